@@ -264,6 +264,7 @@ static hd_fit add_fits(const greeting *all, int size)
 
     for (int i = 0; i < size; i++) {
         sum.fits = sum.fits && all[i].fit.fits;
+        sum.fails = sum.fails || all[i].fit.fails;
         sum.digest += all[i].fit.digest;
     }
     return sum;
@@ -361,12 +362,12 @@ static hd_status prepare_agreed(const hd_agreement *agreement)
 }
 
 // With handles if some rank needs them.
-static hd_status prepare_together(hd_agreement *agreement)
+static hd_status prepare_together(hd_agreement *agreement, bool fits)
 {
     const hd_exchange *exchange = agreement->exchange;
     hd_status status;
 
-    if (!agreement->fit.fits) {
+    if (!fits) {
         HD_TRY(post_handles(agreement));
         status = collect_handles(agreement);
         HD_TRY(hd_exchange_agree(exchange, status));
@@ -377,10 +378,12 @@ static hd_status prepare_together(hd_agreement *agreement)
 
 hd_status hd_agree_prepare(hd_agreement *agreement)
 {
-    if (agreement->fit.fits && agreement->fit.digest == 0)
+    bool fits = agreement->fit.fits && agreement->fit.digest == 0;
+
+    if (fits && !agreement->fit.fails)
         HD_TRY(prepare_agreed(agreement));
     else
-        HD_TRY(prepare_together(agreement));
+        HD_TRY(prepare_together(agreement, fits));
     agreement->driver->settle(agreement->device);
     return HD_OK;
 }

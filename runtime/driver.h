@@ -9,7 +9,8 @@
 // What `tell` says goes with the one message in which all ranks agree. Handles
 // are exchanged only if on some rank the session needs more than the group has
 // exchanged already; else all are agreed when that message has come, and
-// `prepare` must not fail: what may fail belongs into `alloc`.
+// `prepare` must not fail, unless `alloc` says that it may: what may fail
+// belongs into `alloc`.
 //
 // `prepare` makes the program what the device repeats, so that a run names no
 // step. It enqueues and returns: only `finish` and `await` block (and `run`, if
@@ -73,12 +74,13 @@ bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b);
 // What a device of a session says before it has met its peers'.
 typedef struct hd_fit {
     bool fits;       // it needs no handles of peers, nor they of it
+    bool fails;      // `prepare` may fail all the same
     uint64_t digest; // of what passes between it and each peer, if it fits:
                      // those of all ranks add up to 0 if each two ranks say the
                      // same of what passes between them
 } hd_fit;
 
-#define HD_TOLD_BYTES 64
+#define HD_TOLD_BYTES 96
 
 // What a rank tells a peer of where its session lies.
 typedef struct hd_told {

@@ -540,16 +540,17 @@ static inline hd_session_options hd_session_defaults(void)
 // Collective over the group. Binds a complete host program to this rank:
 // allocates, exchanges handles, starts streams, plans. Memory, threads and
 // streams are the group's, as large and as many as the session that needs most
-// of them: a session is a plan on them. On the cpu handles are exchanged once,
-// and all ranks agree on a session by one message to each. On cuda a context
+// of them: a session is a plan on them, for which handles are exchanged only if
+// it needs more than those before it; on the cpu once. On cuda a context
 // that is no device's primary one outlives the group whose sessions work in it,
 // or what the group has there is given back before, by hd_group_trim when none
 // of its sessions is alive. All ranks must pass the same program and a device
-// of the same kind; several may be threads of one process. It fails on all ranks
-// or on none, and HD_ERROR_PEER says that another is to blame; the group may then be used again, unless a rank died or a wait
-// passed its deadline. A rank without a group can tell nobody: the others wait
-// until their deadline. NULL for `options` is hd_session_defaults. The module
-// and the group must outlive the session.
+// of the same kind; several may be threads of one process. It fails on all
+// ranks or on none, and HD_ERROR_PEER says that another is to blame; the group
+// may then be used again, unless a rank died or a wait passed its deadline. A
+// rank without a group can tell nobody: the others wait until their deadline.
+// NULL for `options` is hd_session_defaults. The module and the group must
+// outlive the session.
 HD_API HD_MUST_USE hd_status hd_session_create(
     hd_group *group, const hd_module *module, const hd_session_options *options,
     hd_diag *diag, hd_session **out);

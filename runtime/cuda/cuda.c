@@ -59,30 +59,11 @@ static hd_status cuda_copy(hd_device *device, void *to, const void *from,
 
 // --------------------------------------------------- with the peers
 
-// Each session has a window of its own, so that all need handles.
 static hd_status cuda_alloc(hd_device *device, hd_diag *diag, hd_fit *out)
 {
-    *out = (hd_fit){.fits = false};
-    return hd_cuda_alloc(device, diag);
-}
-
-static void cuda_tell(hd_device *device, int peer, hd_told *out)
-{
-    (void)device;
-    (void)peer;
-    *out = (hd_told){0};
-}
-
-static void cuda_hear(hd_device *device, int peer, const hd_told *note)
-{
-    (void)device;
-    (void)peer;
-    (void)note;
-}
-
-static void cuda_settle(hd_device *device)
-{
-    (void)device;
+    HD_TRY(hd_cuda_alloc(device, diag));
+    *out = hd_cuda_fit(device);
+    return HD_OK;
 }
 
 // -------------------------------------------------------------- prepare
@@ -144,12 +125,12 @@ const hd_driver hd_driver_cuda = {
     .name = "cuda",
     .open = hd_cuda_open,
     .alloc = cuda_alloc,
-    .tell = cuda_tell,
-    .hear = cuda_hear,
+    .tell = hd_cuda_tell,
+    .hear = hd_cuda_hear,
     .export_handle = hd_cuda_export,
     .import_handle = hd_cuda_import,
     .prepare = cuda_prepare,
-    .settle = cuda_settle,
+    .settle = hd_cuda_settle_windows,
     .vary = hd_cuda_vary,
     .pack = hd_cuda_pack,
     .run = hd_cuda_run,

@@ -207,11 +207,16 @@ void hd_cuda_leave(hd_device *device, int mode);
 
 hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag);
 void hd_cuda_free(hd_device *device);
+// Whether peers have mapped the window that the session has a place in.
+hd_fit hd_cuda_fit(const hd_device *device);
+void hd_cuda_tell(hd_device *device, int peer, hd_told *out);
+void hd_cuda_hear(hd_device *device, int peer, const hd_told *said);
+void hd_cuda_settle_windows(hd_device *device);
 hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
                          hd_handle *out);
 hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
                          hd_diag *diag);
-// Whether the words that the peers wrote have come.
+// Finds the peers' windows, and whether the words that they wrote have come.
 hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
 // A room of the stream for as many bytes; its memory is there once all of the
 // plan is known: of the binding's steps, other plans need no more. Scratch is

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/allocator.h"
@@ -195,6 +196,7 @@ static void close_all(hd_cuda_home *home)
     hd_cuda_kernels_close(home);
     hd_cuda_region_trim(home, &home->memory);
     hd_cuda_region_trim(home, &home->rooms);
+    hd_cuda_share_trim(home, true);
     close_streams(home);
     if (entered)
         leave(home, mode);
@@ -246,6 +248,7 @@ static hd_status trim_home(hd_kept *kept, hd_diag *diag, bool *over)
     if (!is_stuck(home) && enter(home, &mode)) {
         hd_cuda_region_trim(home, &home->memory);
         hd_cuda_region_trim(home, &home->rooms);
+        hd_cuda_share_trim(home, false);
         leave(home, mode);
     }
     pthread_mutex_lock(&home->lock);
@@ -255,6 +258,15 @@ static hd_status trim_home(hd_kept *kept, hd_diag *diag, bool *over)
 }
 
 // ----------------------------------------------------------- the start
+
+// No other has it, of this process or another.
+static uint64_t number_home(const hd_cuda_home *home)
+{
+    uint64_t number = (uint64_t)hd_clock() ^ (uint64_t)(uintptr_t)home << 20 ^
+                      (uint64_t)getpid() << 40;
+
+    return number != 0 ? number : 1;
+}
 
 static hd_cuda_home *new_home(const hd_device *device, const place *place)
 {
@@ -269,6 +281,7 @@ static hd_cuda_home *new_home(const hd_device *device, const place *place)
     home->ordinal = place->ordinal;
     home->context = place->context;
     home->retained = place->retained;
+    home->shared.home = number_home(home);
     pthread_mutex_init(&home->issue, NULL);
     pthread_mutex_init(&home->making, NULL);
     pthread_mutex_init(&home->lock, NULL);

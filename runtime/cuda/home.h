@@ -15,6 +15,7 @@
 #include "base/library.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/region.h"
+#include "runtime/cuda/share.h"
 #include "runtime/driver.h"
 #include "runtime/failure.h"
 #include "runtime/ranks/doorbell.h"
@@ -60,6 +61,7 @@ struct hd_cuda_home {
     hd_cuda_kernels *kernels;
     hd_cuda_region memory; // of buffers that no peer sees
     hd_cuda_region rooms;  // of what streams work with
+    hd_cuda_shared shared; // windows
 
     pthread_mutex_t lock; // held for a moment, guards:
     int nsessions, nqueues;

@@ -17,16 +17,18 @@
 #include "runtime/cuda/transport.h"
 #include "runtime/cuda/window.h"
 
-#define BLOCK \
-    ((size_t)2 << 20) // what the driver allocates and exports at least
-
-typedef struct hd_cuda_handle {
-    hd_cuda_reach reach;
-    uint64_t bytes; // of the window
-    uint64_t slots; // offset of the pair's
+// What a peer must know of where this rank's session lies.
+typedef struct note {
+    uint64_t bytes;        // of the window
+    uint64_t slots;        // offset of the pair's
+    uint64_t home, number; // of the window
+    uint64_t oldest;       // number of a window that there is
+    uint64_t context;      // means something in this process alone
     hd_pair pair;
-} hd_cuda_handle;
-_Static_assert(sizeof(hd_cuda_handle) <= HD_HANDLE_BYTES, "handle");
+} note;
+_Static_assert(sizeof(note) <= HD_TOLD_BYTES, "note");
+
+_Static_assert(sizeof(hd_cuda_reach) <= HD_HANDLE_BYTES, "handle");
 
 static size_t align_up(size_t bytes, size_t to)
 {
@@ -92,11 +94,11 @@ static size_t lay_out_shares(hd_device *device, size_t at)
     return at + most;
 }
 
-static void lay_out_window(hd_device *device)
+// From the beginning of the session's on.
+static size_t lay_out_slots(hd_device *device)
 {
-    size_t at = HD_CUDA_PROBES;
+    size_t at = 0;
 
-    device->peers->slots = at;
     for (int i = 0; i < device->size; i++) {
         if (i == device->rank)
             continue;
@@ -104,7 +106,12 @@ static void lay_out_window(hd_device *device)
         at +=
             hd_pair_slots(&device->peers->peer[i].pair) * sizeof(hd_cuda_slot);
     }
-    device->peers->slot_bytes = at - device->peers->slots;
+    return at;
+}
+
+// From `at` on; the offset behind them.
+static size_t lay_out_shared(hd_device *device, size_t at)
+{
     for (int i = 0; i < device->nbuffers; i++) {
         hd_root *buffer = &device->buffer[i];
 
@@ -113,22 +120,10 @@ static void lay_out_window(hd_device *device)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    device->peers->window_bytes = align_up(lay_out_shares(device, at), BLOCK);
+    return lay_out_shares(device, at);
 }
 
-static hd_status open_window(hd_device *device, hd_diag *diag)
-{
-    hd_cu_result result = hd_cuda_window_open(
-        &device->cu, device->home->retained ? device->home->ordinal : -1,
-        device->peers->window_bytes, &device->peers->window);
-
-    if (result != HD_CU_SUCCESS)
-        return hd_cuda_error(device, result, diag, "alloc");
-    device->allocations++;
-    return HD_OK;
-}
-
-static hd_status alloc_private(hd_device *device, hd_diag *diag)
+static size_t lay_out_private(hd_device *device)
 {
     size_t at = 0;
 
@@ -140,16 +135,27 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    HD_TRY(hd_cuda_region_take(device, &device->home->memory, at,
-                               device->peers->window_bytes, diag,
-                               &device->memory));
-    HD_TRY(open_window(device, diag));
-    HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0xff,
-                device->peers->window_bytes, device->home->rescue);
-    HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0,
-                device->peers->slots + device->peers->slot_bytes,
-                device->home->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
+    return at;
+}
+
+static hd_status take_memory(hd_device *device, hd_diag *diag)
+{
+    const size_t somewhere = 512; // what lies at 0 is none
+    hd_cuda_peers *peers = device->peers;
+    size_t slots = lay_out_slots(device);
+    size_t shared = lay_out_shared(device, somewhere) - somewhere;
+
+    HD_TRY(hd_cuda_region_take(
+        device, &device->home->memory, lay_out_private(device),
+        hd_cuda_share_lacks(device, slots, shared), diag, &device->memory));
+    HD_TRY(hd_cuda_share_take(device, slots, shared, diag, &peers->place,
+                              &peers->hold));
+    peers->window = peers->place->at;
+    peers->slots = peers->hold->at;
+    peers->slot_bytes = slots;
+    for (int i = 0; i < device->size; i++)
+        peers->peer[i].mine += peers->hold->at;
+    lay_out_shared(device, peers->place->region);
     return HD_OK;
 }
 
@@ -310,9 +316,8 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
     device->nbuffers = device->binding.module->nbuffers;
     HD_TRY(count_slots(device, diag));
     device->peers->reducing = hd_cuda_find_reducing(device);
-    lay_out_window(device);
+    HD_TRY(take_memory(device, diag));
     hd_cuda_find_early(device);
-    HD_TRY(alloc_private(device, diag));
     HD_TRY(open_bases(device, diag));
     HD_CUDA_TRY(device, diag, host_alloc, &snapshot,
                 device->peers->slot_bytes + 64, HD_CU_HOST_PORTABLE);
@@ -357,15 +362,12 @@ static void free_peers(hd_device *device)
     if (peers == NULL)
         return;
     for (int i = 0; peers->peer != NULL && i < device->size; i++) {
-        if (peers->peer[i].window != 0)
-            hd_cuda_window_close(&device->cu, peers->peer[i].window,
-                                 peers->peer[i].near);
+        hd_cuda_share_drop(device, peers->peer[i].mapped);
         free(peers->peer[i].own);
         free(peers->peer[i].slot);
         free(peers->peer[i].root);
     }
-    if (peers->window != 0)
-        hd_cuda_window_close(&device->cu, peers->window, true);
+    hd_cuda_share_give(device, peers->place, peers->hold);
     if (peers->snapshot != NULL)
         device->cu.host_free(peers->snapshot);
     free(peers->share);
@@ -393,33 +395,91 @@ static bool meets(const hd_device *device, int peer)
     return hd_pair_slots(&device->peers->peer[peer].pair) > 0;
 }
 
-// Of what is near it tells whether or not the program has the two meet: who
-// shares a context has to know.
-static bool tells(const hd_device *device, int peer)
+// What both say alike of the home that has mapped a window: of `from`, by `to`.
+static uint64_t sign_home(int from, int to, uint64_t home)
 {
-    return meets(device, peer) || device->peers->peer[peer].near;
+    return (home ^ ((uint64_t)(unsigned)from << 32) ^ (unsigned)to) *
+           11400714819323198485u;
+}
+
+hd_fit hd_cuda_fit(const hd_device *device)
+{
+    uint64_t home = device->home->shared.home;
+    hd_fit fit = {.fits = device->said == NULL, .fails = true};
+
+    for (int i = 0; i < device->size; i++) {
+        uint64_t told = device->peers->place->told[i];
+
+        if (i == device->rank)
+            continue;
+        fit.digest +=
+            hd_pair_digest(device->rank, i, &device->peers->peer[i].pair);
+        if (!meets(device, i))
+            continue;
+        fit.fits = fit.fits && told != 0;
+        fit.digest +=
+            sign_home(device->rank, i, told) - sign_home(i, device->rank, home);
+    }
+    return fit;
+}
+
+void hd_cuda_tell(hd_device *device, int peer, hd_told *out)
+{
+    const hd_cuda_window *window = device->peers->place;
+    note note = {.bytes = window->bytes,
+                 .slots = device->peers->peer[peer].mine,
+                 .home = device->home->shared.home,
+                 .number = window->number,
+                 .oldest = hd_cuda_share_oldest(device),
+                 .context = (uint64_t)(uintptr_t)device->home->context,
+                 .pair = device->peers->peer[peer].pair};
+
+    memcpy(out->bytes, &note, sizeof note);
+}
+
+void hd_cuda_hear(hd_device *device, int peer, const hd_told *said)
+{
+    hd_cuda_peer *pair = &device->peers->peer[peer];
+    note note;
+
+    memcpy(&note, said->bytes, sizeof note);
+    pair->bytes = note.bytes;
+    pair->theirs = note.slots;
+    pair->home = note.home;
+    pair->number = note.number;
+    pair->oldest = note.oldest;
+    pair->said = note.pair;
+    if (pair->near &&
+        note.context == (uint64_t)(uintptr_t)device->home->context)
+        device->peers->beside = peer;
+}
+
+// From now on the peers have mapped the window.
+void hd_cuda_settle_windows(hd_device *device)
+{
+    for (int i = 0; i < device->size; i++) {
+        if (i != device->rank && meets(device, i))
+            device->peers->place->told[i] = device->peers->peer[i].home;
+    }
 }
 
 hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
                          hd_handle *out)
 {
-    hd_cuda_handle handle = {.bytes = device->peers->window_bytes,
-                             .slots = device->peers->peer[peer].mine,
-                             .pair = device->peers->peer[peer].pair};
+    hd_cuda_reach reach = {.near = {.at = 0}};
     hd_cu_result result;
     int mode;
 
     out->fd = hd_cuda_sizes_export(device, peer);
-    if (tells(device, peer)) {
+    if (meets(device, peer)) {
         HD_TRY(hd_cuda_enter(device, diag, &mode));
-        result =
-            hd_cuda_window_tell(&device->cu, device->peers->window,
-                                device->peers->peer[peer].near, &handle.reach);
+        result = hd_cuda_window_tell(&device->cu, device->peers->window,
+                                     device->peers->peer[peer].near, &reach);
         hd_cuda_leave(device, mode);
         if (result != HD_CU_SUCCESS)
             return hd_cuda_error(device, result, diag, "ipc_export");
     }
-    memcpy(out->bytes, &handle, sizeof handle);
+    memcpy(out->bytes, &reach, sizeof reach);
     return HD_OK;
 }
 
@@ -431,72 +491,87 @@ static uint32_t probe_word(int from, int to)
 }
 
 static hd_status map_window(hd_device *device, int peer,
-                            const hd_cuda_handle *theirs, hd_diag *diag)
+                            const hd_cuda_reach *theirs, hd_diag *diag)
 {
     hd_cuda_peer *pair = &device->peers->peer[peer];
-    hd_cu_result result = hd_cuda_window_map(&device->cu, &theirs->reach,
-                                             pair->near, &pair->window);
+    uint32_t word = probe_word(device->rank, peer);
+    hd_status status =
+        hd_cuda_share_map(device, peer, pair->home, pair->number, theirs,
+                          pair->near, diag, &pair->mapped);
 
-    if (result != HD_CU_SUCCESS) {
-        hd_status status = hd_cuda_error(
-            device, result, diag, pair->near ? "peer_enable" : "ipc_import");
-
+    if (status != HD_OK) {
         hd_note(diag, (hd_loc){0},
                 "rank %d cannot map the memory of rank %d: are their devices "
                 "peers? (heddle env shows it)",
                 device->rank, peer);
         return status;
     }
-    if (pair->window == 0)
-        return hd_fail(diag, HD_ERROR_PEER,
-                       "rank %d has given back the memory that rank %d was to "
-                       "map",
-                       peer, device->rank);
-    return HD_OK;
+    return hd_cuda_copy_now(
+        device, pair->mapped->at + (uint64_t)device->rank * sizeof(uint32_t),
+        (hd_cu_ptr)(uintptr_t)&word, sizeof word, diag);
 }
 
-static hd_status meet_window(hd_device *device, int peer,
-                             const hd_cuda_handle *theirs, hd_diag *diag)
-{
-    uint32_t word = probe_word(device->rank, peer);
-
-    HD_TRY(map_window(device, peer, theirs, diag));
-    return hd_cuda_copy_now(device,
-                            device->peers->peer[peer].window +
-                                (uint64_t)device->rank * sizeof word,
-                            (hd_cu_ptr)(uintptr_t)&word, sizeof word, diag);
-}
-
+// One that another session has mapped is mapped once.
 hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
                          hd_diag *diag)
 {
     hd_cuda_peer *pair = &device->peers->peer[peer];
-    hd_cuda_handle theirs;
+    hd_cuda_reach theirs;
     hd_status status;
     int mode;
 
     HD_TRY(hd_cuda_sizes_import(device, peer, handle->fd, diag));
     memcpy(&theirs, handle->bytes, sizeof theirs);
-    HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
-                           diag));
-    HD_TRY(hd_pair_check(&pair->pair, peer, theirs.slots, theirs.bytes,
-                         HD_CUDA_PROBES, diag));
-    pair->bytes = theirs.bytes;
-    pair->theirs = theirs.slots;
-    if (pair->near && theirs.reach.near.context == device->home->context)
-        device->peers->beside = peer;
     if (!meets(device, peer))
         return HD_OK;
+    HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &pair->said,
+                           diag));
+    pair->mapped = hd_cuda_share_find(device, peer, pair->home, pair->number);
+    if (pair->mapped != NULL)
+        return HD_OK;
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    status = meet_window(device, peer, &theirs, diag);
+    status = map_window(device, peer, &theirs, diag);
     hd_cuda_leave(device, mode);
     return status;
+}
+
+static hd_status meet(hd_device *device, int peer, hd_diag *diag)
+{
+    hd_cuda_peer *pair = &device->peers->peer[peer];
+
+    HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &pair->said,
+                           diag));
+    HD_TRY(hd_pair_check(&pair->pair, peer, pair->theirs, pair->bytes,
+                         HD_CUDA_PROBES, diag));
+    if (!meets(device, peer))
+        return HD_OK;
+    hd_cuda_share_forget(device, peer, pair->home, pair->oldest);
+    if (pair->mapped == NULL)
+        pair->mapped =
+            hd_cuda_share_find(device, peer, pair->home, pair->number);
+    if (pair->mapped == NULL)
+        return hd_fail(diag, HD_ERROR_PEER,
+                       "rank %d has told of a window that rank %d has not "
+                       "mapped",
+                       peer, device->rank);
+    pair->window = pair->mapped->at;
+    return HD_OK;
+}
+
+static hd_status meet_all(hd_device *device, hd_diag *diag)
+{
+    for (int peer = 0; peer < device->size; peer++) {
+        if (peer != device->rank)
+            HD_TRY(meet(device, peer, diag));
+    }
+    return HD_OK;
 }
 
 hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
 {
     uint32_t word[HD_CUDA_PROBES / sizeof(uint32_t)] = {0};
 
+    HD_TRY(meet_all(device, diag));
     HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)word,
                             device->peers->window, sizeof word, diag));
     for (int peer = 0; peer < device->size; peer++) {

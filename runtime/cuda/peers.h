@@ -21,13 +21,16 @@ _Static_assert(sizeof(hd_cuda_slot) == HD_SLOT_BYTES,
 
 typedef struct hd_cuda_peer {
     hd_pair pair;
-    uint64_t mine;      // in our window: offset of the pair's slots
-    uint64_t theirs;    // in theirs
-    uint64_t bytes;     // of their window
-    bool near;          // it is a thread of this process
-    hd_cu_ptr window;   // owned: mapped; 0 if not
-    hd_cuda_slot *slot; // owned: copies of theirs, while planning
-    hd_cuda_slot *own;  // owned: copies of ours, while planning
+    uint64_t mine;                 // in our window: offset of the pair's slots
+    uint64_t theirs;               // in theirs
+    uint64_t bytes;                // of their window
+    bool near;                     // it is a thread of this process
+    uint64_t home, number, oldest; // of their window, as told
+    hd_pair said;
+    hd_cuda_mapped *mapped; // the home's: their window; NULL if not
+    hd_cu_ptr window;       // where that is
+    hd_cuda_slot *slot;     // owned: copies of theirs, while planning
+    hd_cuda_slot *own;      // owned: copies of ours, while planning
     // Owned, by slot: where in their window the buffer begins that they offer a
     // part of; NULL where a run has no sizes.
     uint64_t *root;
@@ -37,16 +40,17 @@ typedef struct hd_cuda_peer {
 } hd_cuda_peer;
 
 struct hd_cuda_peers {
-    hd_cu_ptr window; // owned
-    size_t window_bytes;
-    size_t slots;       // offset in the window
-    size_t slot_bytes;  // of all of them
-    uint32_t *snapshot; // owned, pinned: the slots
-    uint64_t *share;    // owned, by step: the slots' `share`
-    bool *early;        // owned, by step: "ready" as soon as a run begins
-    hd_cuda_peer *peer; // owned, by rank
-    int reducing;       // the stream of all reductions
-    int beside;         // a peer that works in this rank's context; or -1
+    hd_cuda_window *place; // the home's, in which this session has
+    hd_cuda_hold *hold;    // its slots
+    hd_cu_ptr window;      // where it is
+    size_t slots;          // offset in the window
+    size_t slot_bytes;     // of all of them
+    uint32_t *snapshot;    // owned, pinned: the slots
+    uint64_t *share;       // owned, by step: the slots' `share`
+    bool *early;           // owned, by step: "ready" as soon as a run begins
+    hd_cuda_peer *peer;    // owned, by rank
+    int reducing;          // the stream of all reductions
+    int beside;            // a peer that works in this rank's context; or -1
 };
 
 // ------------------------------------------------- cuda/reduce.c

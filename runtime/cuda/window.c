@@ -37,15 +37,20 @@ static void note(window *new)
     pthread_mutex_unlock(&lock);
 }
 
-static hd_cu_result take_memory(const hd_cu_api *cu, size_t bytes, window *new)
+static hd_cu_result take_memory(const hd_cu_api *cu, size_t bytes, window *new,
+                                const char **call)
 {
     hd_cu_result result = cu->context_current(&new->context);
     hd_cu_context same;
 
-    if (result == HD_CU_SUCCESS)
-        result = cu->alloc(&new->at, bytes);
+    *call = "context_current";
+    if (result != HD_CU_SUCCESS)
+        return result;
+    *call = "alloc";
+    result = cu->alloc(&new->at, bytes);
     if (result != HD_CU_SUCCESS || new->primary < 0)
         return result;
+    *call = "primary_retain";
     result = cu->primary_retain(&same, new->primary);
     if (result != HD_CU_SUCCESS)
         cu->free(new->at);
@@ -53,16 +58,18 @@ static hd_cu_result take_memory(const hd_cu_api *cu, size_t bytes, window *new)
 }
 
 hd_cu_result hd_cuda_window_open(const hd_cu_api *cu, hd_cu_device primary,
-                                 size_t bytes, hd_cu_ptr *out)
+                                 size_t bytes, hd_cu_ptr *out,
+                                 const char **call)
 {
     window *new = calloc(1, sizeof *new);
     hd_cu_result result;
 
+    *call = "alloc";
     if (new == NULL)
         return HD_CU_OUT_OF_MEMORY;
     new->users = 1;
     new->primary = primary;
-    result = take_memory(cu, bytes, new);
+    result = take_memory(cu, bytes, new, call);
     if (result != HD_CU_SUCCESS) {
         free(new);
         return result;

@@ -21,9 +21,11 @@ typedef union hd_cuda_reach {
 } hd_cuda_reach;
 
 // Takes memory of the current context. If that is the primary one of device
-// `primary`, which is -1 else, it is there as long as the memory.
+// `primary`, which is -1 else, it is there as long as the memory. `call` is the
+// one that failed.
 hd_cu_result hd_cuda_window_open(const hd_cu_api *cu, hd_cu_device primary,
-                                 size_t bytes, hd_cu_ptr *out);
+                                 size_t bytes, hd_cu_ptr *out,
+                                 const char **call);
 // For a peer that is `near`, a thread of this process, or for one that is not.
 hd_cu_result hd_cuda_window_tell(const hd_cu_api *cu, hd_cu_ptr window,
                                  bool near, hd_cuda_reach *out);

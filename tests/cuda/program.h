@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/driver.h"
@@ -173,6 +174,10 @@ class Session
     {
         return hd_session_create(rank.group, program.Module(), &options,
                                  rank.diag, &session_);
+    }
+    hd_session *Take()
+    {
+        return std::exchange(session_, nullptr);
     }
     operator hd_session *() const
     {

@@ -10,18 +10,19 @@ namespace
 
 enum Change { // of the counters, each of which must be caught
     NONE,
-    NO_CREDIT,        // the sender does not wait for "ready"
-    DONE_BEFORE_DATA, // "done" is signalled before the copy
-    RESET,            // words are cleared when a run begins
-    EQUAL,            // waits are for == instead of >=
-    RING_FIRST,       // the doorbell rings before the word
-    LOOK_FIRST,       // whoever sleeps looks at the word before arming
-    REPLAY,           // all runs say and wait for the first one's number
-    ONE_STREAM_WAITS, // for "early"; the other one puts without
-    ONE_RUN_WAITS,    // for "early": the first
-    EARLY_IN_USE,     // memory that the run still reads is said to be free
-    NO_BEGIN,         // a stream goes on to the next session's run by itself
-    COMMON_WORDS,     // of two sessions, each of which numbers its own runs
+    NO_CREDIT,         // the sender does not wait for "ready"
+    DONE_BEFORE_DATA,  // "done" is signalled before the copy
+    RESET,             // words are cleared when a run begins
+    EQUAL,             // waits are for == instead of >=
+    RING_FIRST,        // the doorbell rings before the word
+    LOOK_FIRST,        // whoever sleeps looks at the word before arming
+    REPLAY,            // all runs say and wait for the first one's number
+    ONE_STREAM_WAITS,  // for "early"; the other one puts without
+    ONE_RUN_WAITS,     // for "early": the first
+    EARLY_IN_USE,      // memory that the run still reads is said to be free
+    NO_BEGIN,          // a stream goes on to the next session's run by itself
+    COMMON_WORDS,      // of two sessions, each of which numbers its own runs
+    EARLY_WHEN_ISSUED, // not when the last session's run has ended
 };
 
 struct Scenario {
@@ -405,6 +406,53 @@ Model Sessions(const Scenario &s)
     return b.Finish();
 }
 
+// Two sessions in turns on one buffer a rank, into which the rank before puts
+// when it has heard "early". That is said behind the end of the last run, which
+// was the other session's; or else when the host issues the run.
+Model EarlySessions(const Scenario &s)
+{
+    Builder b(s);
+    size_t n = static_cast<size_t>(s.ranks);
+    std::vector<int> early[2], done[2], data;
+    std::vector<size_t> send, recv;
+
+    for (size_t r = 0; r < n; r++) {
+        for (int session = 0; session < 2; session++) {
+            early[session].push_back(b.NewWord()); // at the sender r
+            done[session].push_back(b.NewWord());
+        }
+        data.push_back(b.NewData());
+        send.push_back(b.NewThread(static_cast<int>(r)));
+        recv.push_back(b.NewThread(static_cast<int>(r)));
+    }
+    auto say_early = [&](size_t r, int run) {
+        size_t left = (r + n - 1) % n;
+
+        if (run < s.runs)
+            b.Say(recv[r], early[run % 2][left], run / 2 + 1,
+                  static_cast<int>(left), "early");
+    };
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < n; r++) {
+            size_t left = (r + n - 1) % n, right = (r + 1) % n;
+            bool issued = s.change == EARLY_WHEN_ISSUED;
+            int number = run / 2 + 1;
+
+            if (!issued || run == 0)
+                say_early(r, run);
+            b.Wait(send[r], early[run % 2][r], number, "early");
+            b.Write(send[r], data[right], Message(run, static_cast<int>(r)));
+            b.Say(send[r], done[run % 2][right], number,
+                  static_cast<int>(right), "done");
+            b.Wait(recv[r], done[run % 2][r], number, "done");
+            if (issued)
+                say_early(r, run + 1);
+            b.Read(recv[r], data[r], Message(run, static_cast<int>(left)));
+            b.Join(send[r], recv[r]);
+        }
+    return b.Finish();
+}
+
 // All ranks wait for all others, so many times.
 Model Barriers(const Scenario &s)
 {
@@ -609,6 +657,22 @@ TEST(Signals, SessionsInTurnsShareOneBufferARank)
                                                   : "common words")
                              .fine);
         }
+    }
+}
+
+TEST(Signals, SessionsInTurnsSayEarlyBehindEachOther)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        Scenario s;
+
+        s.ranks = ranks;
+        s.runs = ranks == 2 ? 6 : 4;
+        EXPECT_TRUE(Explore(EarlySessions(s), "two sessions with early, " +
+                                                  std::to_string(ranks) +
+                                                  " ranks")
+                        .fine);
+        s.change = EARLY_WHEN_ISSUED;
+        EXPECT_FALSE(Explore(EarlySessions(s), "early when issued").fine);
     }
 }
 

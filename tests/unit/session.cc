@@ -1608,7 +1608,7 @@ void NullSettle(hd_device *)
 }
 hd_status NullAlloc(hd_device *, hd_diag *, hd_fit *out)
 {
-    *out = {true, 0};
+    *out = {true, false, 0};
     asked->append("a");
     return HD_OK;
 }
