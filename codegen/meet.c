@@ -22,16 +22,20 @@ enum { THREADS = 512, VECTOR = 16, FLIGHT = 8 };
 enum { ONESHOT_BLOCKS = 64, TWOSHOT_BLOCKS = 32 };
 
 static const char meeting[] =
-    "static inline void await_word(u64 address, u32 told)\n"
+    "enum { OVER = 2 }; // of a tally\n"
+    "static inline void await_word(u64 address, u32 told, u64 value)\n"
     "{\n"
     "    volatile u32 *word = (volatile u32 *)address;\n"
-    "    const u32 next = told >> (TURNS - 1) & 1 ? 1 : told << 1;\n"
-    "    if (TURNS > 1)\n"
+    "    if (TURNS > 1) {\n"
+    "        const u32 next = told >> (TURNS - 1) & 1 ? 1 : told << 1;\n"
     "        while ((*word & (told | next)) == 0)\n"
     "            __nanosleep(20);\n"
-    "    else\n"
-    "        while ((int)(*word - told) < 0)\n"
+    "    } else {\n"
+    "        volatile u32 *tally = (volatile u32 *)value;\n"
+    "        while ((int)(*word - told) < 0 && (TURNS == 1 || tally[OVER] == "
+    "0))\n"
     "            __nanosleep(20);\n"
+    "    }\n"
     "}\n";
 
 static const char signature[] =
@@ -42,7 +46,8 @@ static const char signature[] =
 static const char head[] =
     "    const u64 step = (u64)gridDim.x * blockDim.x;\n"
     "    const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;\n"
-    "    const u32 told = (u32)args.at[VALUE];\n"
+    "    const u64 value = args.at[VALUE];\n"
+    "    const u32 told = TURNS > 0 ? (u32)value : *(volatile u32 *)value;\n"
     "    const u64 base = SHOTS > 1 ? args.at[VALUE + 2] : 0;\n"
     "    const u64 own = ELEMENTS - base < SHARE ? ELEMENTS - base : SHARE;\n"
     "    code *result = (code *)args.at[0];\n"
@@ -52,7 +57,7 @@ static const char head[] =
     "        for (int k = 0; blockIdx.x == 0 && k < RANKS - 1; k++)\n"
     "            *(volatile u32 *)args.at[READY + k] = told;\n"
     "        for (int k = 0; k < RANKS - 1; k++)\n"
-    "            await_word(args.at[HEARD + k], told);\n"
+    "            await_word(args.at[HEARD + k], told, value);\n"
     "        __threadfence_system();\n"
     "    }\n"
     "    __syncthreads();\n"
@@ -105,7 +110,7 @@ static const char head[] =
     "            for (int k = 0; k < RANKS - 1; k++)\n"
     "                *(volatile u32 *)args.at[DONE + k] = told;\n"
     "            for (int k = 0; SHOTS == 1 && k < RANKS - 1; k++)\n"
-    "                await_word(args.at[READ + k], told);\n"
+    "                await_word(args.at[READ + k], told, value);\n"
     "        }\n"
     "    }\n";
 
@@ -114,7 +119,7 @@ static const char head[] =
 static const char second_half[] =
     "    if (threadIdx.x == 0) {\n"
     "        for (int k = 0; k < RANKS - 1; k++)\n"
-    "            await_word(args.at[READ + k], told);\n"
+    "            await_word(args.at[READ + k], told, value);\n"
     "        __threadfence_system();\n"
     "    }\n"
     "    __syncthreads();\n"
@@ -187,8 +192,8 @@ static void add_constants(hd_text *text, hd_dtype dtype, int ranks, int turns,
         "       HEARD = READY + RANKS - 1, DONE = HEARD + RANKS - 1,\n"
         "       READ = DONE + RANKS - 1, VALUE = READ + RANKS - 1 };\n",
         ranks, VECTOR / (int)hd_dtype_size(dtype),
-        ranks < FLIGHT ? FLIGHT / ranks : 1, turns > 1 ? turns : 1, THREADS,
-        twice ? 2 : 1, FLIGHT);
+        ranks < FLIGHT ? FLIGHT / ranks : 1, turns, THREADS, twice ? 2 : 1,
+        FLIGHT);
     if (!elements.sized)
         add_lengths(text, elements, share);
     hd_text_printf(text,

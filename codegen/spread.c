@@ -13,6 +13,17 @@ static const char head[] = "typedef unsigned long long u64;\n"
                            "    u64 a, b;\n"
                            "};\n";
 
+// The number itself, or that of the tally there.
+static void add_told(hd_text *out, bool tally)
+{
+    hd_text_printf(out,
+                   "static inline unsigned told(u64 at)\n"
+                   "{\n"
+                   "    return %s;\n"
+                   "}\n",
+                   tally ? "*(volatile unsigned *)at" : "(unsigned)at");
+}
+
 static const char signature[] =
     "extern \"C\" __global__ void hd_kernel(const hd_kernel_args args)\n"
     "{\n";
@@ -54,13 +65,13 @@ static const char tail[] =
     "            __threadfence_system();\n"
     "            for (int k = 0; k < FLAGS; k++)\n"
     "                *(volatile unsigned *)args.at[COPIES + 1 + k] =\n"
-    "                    (unsigned)args.at[COPIES + FLAGS + 1];\n"
+    "                    told(args.at[COPIES + FLAGS + 1]);\n"
     "        }\n"
     "    }\n"
     "}\n";
 
-hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
-                         hd_text *out, hd_kernel_grid *grid)
+hd_status hd_emit_spread(int copies, int flags, bool tally, hd_length bytes,
+                         hd_diag *diag, hd_text *out, hd_kernel_grid *grid)
 {
     if (copies < 1 || copies + flags + 3 > HD_KERNEL_POINTERS)
         return hd_fail(diag, HD_ERROR_UNSUPPORTED,
@@ -80,6 +91,7 @@ hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
                        "static constexpr u64 BYTES = %lldu, WORDS = BYTES / "
                        "16;\n",
                        (long long)bytes.now);
+    add_told(out, tally);
     hd_text_puts(out, signature);
     if (bytes.sized)
         hd_text_puts(out, "    const u64 BYTES = args.size[0];\n"
@@ -158,8 +170,8 @@ static const char rows_kernel[] =
     "        before += (bytes + CHUNK - 1) / CHUNK;\n"
     "    }\n";
 
-void hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags, hd_text *out,
-                  hd_kernel_grid *grid)
+void hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags, bool tally,
+                  hd_text *out, hd_kernel_grid *grid)
 {
     long long row = (long long)rows->row * (long long)hd_dtype_size(dtype);
 
@@ -175,6 +187,7 @@ void hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags, hd_text *out,
                    flags, HD_ROWS_POINTERS, (long long)rows->n,
                    (long long)rows->room, row, (long long)rows->each,
                    THREADS * 4 * 16);
+    add_told(out, tally);
     hd_text_puts(out, rows_body);
     hd_text_puts(out, signature);
     hd_text_puts(out, rows_kernel);

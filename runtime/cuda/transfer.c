@@ -253,7 +253,7 @@ static hd_status add_push(hd_words *words, const push *p)
             HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i].offset));
         return HD_OK;
     }
-    HD_TRY(hd_emit_spread(p->copies, p->words,
+    HD_TRY(hd_emit_spread(p->copies, p->words, false,
                           hd_length_of_part(words->step, (int64_t)p->bytes),
                           words->diag, &text, &grid));
     for (int i = 0; i < p->copies; i++)
@@ -306,7 +306,7 @@ static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
     at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
     at[n++] = (hd_cuda_at){-1, (uint64_t)hd_rows_number(&rows, 0)};
     hd_emit_rows(&rows, step->span[view].buffer->type.dtype, word != NULL,
-                 &text, &grid);
+                 false, &text, &grid);
     return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at, n,
                               words->diag);
 }

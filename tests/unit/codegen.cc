@@ -1088,12 +1088,18 @@ Kernel Reduce(hd_dtype dtype, hd_fold fold, int operands, int64_t n, bool sized)
     });
 }
 
-Kernel Spread(int copies, int flags, int64_t bytes, bool sized)
+Kernel Spread(int copies, int flags, bool tally, int64_t bytes, bool sized)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_spread(copies, flags, Length(bytes, sized), nullptr, out,
-                              grid);
+        return hd_emit_spread(copies, flags, tally, Length(bytes, sized),
+                              nullptr, out, grid);
     });
+}
+
+// What a kernel tells: a number, or the address of where one stands.
+uint64_t Told(const hd_kernel_tally &tally, bool address)
+{
+    return address ? reinterpret_cast<uint64_t>(&tally) : tally.run;
 }
 
 TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
@@ -1105,9 +1111,10 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
 
     for (int64_t bytes : sizes)
         for (int copies : {1, 3})
-            kernels.push_back(
-                Spread(copies, copies - 1, bytes, coin() % 2 != 0));
+            kernels.push_back(Spread(copies, copies - 1, kernels.size() % 3 > 0,
+                                     bytes, coin() % 2 != 0));
     Host host(kernels);
+    const hd_kernel_tally tally = {0xfffffff0, 1, 0, 0};
     for (size_t i = 0; i < kernels.size() * 2; i++) {
         size_t bytes = static_cast<size_t>(sizes[i / 4]);
         size_t copies = i / 2 % 2 == 0 ? 1 : 3;
@@ -1123,7 +1130,7 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
             byte = static_cast<unsigned char>(random());
         for (size_t f = 0; f < copies - 1; f++)
             args.at[copies + 1 + f] = reinterpret_cast<uint64_t>(&flags[f]);
-        args.at[2 * copies] = 0xfffffff0;
+        args.at[2 * copies] = Told(tally, i / 2 % 3 > 0);
         args.at[2 * copies + 1] = reinterpret_cast<uint64_t>(&counter);
         args.at[copies] = reinterpret_cast<uint64_t>(from.data()) + odd;
         for (size_t k = 0; k < copies; k++) {
@@ -1145,10 +1152,10 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
     }
 }
 
-Kernel Rows(const hd_rows &rows, int flags)
+Kernel Rows(const hd_rows &rows, int flags, bool tally)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        hd_emit_rows(&rows, HD_DTYPE_BF16, flags, out, grid);
+        hd_emit_rows(&rows, HD_DTYPE_BF16, flags, tally, out, grid);
         return HD_OK;
     });
 }
@@ -1179,9 +1186,10 @@ TEST(Codegen, RowsThatAreCountedAreCopiedAndNothingElse)
 
     for (const Shape &s : shapes)
         for (int flags : {0, 1})
-            kernels.push_back(
-                Rows(SomeRows(s.n, s.room, s.row, s.each), flags));
+            kernels.push_back(Rows(SomeRows(s.n, s.room, s.row, s.each), flags,
+                                   kernels.size() % 3 > 0));
     Host host(kernels);
+    const hd_kernel_tally tally = {11, 1, 0, 0};
     for (size_t i = 0; i < 4 * kernels.size(); i++) {
         const Shape &s = shapes[i / 4 / 2];
         size_t flags = i / 4 % 2;
@@ -1212,7 +1220,7 @@ TEST(Codegen, RowsThatAreCountedAreCopiedAndNothingElse)
         args.at[0] = reinterpret_cast<uint64_t>(to.data());
         args.at[1] = reinterpret_cast<uint64_t>(from.data());
         args.at[2] = reinterpret_cast<uint64_t>(&word);
-        args.at[2 + flags] = 11;
+        args.at[2 + flags] = Told(tally, i / 4 % 3 > 0);
         args.at[3 + flags] = reinterpret_cast<uint64_t>(&counter);
         args.at[4 + flags] = reinterpret_cast<uint64_t>(counts.data());
         args.at[5 + flags] = reinterpret_cast<uint64_t>(told);
@@ -1283,6 +1291,14 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
     }
 }
 
+// Numbers, bits by turns, and the numbers of a tally.
+int TurnsOf(size_t i)
+{
+    const int turns[] = {1, 4, HD_TURNS_OF_TALLY};
+
+    return turns[(i + i / 3) % 3];
+}
+
 Kernel Oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns, int64_t n,
                bool sized)
 {
@@ -1298,11 +1314,12 @@ struct Meeting {
     const uint32_t told; // of the last turn, so that the next is the first
     std::vector<uint32_t> words;
     uint32_t counter = 0;
+    const hd_kernel_tally tally;
     Addresses args = {};
 
     Meeting(int n, int t)
         : ranks(n), turns(t), told(t > 1 ? 8 : 0x80000000u),
-          words(static_cast<size_t>(4 * (n - 1)), 0)
+          words(static_cast<size_t>(4 * (n - 1)), 0), tally{told, 1, 0, 0}
     {
         for (size_t i = 0; i < words.size(); i++) {
             bool ours = i / static_cast<size_t>(n - 1) % 2 == 1;
@@ -1312,7 +1329,7 @@ struct Meeting {
             args.at[1 + static_cast<size_t>(n) + i] =
                 reinterpret_cast<uint64_t>(&words[i]);
         }
-        args.at[5 * n - 3] = told;
+        args.at[5 * n - 3] = Told(tally, t == HD_TURNS_OF_TALLY);
         args.at[5 * n - 2] = reinterpret_cast<uint64_t>(&counter);
     }
     void Expect() const
@@ -1342,8 +1359,8 @@ TEST(Codegen, AKernelThatMeetsItsPeersReducesLikeOneThatDoesNot)
 
         for (int64_t size : sizes) {
             kernels.push_back(Reduce(d, fold, n, size, false));
-            kernels.push_back(Oneshot(d, fold, n, i % 2 == 0 ? 1 : 4, size,
-                                      random() % 2 != 0));
+            kernels.push_back(
+                Oneshot(d, fold, n, TurnsOf(i), size, random() % 2 != 0));
         }
     }
     Host host(kernels);
@@ -1354,7 +1371,7 @@ TEST(Codegen, AKernelThatMeetsItsPeersReducesLikeOneThatDoesNot)
         size_t odd = random() % 2; // an element past what vectors fit
         std::vector<double> values(elements + 2);
         std::vector<std::vector<double>> in(n), to(2);
-        Meeting meeting(static_cast<int>(n), i % 2 == 0 ? 1 : 4);
+        Meeting meeting(static_cast<int>(n), TurnsOf(i));
         Addresses plain = {};
 
         for (std::vector<double> &one : in) {
@@ -1399,7 +1416,8 @@ class Line
          size_t odd, bool in_place)
         : size_(hd_dtype_size(dtype)), ranks_(static_cast<size_t>(ranks)),
           turns_(turns), elements_(elements), share_(share), odd_(odd),
-          in_place_(in_place), words_(ranks_ * ranks_ * 2), counters_(ranks_)
+          in_place_(in_place), words_(ranks_ * ranks_ * 2), counters_(ranks_),
+          tallies_(ranks_)
     {
         // An operand, a result and what the peers put, by rank, then run.
         for (std::vector<Memory> *one : {&in_, &out_, &landing_})
@@ -1449,8 +1467,9 @@ class Line
             }
             peer++;
         }
-        args.at[6 * n - 3] =
-            turns_ > 1 ? 1u << run % unsigned(turns_) : run + 1;
+        tallies_[me].run = run + 1;
+        args.at[6 * n - 3] = turns_ > 1 ? 1u << run % unsigned(turns_)
+                                        : Told(tallies_[me], turns_ != 1);
         args.at[6 * n - 2] = Address(&counters_[me]);
         args.at[6 * n - 1] = base;
         return args;
@@ -1478,6 +1497,7 @@ class Line
     bool in_place_;
     std::vector<Memory> in_, out_, landing_;
     std::vector<uint32_t> words_, counters_;
+    std::vector<hd_kernel_tally> tallies_;
 };
 
 // Each rank's operand in each run, and what the plain kernel makes of them.
@@ -1535,9 +1555,9 @@ TEST(Codegen, RanksThatReduceTheirSharesAgreeInEveryRun)
 
         shares.push_back(share);
         kernels.push_back(Reduce(d, folds[i % 3], s.ranks, elements, false));
-        kernels.push_back(
-            Twoshot(d, folds[i % 3], s.ranks, i / 3 % 2 == 0 ? 1 : 4, elements,
-                    static_cast<int64_t>(share), random() % 2 != 0));
+        kernels.push_back(Twoshot(d, folds[i % 3], s.ranks, TurnsOf(i),
+                                  elements, static_cast<int64_t>(share),
+                                  random() % 2 != 0));
     }
     Host host(kernels);
     for (size_t i = 0; i < shares.size(); i++) {
@@ -1546,8 +1566,8 @@ TEST(Codegen, RanksThatReduceTheirSharesAgreeInEveryRun)
         size_t ranks = static_cast<size_t>(s.ranks);
         Runs runs = Draw(host, 2 * i, kernels[2 * i].grid, d, ranks, s.elements,
                          random);
-        Line line(d, s.ranks, i / 3 % 2 == 0 ? 1 : 4, s.elements, shares[i],
-                  random() % 2, random() % 2 != 0);
+        Line line(d, s.ranks, TurnsOf(i), s.elements, shares[i], random() % 2,
+                  random() % 2 != 0);
         hd_kernel_grid grid = kernels[2 * i + 1].grid;
         std::vector<int> wrong(ranks, 0);
         std::vector<std::thread> all;
@@ -1569,6 +1589,102 @@ TEST(Codegen, RanksThatReduceTheirSharesAgreeInEveryRun)
         EXPECT_EQ(wrong, std::vector<int>(ranks, 0))
             << hd_dtype_text(d) << ", " << s.ranks << " ranks, " << s.elements;
     }
+}
+
+Kernel Words()
+{
+    return Emit([](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_words(out, grid);
+    });
+}
+
+// A device that counts its runs, and words that it tells and awaits.
+struct Teller {
+    hd_kernel_tally tally = {41, 0, 0, 0};
+    std::vector<uint32_t> word = std::vector<uint32_t>(8, 7);
+    Addresses args = {};
+    int n = 0;
+
+    void Add(uint64_t at, int kind)
+    {
+        args.at[0] = reinterpret_cast<uint64_t>(&tally);
+        args.at[1 + n++] = at + static_cast<uint64_t>(kind);
+    }
+    void Add(int i, int kind)
+    {
+        Add(reinterpret_cast<uint64_t>(&word[static_cast<size_t>(i)]), kind);
+    }
+    void Add(int kind)
+    {
+        Add(reinterpret_cast<uint64_t>(&tally), kind);
+    }
+    // So many threads, and the kernel as long as they run.
+    void Launch(const Host &host, hd_kernel_grid grid) const
+    {
+        grid.threads = 2;
+        host.LaunchTogether(0, args, grid);
+    }
+};
+
+TEST(Codegen, WordsSayTheNumberOfTheRunThatTheDeviceCounts)
+{
+    std::vector<Kernel> kernels = {Words()};
+    Host host(kernels);
+    Teller teller;
+
+    teller.word[3] = 43; // a peer may be a run ahead
+    teller.word[4] = 42;
+    teller.Add(HD_WORD_BEGIN);
+    for (int i : {0, 1, 2})
+        teller.Add(i, HD_WORD_WRITE);
+    for (int i : {3, 4})
+        teller.Add(i, HD_WORD_WAIT);
+    teller.Add(5, HD_WORD_WRITE);
+    teller.Launch(host, kernels[0].grid);
+    EXPECT_EQ(teller.word,
+              (std::vector<uint32_t>{42, 42, 42, 43, 42, 42, 7, 7}));
+    EXPECT_EQ(teller.tally.run, 42u);
+    EXPECT_EQ(teller.tally.busy, 1u);
+
+    Teller last;
+    last.tally = {0xffffffff, 0, 0, 0}; // numbers go round
+    last.word[1] = 0xffffffff;
+    last.Add(0, HD_WORD_WRITE);
+    last.Add(1, HD_WORD_WAIT);
+    last.Add(HD_WORD_BEGIN);
+    last.Add(2, HD_WORD_WRITE);
+    last.Add(HD_WORD_END);
+    last.Launch(host, kernels[0].grid);
+    EXPECT_EQ(last.word[0], 0xffffffff);
+    EXPECT_EQ(last.word[2], 0u);
+    EXPECT_EQ(last.tally.run, 0u);
+    EXPECT_EQ(last.tally.busy, 0u);
+}
+
+// What it was told of before, it says before it waits.
+TEST(Codegen, WordsAreWaitedForInOrderAndNoLongerThanAnybodyWaits)
+{
+    std::vector<Kernel> kernels = {Words()};
+    Host host(kernels);
+    Teller teller;
+
+    for (int i = 0; i < 4; i++)
+        teller.Add(i, i % 2 == 0 ? HD_WORD_WRITE : HD_WORD_WAIT);
+    auto look = [&](int i) {
+        return __atomic_load_n(&teller.word[static_cast<size_t>(i)],
+                               __ATOMIC_ACQUIRE);
+    };
+    std::thread kernel([&] { teller.Launch(host, kernels[0].grid); });
+    while (look(0) != 41)
+        std::this_thread::yield();
+    usleep(2000);
+    EXPECT_EQ(look(2), 7u);
+    __atomic_store_n(&teller.word[1], 42, __ATOMIC_RELEASE);
+    while (look(2) != 41)
+        std::this_thread::yield();
+    __atomic_store_n(&teller.tally.over, 1, __ATOMIC_RELEASE);
+    kernel.join();
+    EXPECT_EQ(look(3), 7u);
 }
 
 TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
@@ -1699,19 +1815,21 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     }
     EXPECT_GE(n, 40u);
     for (const char *arch : archs) {
-        for (bool sized : {false, true})
-            EXPECT_FALSE(Compile(Spread(7, 6, 1003, sized).text, arch).empty())
+        for (const Kernel &kernel :
+             {Spread(7, 6, false, 1003, false), Spread(7, 6, true, 1003, true),
+              Rows(SomeRows(), 1, true), Words()})
+            EXPECT_FALSE(Compile(kernel.text, arch).empty())
                 << arch << ": " << hd_diag_text(diag_);
-        EXPECT_FALSE(Compile(Rows(SomeRows(), 1).text, arch).empty())
-            << arch << ": " << hd_diag_text(diag_);
     }
     for (hd_dtype d : kDtypes)
         for (size_t a = 0; a < 3; a++) {
             if (!all && size_t(d) % 3 != a)
                 continue;
             for (const Kernel &kernel :
-                 {Oneshot(d, HD_FOLD_SUM, 8, 4, 1003, d % 2 == 0),
-                  Twoshot(d, HD_FOLD_SUM, 8, 4, 1003, 128, d % 2 == 0)})
+                 {Oneshot(d, HD_FOLD_SUM, 8, TurnsOf(size_t(d)), 1003,
+                          d % 2 == 0),
+                  Twoshot(d, HD_FOLD_SUM, 8, TurnsOf(size_t(d) + 1), 1003, 128,
+                          d % 2 == 0)})
                 EXPECT_FALSE(Compile(kernel.text, archs[a]).empty())
                     << archs[a] << ": " << hd_diag_text(diag_);
         }
