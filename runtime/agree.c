@@ -33,7 +33,9 @@ static void tell_options(const hd_agreement *agreement, char out[HD_BOUND_TEXT])
     hd_line line = {out, HD_BOUND_TEXT};
 
     hd_line_put(&line, "%s%s", agreement->driver->name,
-                binding->graph ? ", graphs" : "");
+                binding->graph        ? ", graphs"
+                : binding->capturable ? ", capturable"
+                                      : "");
     for (int i = 0; i < binding->module->naxes; i++)
         hd_line_put(&line, "%s%s=%s", i == 0 ? ", " : ",",
                     binding->module->axis[i].name,

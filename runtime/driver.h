@@ -47,6 +47,7 @@ typedef struct hd_binding {
     const char *where; // what follows "NAME:" in the options' device, or ""
     hd_transport transport[HD_MAX_AXES]; // by axis of the mesh: none is AUTO
     bool graph;
+    bool capturable;
     bool tune;
 } hd_binding;
 
@@ -126,9 +127,12 @@ typedef struct hd_driver {
     // `arguments` is one pointer an argument of the module, none of them NULL;
     // `passing`, for the call as they are, says how they lie: NULL if all are
     // dense, on the device. HD_ERROR_ARGUMENT refuses what was given: nothing
-    // has begun. `variant` is -1 where runs are given no sizes.
+    // has begun. `variant` is -1 where runs are given no sizes. `captured` if
+    // it is, or was to be, part of what the caller captures: then no run has
+    // been issued.
     hd_status (*run)(hd_device *device, void *stream, void *const *arguments,
-                     const hd_passing *passing, int variant, hd_diag *diag);
+                     const hd_passing *passing, int variant, hd_diag *diag,
+                     bool *captured);
     hd_status (*finish)(hd_device *device, hd_diag *diag);
     // Blocks until the first `run` runs are over, or the device has failed and
     // is at rest, which it returns: then it is `over`. Or until `deadline`

@@ -219,10 +219,14 @@ static hd_status check_options(const hd_session *session,
     if (!(options->timeout > 0))
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a timeout of %g s is not above 0", options->timeout);
-    if (options->capturable || options->nfixed > 0)
+    if (options->graph && options->capturable)
+        return hd_fail(
+            diag, HD_ERROR_ARGUMENT,
+            "a session with 'graph' has graphs of its own: it cannot "
+            "be 'capturable' too");
+    if (options->nfixed > 0)
         return hd_fail(diag, HD_ERROR_UNSUPPORTED,
-                       "hd_session_create: '%s' cannot be asked for yet",
-                       options->capturable ? "capturable" : "fixed");
+                       "hd_session_create: 'fixed' cannot be asked for yet");
     return HD_OK;
 }
 
@@ -287,6 +291,7 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .times = options->times,
                                     .where = where_of(options),
                                     .graph = options->graph,
+                                    .capturable = options->capturable,
                                     .tune = options->tune};
     exchange = hd_exchange_begin(group, HD_CALL_SESSION, timeout, diag);
     status = build(session, &exchange, options, out);
@@ -458,6 +463,7 @@ static hd_status run(hd_session *session, void *const *arguments,
     hd_run_options with = HD_EMPTY(hd_run_options);
     const hd_passing *passing;
     hd_status status;
+    bool captured = false;
     int variant = -1;
 
     HD_TRY(hd_sized_read("hd_session_run", options, sizeof with, diag, &with));
@@ -471,10 +477,11 @@ static hd_status run(hd_session *session, void *const *arguments,
     session->runs++;
     hd_ranges_run(session->ranges, session->runs);
     status = session->driver->run(session->device, with.stream, arguments,
-                                  passing, variant, diag);
+                                  passing, variant, diag, &captured);
     hd_ranges_end(session->ranges);
-    // A driver refuses what it was given before it begins anything.
-    if (status == HD_ERROR_ARGUMENT)
+    // A driver refuses what it was given before it begins anything; and what is
+    // captured begins when the caller says so.
+    if (status == HD_ERROR_ARGUMENT || captured)
         session->runs--;
     else
         session->dead = status != HD_OK;

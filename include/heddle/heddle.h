@@ -517,7 +517,8 @@ typedef struct hd_session_options {
     size_t ncalls;
     bool capturable; // cuda only; the same on all ranks, and not with `graph`:
                      // runs may be issued into a stream that the caller
-                     // captures into a graph of its own
+                     // captures into a graph of its own, which is launched as
+                     // often as wanted. docs/cuda.md says how that is done
     // NULL, or by argument the address that it has in every run, NULL where it
     // has others; copied. What peers read or write of such an argument they
     // touch where it lies, and not a copy of it. It is memory of
@@ -561,9 +562,19 @@ typedef struct hd_run_options {
     size_t size;
     void *stream; // a CUstream on cuda, whose work the run is in order with:
                   // NULL is the default stream. NULL on the cpu. May differ
-                  // from run to run. A stream that is being captured into a
-                  // graph is HD_ERROR_ARGUMENT: a run cannot be replayed as
-                  // part of another graph
+                  // from run to run. Into one that is being captured a run is
+                  // issued where the session is `capturable`, else that is
+                  // HD_ERROR_ARGUMENT. Such a run happens in each launch of the
+                  // graph, on these addresses and at these sizes, and counts
+                  // then for all ranks: they launch and issue in one order. It
+                  // is in order with what is captured; with other runs, other
+                  // launches and other sessions of the group the caller orders
+                  // the launch, by streams and events of its own. It is no run
+                  // whose end hd_session_finish, hd_session_wait, hd_stats or
+                  // `times` know of: that of the graph tells it. What fails in
+                  // a launch ends within the timeout, with results that mean
+                  // nothing, and later calls of the session tell it. Graphs are
+                  // destroyed before the session
     const int64_t *sizes; // borrowed for the call: of a program that is given
                           // sizes (`param m in 1..4096`) one a size, in their
                           // order, the same on all ranks

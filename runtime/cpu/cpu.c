@@ -216,10 +216,11 @@ static void take_sizes(hd_device *device, int variant)
 
 static hd_status cpu_run(hd_device *device, void *stream,
                          void *const *arguments, const hd_passing *passing,
-                         int variant, hd_diag *diag)
+                         int variant, hd_diag *diag, bool *captured)
 {
     uint64_t n = device->runs + 1;
 
+    (void)captured;
     if (stream != NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the cpu has no streams of a caller");

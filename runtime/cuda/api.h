@@ -60,7 +60,8 @@ enum { // flags and kinds
     HD_CU_HOST_DEVICEMAP = 2,
     HD_CU_CAPTURE_RELAXED = 2, // CUstreamCaptureMode
     HD_CU_CAPTURE_NONE = 0,    // CUstreamCaptureStatus
-    HD_CU_NODE_KERNEL = 0,     // CUgraphNodeType
+    HD_CU_CAPTURE_ACTIVE = 1,
+    HD_CU_NODE_KERNEL = 0, // CUgraphNodeType
     HD_CU_NODE_COPY = 1,
     HD_CU_NODE_WORDS = 12,
     HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType

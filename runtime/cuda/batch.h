@@ -52,6 +52,8 @@ hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
 // What these write and wait for, for a kernel that does.
 hd_cuda_at hd_cuda_their_word(const hd_words *words,
                               const hd_rendezvous *rendezvous, int which);
+// What it writes: the run's number, or the tally that has it.
+hd_cuda_at hd_cuda_number_at(const hd_device *device);
 hd_status hd_cuda_note_wait(hd_words *words, const hd_rendezvous *rendezvous,
                             int which, hd_cuda_at *word);
 const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,

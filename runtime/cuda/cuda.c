@@ -1,6 +1,7 @@
 // The cuda driver: ranks have a device each, and peers reach each other's
 // memory, across processes by CUDA IPC. This file is its table.
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/capture.h"
 #include "runtime/cuda/fused.h"
 
 #include <stdio.h>
@@ -78,6 +79,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_find_roots(device, diag));
     HD_TRY(hd_cuda_pass_open(device, diag));
     HD_TRY(hd_cuda_runs_open(device, diag));
+    HD_TRY(hd_cuda_captures_open(device, diag));
     HD_TRY(hd_cuda_plan_make(device, diag));
     HD_TRY(hd_cuda_singles_open(device, diag));
     return hd_cuda_watch_start(device, diag);

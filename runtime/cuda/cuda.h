@@ -8,7 +8,8 @@
 // place in the pair's list (rendezvous.h). A slot holds two words that only the
 // peer writes and only the owner waits on, as cpu.h has them: "I am ready" and
 // "it is done". They count runs and are waited for with >=; with graphs they
-// tell runs apart by turns (plan.h).
+// tell runs apart by turns (plan.h), and where the caller may capture runs the
+// device counts them (capture.h).
 //
 // The words of a slot do not tell the watchdog everything: that NCCL is done
 // with a step is an event that the stream records behind it, a mark.
@@ -105,6 +106,7 @@ typedef struct hd_cuda_mp hd_cuda_mp;
 typedef struct hd_cuda_runs hd_cuda_runs;
 typedef struct hd_cuda_said hd_cuda_said;
 typedef struct hd_cuda_passed hd_cuda_passed;
+typedef struct hd_cuda_captures hd_cuda_captures;
 
 // Of the run in flight that was seen last: what its words were, since when.
 typedef struct hd_cuda_progress {
@@ -144,6 +146,10 @@ struct hd_device {
     int nevents;
     hd_cuda_said *said;     // of runs with sizes
     hd_cuda_passed *passed; // what runs are given in other ways
+    // Of sessions whose runs the device counts: cuda/capture.h.
+    hd_cuda_captures *captures;
+    hd_cu_ptr tally; // owned: an hd_kernel_tally
+    bool captured;   // this run, into a graph of the caller's
     hd_cuda_products *products;
     hd_cuda_nccl *nccl;
     const struct hd_cuda_provider *provider; // of fused ops; borrowed
@@ -254,7 +260,8 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag);
 void hd_cuda_runs_close(hd_device *device);
 // Issues a run on the caller's `stream`.
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
-                      const hd_passing *passing, int variant, hd_diag *diag);
+                      const hd_passing *passing, int variant, hd_diag *diag,
+                      bool *captured);
 // Called for each command that was put into the stream: the host waits for what
 // it put there long ago.
 hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag);

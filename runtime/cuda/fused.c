@@ -42,7 +42,7 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
     const hd_steps *steps = device->binding.steps;
     const hd_step *first = first_fused(device);
 
-    if (device->binding.graph)
+    if (device->binding.graph || device->binding.capturable)
         return hd_cuda_fused_refuse(first, diag,
                                     "no provider takes part in a graph");
     for (int64_t i = first->index; i < steps->nsteps; i++) {

@@ -33,6 +33,13 @@ typedef struct hd_cuda_queue {
     hd_cu_event pace[2]; // owned: for those who issue far ahead
 } hd_cuda_queue;
 
+// The last run that went into a capture of the caller's.
+typedef struct hd_cuda_last_captured {
+    uint64_t capture; // as CUDA numbers them; 0 for none
+    hd_cu_stream stream;
+    hd_cu_event end; // borrowed from its session
+} hd_cuda_last_captured;
+
 struct hd_cuda_home {
     hd_kept kept;    // first: it is what the group knows
     hd_group *group; // borrowed: outlives it
@@ -53,6 +60,7 @@ struct hd_cuda_home {
     hd_device *last;       // whose run was issued last; NULL if it has ended
     hd_cu_stream caller;   // of that run
     hd_cu_event end;       // borrowed from `last`: of that run
+    hd_cuda_last_captured captured;
     // For the thread that watches: whose run the host is in the middle of.
     _Atomic(hd_device *) issuing;
 

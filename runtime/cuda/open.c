@@ -6,6 +6,7 @@
 #include "base/diag.h"
 #include "base/log.h"
 #include "base/setting.h"
+#include "runtime/cuda/capture.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/products.h"
@@ -220,6 +221,7 @@ static void free_all(hd_device *device)
 {
     hd_cuda_plans_free(device);
     hd_cuda_products_close(device);
+    hd_cuda_captures_close(device);
     hd_cuda_free(device);
     close_marks(device);
 }

@@ -300,6 +300,7 @@ static void find_ties(const hd_device *device, bool *starts, bool *ends)
 
 static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
 {
+    HD_TRY(hd_cuda_plan_count(device, HD_CUDA_OP_BEGIN, diag));
     HD_TRY(hd_cuda_signal_early(device, diag));
     HD_TRY(plan_staging(device, true, diag));
     for (int i = 1; i < hd_cuda_helper(device); i++) {
@@ -321,7 +322,7 @@ static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
     if (device->stream[helper].planned > 0)
         HD_TRY(hd_cuda_tie(device, helper, 0, NULL, diag));
     HD_TRY(plan_staging(device, false, diag));
-    return HD_OK;
+    return hd_cuda_plan_count(device, HD_CUDA_OP_END, diag);
 }
 
 // ----------------------------------------------------------- the steps

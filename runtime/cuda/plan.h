@@ -9,6 +9,9 @@
 
 #define HD_CUDA_BATCH 128 // words a call; CUDA takes 256
 
+// Operations of words beside CUDA's, at the tally: a run begins, and ends.
+enum { HD_CUDA_OP_BEGIN = 1 << 16, HD_CUDA_OP_END };
+
 typedef enum hd_cuda_kind {
     HD_CUDA_WORDS,
     HD_CUDA_COPY,
@@ -237,6 +240,8 @@ void hd_cuda_find_early(hd_device *device);
 // No stream of a plan has waited for what peers tell early.
 void hd_cuda_hear_anew(hd_device *device);
 hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag);
+// Where the device counts its runs: one begins or ends, on the caller's stream.
+hd_status hd_cuda_plan_count(hd_device *device, int operation, hd_diag *diag);
 // Of `n` steps, a group, those that NCCL is given with the last command.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag);

@@ -102,8 +102,10 @@ static void hand_on_words(pruner *pruner)
     hd_cuda_command words;
     hd_order order;
 
+    // Where the device counts runs, one begins on the caller's stream.
     if (plan->ncommands == 0 || plan->first[0] == 0 ||
-        plan->command[0].kind != HD_CUDA_WORDS)
+        plan->command[0].kind != HD_CUDA_WORDS ||
+        pruner->device->captures != NULL)
         return;
     to = find_taker(pruner, plan->command[0].n);
     if (to < 0)

@@ -330,7 +330,9 @@ static hd_status add_meeting(hd_words *words, const hd_batch *batch, int n,
     int64_t elements = hd_span_elements(&step->span[0]);
     int64_t share = (int64_t)(share_of(device, step, 0).bytes / size);
     uint64_t offset = reduced(device, step).offset;
-    int turns = device->binding.graph ? HD_CUDA_TURNS : 1;
+    int turns = device->captures != NULL ? HD_TURNS_OF_TALLY
+                : device->binding.graph  ? HD_CUDA_TURNS
+                                         : 1;
     int word = twice ? 1 + 2 * n : 1 + n, last = word + 4 * (n - 1);
     hd_text text = {0};
     hd_kernel_grid grid = {0};
@@ -342,7 +344,7 @@ static hd_status add_meeting(hd_words *words, const hd_batch *batch, int n,
                       &at[word + 2 * (n - 1)], &at[word + n - 1]));
     HD_TRY(give_words(words, batch, HD_SIDE_OFFER, HD_CUDA_READY, HD_CUDA_DONE,
                       &at[word], &at[word + 3 * (n - 1)]));
-    at[last] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[last] = hd_cuda_number_at(device);
     at[last + 1] =
         hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
     at[last + 2] = (hd_cuda_at){-1, offset / size}; // two-shot alone

@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/log.h"
+#include "runtime/cuda/capture.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/graph.h"
 #include "runtime/cuda/nccl.h"
@@ -90,6 +91,8 @@ static hd_status write_words(hd_device *device, const hd_cuda_command *command,
 {
     hd_cu_memop *word = &device->plan->word[command->first];
 
+    if (device->captures != NULL)
+        return hd_cuda_count_words(device, command, stream, diag);
     hd_cuda_number_words(device, command, device->run->n);
     HD_CUDA_TRY(device, diag, stream_words, stream, (unsigned)command->n, word,
                 0);
@@ -167,6 +170,8 @@ static hd_status call(hd_device *device, const hd_cuda_command *command,
                             (hd_call_place){"cuda", stream}, address, text);
     if (status == HD_OK)
         return HD_OK;
+    if (device->captured)
+        return hd_fail(diag, status, "%s", text);
     hd_cuda_fail(device, status, text, "");
     return hd_cuda_report(device, diag);
 }
@@ -219,9 +224,12 @@ static hd_status issue_command(hd_device *device,
 hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag)
 {
     hd_cuda_queue *queue = &device->home->queue[stream];
-    uint64_t turn = ++queue->issued / HD_CUDA_THROTTLE;
+    uint64_t turn;
 
-    if (queue->issued % HD_CUDA_THROTTLE != 0 || device->run->capturing)
+    if (device->run->capturing)
+        return HD_OK;
+    turn = ++queue->issued / HD_CUDA_THROTTLE;
+    if (queue->issued % HD_CUDA_THROTTLE != 0)
         return HD_OK;
     if (turn > 1)
         HD_TRY(hd_cuda_await(device, queue->pace[(turn + 1) % 2], diag));
@@ -250,7 +258,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 
         delay(device);
         HD_TRY(issue_command(device, command, diag));
-        if (device->run->capturing)
+        if (device->run->capturing && !device->captured)
             hd_cuda_graph_note(device, device->run->replay, i);
         HD_TRY(hd_cuda_throttle(device, command->stream, diag));
     }
@@ -486,7 +494,8 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
 // For times, and for who watches that a run does not wait for too long.
 static bool has_start(const hd_device *device)
 {
-    return device->binding.times != NULL || device->waits.n > 0;
+    return device->binding.times != NULL ||
+           (device->waits.n > 0 && device->captures == NULL);
 }
 
 // Runs follow each other also where the caller's streams do not, and one handle
@@ -597,6 +606,41 @@ static hd_status run(hd_device *device, void *stream, hd_diag *diag)
     return HD_OK;
 }
 
+static hd_status issue_passed(hd_device *device, hd_diag *diag)
+{
+    HD_TRY(hd_cuda_pass(device, true, diag));
+    HD_TRY(issue_all(device, diag));
+    return hd_cuda_pass(device, false, diag);
+}
+
+// What the caller captures is not begun: no number, no events of its own, and
+// nothing that waits for what happens outside of the capture.
+static hd_status capture_run(hd_device *device, void *stream, hd_diag *diag)
+{
+    hd_status issued, ended;
+
+    HD_TRY(hd_cuda_report(device, diag));
+    HD_TRY(hd_cuda_capture_begin(device, stream, diag));
+    device->run->capturing = device->captured = true;
+    issued = issue_passed(device, diag);
+    device->run->capturing = device->captured = false;
+    ended = hd_cuda_capture_end(device, issued == HD_OK ? diag : NULL);
+    return issued != HD_OK ? issued : ended;
+}
+
+// The thread that watches leaves the streams alone as long.
+static hd_status capture_alone(hd_device *device, void *stream, hd_diag *diag)
+{
+    hd_status status;
+
+    pthread_mutex_lock(&device->home->issue);
+    tell_issuing(device);
+    status = capture_run(device, stream, diag);
+    tell_issued(device);
+    pthread_mutex_unlock(&device->home->issue);
+    return status;
+}
+
 static void abandon_capture(hd_device *device)
 {
     hd_cu_graph graph = NULL;
@@ -613,6 +657,8 @@ static void abandon_rest(hd_device *device)
 {
     hd_cu_stream stream = device->run->caller;
 
+    if (device->captures != NULL)
+        hd_cuda_captures_abandon(device, stream);
     if (device->cu.event_record(ends_of(device, device->run->n)->end, stream) ==
             HD_CU_SUCCESS ||
         device->cu.stream_query(stream) != HD_CU_NOT_READY)
@@ -638,14 +684,15 @@ static void abandon(hd_device *device, hd_status status, const char *part)
     (void)status;
 }
 
-#define INSTEAD                                                               \
-    "run outside of the capture (with the session's option 'graph' a run is " \
-    "one launch)"
+#define INSTEAD                                                             \
+    "run outside of the capture (with the session's option 'capturable' a " \
+    "run "                                                                  \
+    "may be part of one)"
 
 // What is issued into a capture happens when its graph is launched, as often as
-// it is, and a run happens once: it has a number, which its peers count too.
+// it is. A run that the host numbers happens once, as its peers count it.
 static hd_status check_stream(hd_device *device, hd_cu_stream stream,
-                              hd_diag *diag)
+                              hd_diag *diag, bool *captured)
 {
     int capture = HD_CU_CAPTURE_NONE;
     hd_cu_result result = device->cu.capture_status(stream, &capture);
@@ -658,7 +705,8 @@ static hd_status check_stream(hd_device *device, hd_cu_stream stream,
             device->rank, (unsigned long long)device->run->n + 1);
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_status");
-    if (capture != HD_CU_CAPTURE_NONE)
+    *captured = capture != HD_CU_CAPTURE_NONE && device->captures != NULL;
+    if (capture != HD_CU_CAPTURE_NONE && !*captured)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "rank %d: run %llu is for stream %p, which is being "
                        "captured: " INSTEAD,
@@ -694,6 +742,23 @@ static const char *event_name(const hd_device *device,
     return span->buffer->name;
 }
 
+// To ask whether an event was recorded in this capture may end it, and to wait
+// for one of elsewhere does.
+static hd_status check_no_events(hd_device *device, hd_diag *diag)
+{
+    for (int i = 0; device->run->takes_events && i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+
+        if (buffer->argument >= 0 &&
+            buffer->buffer->type.dtype == HD_DTYPE_EVENT)
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
+                           "rank %d: a run with the event %%%s is no part of a "
+                           "capture: run outside of it",
+                           device->rank, buffer->buffer->name);
+    }
+    return HD_OK;
+}
+
 // To wait for an event of a capture is to become part of it.
 static hd_status check_events(hd_device *device, hd_diag *diag)
 {
@@ -727,7 +792,8 @@ static hd_status run_alone(hd_device *device, void *stream, hd_diag *diag)
 }
 
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
-                      const hd_passing *passing, int variant, hd_diag *diag)
+                      const hd_passing *passing, int variant, hd_diag *diag,
+                      bool *captured)
 {
     hd_status status;
     int mode;
@@ -740,13 +806,15 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
         abandon(device, status, "issue");
         return status;
     }
-    status = check_stream(device, stream, diag);
+    status = check_stream(device, stream, diag, captured);
     if (status == HD_OK)
         status = check_beside(device, stream, diag);
     if (status == HD_OK)
-        status = check_events(device, diag);
+        status = *captured ? check_no_events(device, diag)
+                           : check_events(device, diag);
     if (status == HD_OK)
-        status = run_alone(device, stream, diag);
+        status = *captured ? capture_alone(device, stream, diag)
+                           : run_alone(device, stream, diag);
     else if (status != HD_ERROR_ARGUMENT)
         abandon(device, status, "issue");
     hd_cuda_leave(device, mode);
@@ -830,12 +898,13 @@ static hd_status check_sizes(hd_device *device, hd_diag *diag)
 
 static hd_status finish(hd_device *device, hd_diag *diag)
 {
-    if (device->run->n == 0)
+    if (device->run->n == 0 && device->captures == NULL)
         return hd_cuda_report(device, diag);
     HD_TRY(hd_cuda_await(device, ends_of(device, device->run->n)->end, diag));
     HD_TRY(check_sizes(device, diag));
     HD_TRY(hd_cuda_transports_check(device, diag));
-    HD_TRY(read_times(device, diag));
+    if (device->run->n > 0)
+        HD_TRY(read_times(device, diag));
     device->run->finished = device->run->n;
     return check_counts(device, diag);
 }
@@ -901,6 +970,7 @@ bool hd_cuda_runs_rest(hd_device *device)
     uint64_t begun = load_count(&device->run->begun);
 
     return load_count(&device->run->entered) == begun &&
+           (device->captures == NULL || hd_cuda_captures_busy(device) == 0) &&
            (begun == 0 || device->cu.event_query(ends_of(device, begun)->end) !=
                               HD_CU_NOT_READY);
 }
@@ -913,6 +983,8 @@ uint64_t hd_cuda_run_in_flight(hd_device *device)
     uint64_t begun = load_count(&device->run->begun);
     uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
 
+    if (device->captures != NULL)
+        return device->waits.n > 0 ? hd_cuda_captures_busy(device) : 0;
     for (; n <= entered && device->waits.n > 0; n++) {
         const ends *run = ends_of(device, n);
 

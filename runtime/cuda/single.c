@@ -237,14 +237,14 @@ void hd_cuda_singles_close(hd_device *device, hd_cuda_plan *plan)
     free(plan->single);
 }
 
-// Set for the addresses of now. One that cannot be set is given up, but kept:
-// it may run still.
+// Set for the addresses of now, where it may be launched: a graph is no part of
+// the caller's. One that cannot be set is given up, but kept: it may run still.
 static bool is_ready(hd_device *device, const hd_cuda_command *command)
 {
     hd_cuda_single *single = command->single;
     hd_cu_ptr operand[HD_CUDA_OPERANDS];
 
-    if (single->exec == NULL || single->refused)
+    if (single->exec == NULL || single->refused || device->captured)
         return false;
     find_operands(device, command, operand);
     if (memcmp(operand, single->operand, sizeof operand) == 0)

@@ -54,6 +54,20 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
     return HD_OK;
 }
 
+hd_status hd_cuda_plan_count(hd_device *device, int operation, hd_diag *diag)
+{
+    hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
+
+    return device->captures != NULL ? add_word(&words, operation, device->tally)
+                                    : HD_OK;
+}
+
+hd_cuda_at hd_cuda_number_at(const hd_device *device)
+{
+    return device->captures != NULL ? (hd_cuda_at){-1, device->tally}
+                                    : (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+}
+
 static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
                         const hd_rendezvous *rendezvous, int which)
 {
@@ -158,7 +172,8 @@ bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
 }
 
 // NCCL's kernels tell nothing, so the stream has a mark behind each call. In a
-// graph each would be a node.
+// graph each would be a node, and of a run that was captured the host knows no
+// number that marks could be counted by.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag)
 {
@@ -171,7 +186,7 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
         alone &= !hd_cuda_waits_for(device, &wait, i);
     if (alone)
         return HD_OK;
-    if (!device->binding.graph)
+    if (!device->binding.graph && device->captures == NULL)
         device->plan->command[device->plan->ncommands - 1].wait =
             device->plan->nwaits;
     return add_wait(&words, &wait);
@@ -253,7 +268,7 @@ static hd_status add_push(hd_words *words, const push *p)
             HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i].offset));
         return HD_OK;
     }
-    HD_TRY(hd_emit_spread(p->copies, p->words, false,
+    HD_TRY(hd_emit_spread(p->copies, p->words, words->device->captures != NULL,
                           hd_length_of_part(words->step, (int64_t)p->bytes),
                           words->diag, &text, &grid));
     for (int i = 0; i < p->copies; i++)
@@ -261,7 +276,7 @@ static hd_status add_push(hd_words *words, const push *p)
     at[n++] = p->from;
     for (int i = 0; i < p->words; i++)
         at[n++] = p->word[i];
-    at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[n++] = hd_cuda_number_at(words->device);
     // Kernels of one stream follow each other: one counter does for all.
     at[n++] = hd_cuda_need(words->device, words->stream, HD_CUDA_COUNTER,
                            sizeof(uint32_t));
@@ -297,7 +312,7 @@ static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
     at[n++] = from;
     if (word != NULL)
         at[n++] = *word;
-    at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[n++] = hd_cuda_number_at(device);
     at[n++] =
         hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
     at[n++] = hd_cuda_at_place(counts);
@@ -306,7 +321,7 @@ static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
     at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
     at[n++] = (hd_cuda_at){-1, (uint64_t)hd_rows_number(&rows, 0)};
     hd_emit_rows(&rows, step->span[view].buffer->type.dtype, word != NULL,
-                 false, &text, &grid);
+                 device->captures != NULL, &text, &grid);
     return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at, n,
                               words->diag);
 }

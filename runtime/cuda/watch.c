@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/capture.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/sizes.h"
@@ -24,7 +25,7 @@
 #define SHORT_NAP 20000           // ns, the first
 #define RELEASED 0x40000000u      // added to the run: far ahead of any word
 #define NAMED 8                   // ranks, of which one is waited for
-#define UNNAMED "NCCL does not tell in a graph what it waits for"
+#define UNNAMED "NCCL does not tell %s what it waits for"
 
 bool hd_cuda_has_failed(const hd_device *device)
 {
@@ -209,7 +210,7 @@ static bool take_snapshot(hd_device *device)
                       device->peers->window + device->peers->slots);
 }
 
-static void release(hd_device *device)
+static void release_words(hd_device *device)
 {
     uint32_t value = device->binding.graph
                          ? UINT32_MAX // all turns
@@ -219,6 +220,14 @@ static void release(hd_device *device)
         device->peers->snapshot[i] = value;
     copy_slots(device, device->peers->window + device->peers->slots,
                (hd_cu_ptr)(uintptr_t)device->peers->snapshot);
+}
+
+static void release(hd_device *device)
+{
+    if (device->captures != NULL)
+        hd_cuda_captures_release(device);
+    else
+        release_words(device);
 }
 
 // The lock is held.
@@ -308,6 +317,13 @@ static uint64_t hash_slots(const hd_device *device)
     return hash;
 }
 
+// Where NCCL has no marks.
+static const char *where(const hd_device *device)
+{
+    return device->captures != NULL ? "where runs may be captured"
+                                    : "in a graph";
+}
+
 static void fail_late(hd_device *device, const hd_cuda_wait *wait,
                       const hd_cuda_wait *unnamed, const char *notes,
                       hd_line *lines)
@@ -316,7 +332,7 @@ static void fail_late(hd_device *device, const hd_cuda_wait *wait,
     hd_line line = {text, sizeof text};
 
     if (unnamed != NULL) {
-        hd_line_put(lines, UNNAMED "; the first of it is ");
+        hd_line_put(lines, UNNAMED "; the first of it is ", where(device));
         put_step(lines, device, unnamed);
     }
     put_wait(&line, device, wait);
@@ -339,8 +355,8 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
                          uint64_t run)
 {
     int departed = -1;
-    char text[HD_GROUP_TEXT] = "";
-    hd_line line = {text, sizeof text};
+    char text[HD_GROUP_TEXT] = "", notes[HD_GROUP_TEXT] = "";
+    hd_line line = {text, sizeof text}, note = {notes, sizeof notes};
 
     for (int i = 0; i < device->waits.n && departed < 0; i++) {
         if (!is_told(&device->waits.wait[i]))
@@ -353,8 +369,10 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
         "run %llu of rank %d has not ended for %.1f s: it waits at or after ",
         (unsigned long long)run, device->rank, device->binding.timeout);
     put_step(&line, device, first);
+    hd_line_put(&note, UNNAMED ": without %s the step is named", where(device),
+                device->captures != NULL ? "'capturable'" : "the graph");
     hd_cuda_fail(device, departed >= 0 ? HD_ERROR_PEER : HD_ERROR_TIMEOUT, text,
-                 UNNAMED ": without the graph the step is named");
+                 notes);
 }
 
 static bool is_late(const hd_device *device, const hd_cuda_progress *progress)

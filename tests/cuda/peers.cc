@@ -166,7 +166,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
             continue;
         late++;
         EXPECT_GT(answer.seconds, kLate * 0.9);
-        if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph) {
+        if (GetParam().IsUnnamed()) {
             EXPECT_TRUE(Has(answer, "NCCL")) << answer.text;
             continue;
         }
@@ -364,14 +364,17 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
 
         Ended(answer, hasty);
         EXPECT_EQ(answer.status, HD_ERROR_TIMEOUT) << answer.text;
-        if (nccl && GetParam().graph) {
+        if (GetParam().IsUnnamed()) {
             EXPECT_TRUE(Has(
                 answer,
                 "run 2 of rank " + std::to_string(hasty) +
                     " has not ended for " + TextOfLate() +
                     ": it waits at or after send at program.hd:7:13 (step 1"))
                 << answer.text;
-            EXPECT_TRUE(Has(answer, "without the graph the step is named"))
+            EXPECT_TRUE(Has(answer, GetParam().graph
+                                        ? "without the graph the step is named"
+                                        : "without 'capturable' the step is "
+                                          "named"))
                 << answer.text;
             continue;
         }
@@ -421,7 +424,7 @@ TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
     Program program(Square());
     const double kSlow = 2 * kLate, kPause = 0.6 * kSlow;
 
-    if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph)
+    if (GetParam().IsUnnamed())
         GTEST_SKIP() << "nothing is seen to move there";
     std::vector<Answer> answers = RunRanks(4, [&](Rank &rank) {
         return AfterOneRun(rank, program, Options(kSlow),
@@ -505,17 +508,21 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
                     "          %y[tp] = recv from 1 - tp }\n"
                     "  %z[tp] = gelu %y[tp] }\n");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        if (rank.rank == 0)
-            setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:2", 1);
-        return AfterOneRun(rank, program, Options(),
-                           [&](Session &, Shards &shards, Caller &) {
-                               hd_status status = HD_OK;
+        return AfterOneRun(
+            rank, program, Options(), [&](Session &, Shards &shards, Caller &) {
+                auto *fail = Extra<decltype(fake_cuda_fail)>("fake_cuda_fail");
+                auto *calls =
+                    Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+                hd_status status = HD_OK;
+                // One behind it says that the run has ended.
+                long n = calls("cuLaunchKernelEx") - GetParam().capturable;
 
-                               if (rank.rank == 0)
-                                   status = shards.Run(rank.diag);
-                               HD_TRY(Meet(rank));
-                               return status;
-                           });
+                fail("cuLaunchKernelEx", n);
+                if (rank.rank == 0)
+                    status = shards.Run(rank.diag);
+                HD_TRY(Meet(rank));
+                return status;
+            });
     });
 
     Ended(answers[0], 0);

@@ -131,6 +131,7 @@ hd_cu_result cuStreamBeginCapture_v2(hd_cu_stream handle, int mode)
         return CAPTURE_UNSUPPORTED;
     stream->capture = std::make_shared<Capture>();
     stream->capture->origin = stream;
+    stream->capture->id = ++world().nonce;
     stream->capture->mode = mode;
     stream->capture->thread = std::this_thread::get_id();
     stream->capture->graph.reset(
@@ -151,7 +152,8 @@ hd_cu_result cuStreamGetCaptureInfo_v2(hd_cu_stream handle, int *status,
     FAKE_STREAM(handle, stream);
     Guard guard(world().lock);
 
-    (void)id;
+    if (id != nullptr)
+        *id = stream->capture->id;
     tails.clear();
     for (size_t tail : stream->tails)
         tails.push_back(stream->capture->nodes[tail].name.get());

@@ -97,6 +97,7 @@ using Nodes = std::shared_ptr<const std::vector<Node>>;
 
 struct Capture {
     CUstream_st *origin;
+    uint64_t id; // tells it from all others
     int mode;
     std::thread::id thread; // that began it
     std::vector<Node> nodes;

@@ -1305,14 +1305,15 @@ int fatal;
 bool issued;
 
 hd_status RunOrDie(hd_device *device, void *stream, void *const *arguments,
-                   const hd_passing *passing, int variant, hd_diag *diag)
+                   const hd_passing *passing, int variant, hd_diag *diag,
+                   bool *captured)
 {
     hd_status status;
 
     if (fatal == 0 && !issued)
         raise(SIGKILL);
-    status =
-        hd_driver_cpu.run(device, stream, arguments, passing, variant, diag);
+    status = hd_driver_cpu.run(device, stream, arguments, passing, variant,
+                               diag, captured);
     if (fatal-- == 0)
         raise(SIGKILL);
     return status;
@@ -1628,7 +1629,7 @@ hd_status NullPack(hd_device *, size_t, hd_diag *)
     return HD_OK;
 }
 hd_status NullRun(hd_device *, void *, void *const *, const hd_passing *, int,
-                  hd_diag *)
+                  hd_diag *, bool *)
 {
     asked->append("r");
     return HD_OK;
