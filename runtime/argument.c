@@ -230,7 +230,7 @@ static hd_status pass_strided(hd_given *given, const int64_t *stride,
                               hd_diag *diag, hd_passing *out)
 {
     const hd_type *type = &given->buffer->type;
-    int64_t reach;
+    int64_t reach = 0;
 
     if (type->dtype == HD_DTYPE_EVENT)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
