@@ -27,6 +27,27 @@ static hd_status print_program(const hd_module *module, hd_diag *diag,
 
 #define HD_BOUND_TEXT 256 // bytes of what is told of one rank
 
+// By name as far as there is room, and by a number for all.
+static void tell_fixed(const hd_binding *binding, hd_line *line)
+{
+    uint64_t hash = 0;
+    int i = 0, n = 0;
+
+    for (const hd_buffer *b = binding->module->buffers;
+         b != NULL && binding->fixed != NULL; b = b->next) {
+        if (b->role == HD_ROLE_TEMP)
+            continue;
+        if (binding->fixed[i++] == NULL)
+            continue;
+        hash = (hash + (uint64_t)i) * 1099511628211u;
+        if (n++ < 4)
+            hd_line_put(line, "%s%%%.24s", n == 1 ? ", fixed " : " ", b->name);
+    }
+    if (n > 4)
+        hd_line_put(line, " and %d more (%x)", n - 4,
+                    (unsigned)(hash ^ hash >> 32));
+}
+
 static void tell_options(const hd_agreement *agreement, char out[HD_BOUND_TEXT])
 {
     const hd_binding *binding = agreement->binding;
@@ -40,6 +61,7 @@ static void tell_options(const hd_agreement *agreement, char out[HD_BOUND_TEXT])
         hd_line_put(&line, "%s%s=%s", i == 0 ? ", " : ",",
                     binding->module->axis[i].name,
                     hd_transport_text(binding->transport[i]));
+    tell_fixed(binding, &line);
 }
 
 hd_status hd_agree_bind(hd_agreement *agreement)

@@ -41,9 +41,32 @@ hd_status hd_arguments_list(const hd_module *module, hd_diag *diag,
     return HD_OK;
 }
 
+hd_status hd_arguments_fix(hd_arguments *arguments, const hd_module *module,
+                           void *const *fixed, size_t n, hd_diag *diag)
+{
+    size_t all = 0;
+
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        all += b->role != HD_ROLE_TEMP;
+    if (n == 0)
+        return HD_OK;
+    if (n != all)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "'%s' takes %zu arguments, and 'fixed' has %zu",
+                       module->name, all, n);
+    if (fixed == NULL)
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "'fixed' is NULL");
+    arguments->fixed = calloc(n, sizeof *arguments->fixed);
+    if (arguments->fixed == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for the arguments");
+    memcpy(arguments->fixed, fixed, n * sizeof *fixed);
+    return HD_OK;
+}
+
 void hd_arguments_free(hd_arguments *arguments)
 {
     free(arguments->given);
+    free(arguments->fixed);
     free(arguments->order);
     free(arguments->passing);
 }
@@ -125,6 +148,13 @@ static hd_status look_at(hd_arguments *arguments, void *const *address,
         if (address[i] == NULL)
             return hd_fail(diag, HD_ERROR_ARGUMENT, "argument %%%s is NULL",
                            arguments->given[i].name);
+        if (arguments->fixed != NULL && arguments->fixed[i] != NULL &&
+            arguments->fixed[i] != address[i])
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
+                           "argument %%%s is at %p in this run, and the "
+                           "session has it fixed at %p",
+                           arguments->given[i].name, address[i],
+                           arguments->fixed[i]);
         arguments->given[i].at = address[i];
         arguments->given[i].reach = arguments->given[i].bytes;
     }
@@ -263,6 +293,12 @@ static hd_status look_closely(hd_arguments *arguments,
             HD_TRY(pass_on_host(arguments, given, diag, passing));
         else if (strides != NULL && strides[i] != NULL)
             HD_TRY(pass_strided(given, strides[i], diag, passing));
+        if ((passing->on_host || passing->strided) &&
+            arguments->fixed != NULL && arguments->fixed[i] != NULL)
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
+                           "argument %%%s is fixed: each run has it there, "
+                           "dense",
+                           given->name);
         *any |= passing->on_host || passing->strided;
     }
     return HD_OK;

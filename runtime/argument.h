@@ -20,6 +20,7 @@ typedef struct hd_arguments {
     const hd_module *module; // borrowed
     size_t n;
     hd_given *given;        // owned
+    void **fixed;           // owned: NULL, or where each is in every run
     const hd_given **order; // owned: by the addresses they had last, and as
                             // much room to sort them
     hd_passing *passing;    // owned: of the last run that had any
@@ -27,6 +28,10 @@ typedef struct hd_arguments {
 
 hd_status hd_arguments_list(const hd_module *module, hd_diag *diag,
                             hd_arguments *out);
+// Before they are listed: runs have each where `fixed`, one an argument, says,
+// unless that is NULL. Copied.
+hd_status hd_arguments_fix(hd_arguments *arguments, const hd_module *module,
+                           void *const *fixed, size_t n, hd_diag *diag);
 void hd_arguments_free(hd_arguments *arguments);
 // Refuses as many as are not asked for, NULL, written ones that overlap others,
 // and what cannot be on the host or lie as it is said to. Asks for no memory.

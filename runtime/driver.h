@@ -49,6 +49,9 @@ typedef struct hd_binding {
     bool graph;
     bool capturable;
     bool tune;
+    // NULL, or by argument its address in every run, NULL where that changes:
+    // of the same arguments on all ranks.
+    void *const *fixed;
 } hd_binding;
 
 // How a transfer travels.
@@ -144,6 +147,11 @@ typedef struct hd_driver {
     hd_status (*take)(hd_device *device, size_t bytes, hd_diag *diag,
                       void **out);
     void (*give)(hd_device *device, void *memory);
+    // Memory of the group's on such a device, of which peers can be told, until
+    // it is reclaimed, or the group ends; and whether it was the driver's.
+    hd_status (*lend)(hd_group *group, const char *where, size_t bytes,
+                      hd_diag *diag, void **out);
+    bool (*reclaim)(hd_group *group, void *memory);
     hd_status (*copy)(hd_device *device, void *to, const void *from,
                       size_t bytes, hd_diag *diag);
     // Adds what the device counts: allocations, host waits, bytes sent, matmul.
@@ -159,6 +167,11 @@ typedef struct hd_driver {
 
 extern const hd_driver hd_driver_cpu;
 extern const hd_driver hd_driver_cuda;
+
+// What a session on such a device runs on, NULL if there is none of that name;
+// and what follows the colon of "cuda:3".
+const hd_driver *hd_driver_find(const char *device);
+const char *hd_driver_where(const char *device);
 
 // The program of a session, and the number of its CUDA device, -1 on the cpu.
 const hd_module *hd_session_module(const hd_session *session);

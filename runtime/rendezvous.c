@@ -311,10 +311,11 @@ hd_status hd_pair_compare(const hd_binding *binding, int peer,
 
 hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                                 const hd_rendezvous *rendezvous,
-                                const hd_offer *other, uint64_t window,
+                                const hd_offer *other, uint64_t room,
                                 hd_diag *diag)
 {
     const char *op = hd_op_info_get(step->op->code)->text;
+    uint64_t at = hd_offset_within(other->offset);
 
     if (other->kind != rendezvous->want)
         return hd_fail(diag, HD_ERROR_INVALID,
@@ -324,8 +325,8 @@ hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                        rendezvous->peer);
     if (rendezvous->side == HD_SIDE_OFFER)
         return HD_OK;
-    if (other->bytes != rendezvous->bytes || other->offset > window ||
-        other->bytes > window - other->offset)
+    if (other->bytes != rendezvous->bytes || at > room ||
+        other->bytes > room - at)
         return hd_fail(diag, HD_ERROR_INVALID,
                        "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
                        "rank %d %llu",
@@ -396,6 +397,16 @@ static void size_temps(const hd_steps *steps, hd_root *roots)
     }
 }
 
+// What no peer touches is the caller's in every run anyway.
+static void fix_arguments(const hd_binding *binding, hd_root *roots)
+{
+    for (int i = 0; binding->fixed != NULL && i < binding->module->nbuffers;
+         i++) {
+        if (roots[i].argument >= 0 && roots[i].shared)
+            roots[i].fixed = binding->fixed[roots[i].argument];
+    }
+}
+
 hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
                         int *narguments)
 {
@@ -422,6 +433,7 @@ hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
             roots[hd_buffer_root(b)->id].shared = true;
     }
     size_temps(binding->steps, roots);
+    fix_arguments(binding, roots);
     return HD_OK;
 }
 

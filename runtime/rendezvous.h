@@ -18,7 +18,27 @@ typedef struct hd_root {
     size_t bytes;            // 0 for another name, and for what no step names
     size_t offset;           // where the driver has put it
     int argument;            // its position, -1 for a temp
+    void *fixed; // of a shared argument: where it is in every run, or NULL
 } hd_root;
+
+// Where a peer finds a fixed argument is told as any place in the window is, by
+// an offset: that of no window, for which the argument's number stands.
+#define HD_FIXED_SHIFT 48
+static inline uint64_t hd_fixed_offset(int argument)
+{
+    return (uint64_t)(argument + 1) << HD_FIXED_SHIFT;
+}
+
+// The argument that an offset lies in, -1 for the window; and where.
+static inline int hd_offset_fixed(uint64_t offset)
+{
+    return (int)(offset >> HD_FIXED_SHIFT) - 1;
+}
+
+static inline uint64_t hd_offset_within(uint64_t offset)
+{
+    return offset & (((uint64_t)1 << HD_FIXED_SHIFT) - 1);
+}
 
 hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
                         int *narguments);
@@ -95,21 +115,21 @@ hd_status hd_rendezvous_each(hd_device *device, const hd_binding *binding,
 
 // What one side of a rendezvous says of itself in its slot.
 typedef struct hd_offer {
-    uint64_t offset; // in its window: what the peer may touch
+    uint64_t offset; // what the peer may touch: in its window, or fixed
     uint64_t bytes;  // likewise; 0 for nothing
     uint64_t kind;   // what this side does, for the peer to compare
 } hd_offer;
 
-// Ours, of a buffer that lies in the window.
+// Ours, of a buffer that lies in the window or is fixed.
 hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
                         const hd_rendezvous *rendezvous, hd_diag *diag,
                         hd_offer *out);
 
-// HD_ERROR_INVALID unless both do the same, and what is offered fits into the
-// other's window of so many bytes.
+// HD_ERROR_INVALID unless both do the same, and what is offered fits into so
+// many bytes: of the other's window, or of its fixed argument.
 hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                                 const hd_rendezvous *rendezvous,
-                                const hd_offer *other, uint64_t window,
+                                const hd_offer *other, uint64_t room,
                                 hd_diag *diag);
 
 // Copies of this rank's own piece in a collective; false if it has none.

@@ -224,9 +224,6 @@ static hd_status check_options(const hd_session *session,
             diag, HD_ERROR_ARGUMENT,
             "a session with 'graph' has graphs of its own: it cannot "
             "be 'capturable' too");
-    if (options->nfixed > 0)
-        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
-                       "hd_session_create: 'fixed' cannot be asked for yet");
     return HD_OK;
 }
 
@@ -246,6 +243,10 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
     if (status == HD_OK)
         status = read_transports(binding, options, diag);
     if (status == HD_OK)
+        status = hd_arguments_fix(&session->arguments, binding->module,
+                                  options->fixed, options->nfixed, diag);
+    binding->fixed = session->arguments.fixed;
+    if (status == HD_OK)
         status = hd_agree_bind(&agreement);
     if (status == HD_OK)
         status = build_locally(session, options, diag, &agreement.fit);
@@ -258,11 +259,23 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
     return status;
 }
 
-// What follows the colon of "cuda:3".
-static const char *where_of(const hd_session_options *options)
+const hd_driver *hd_driver_find(const char *device)
 {
-    const char *colon =
-        options->device != NULL ? strchr(options->device, ':') : NULL;
+    if (device == NULL)
+        return NULL;
+    if (strcmp(device, "cpu") == 0)
+        return &hd_driver_cpu;
+    if (strncmp(device, "cuda", 4) != 0)
+        return NULL;
+    device += 4;
+    if (*device == ':' && device[1] != '\0')
+        device += 1 + strspn(device + 1, "0123456789");
+    return *device == '\0' ? &hd_driver_cuda : NULL;
+}
+
+const char *hd_driver_where(const char *device)
+{
+    const char *colon = device != NULL ? strchr(device, ':') : NULL;
 
     return colon != NULL ? colon + 1 : "";
 }
@@ -289,7 +302,7 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .module = module,
                                     .timeout = timeout,
                                     .times = options->times,
-                                    .where = where_of(options),
+                                    .where = hd_driver_where(options->device),
                                     .graph = options->graph,
                                     .capturable = options->capturable,
                                     .tune = options->tune};
@@ -303,24 +316,9 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-// What a session on such a device runs on; NULL if there is none of that name.
-static const hd_driver *find_driver(const char *device)
-{
-    if (device == NULL)
-        return NULL;
-    if (strcmp(device, "cpu") == 0)
-        return &hd_driver_cpu;
-    if (strncmp(device, "cuda", 4) != 0)
-        return NULL;
-    device += 4;
-    if (*device == ':' && device[1] != '\0')
-        device += 1 + strspn(device + 1, "0123456789");
-    return *device == '\0' ? &hd_driver_cuda : NULL;
-}
-
 bool hd_is_device(const char *name)
 {
-    return find_driver(name) != NULL;
+    return hd_driver_find(name) != NULL;
 }
 
 hd_status hd_session_create(hd_group *group, const hd_module *module,
@@ -333,8 +331,8 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
     HD_TRY(hd_group_check_process(group, diag));
     HD_TRY(
         hd_sized_read("hd_session_create", options, sizeof with, diag, &with));
-    return hd_session_open(group, module, &with, find_driver(with.device), diag,
-                           out);
+    return hd_session_open(group, module, &with, hd_driver_find(with.device),
+                           diag, out);
 }
 
 void hd_session_destroy(hd_session *session)

@@ -1,4 +1,6 @@
-// Memory of a group, and not of one of its sessions.
+// Memory of a group, and not of one of its sessions: where it comes from, and
+// memory for arguments, for callers who have none of their own, and for
+// arguments that are at one place in every run (hd_session_options.fixed).
 #ifndef HEDDLE_MEMORY_H
 #define HEDDLE_MEMORY_H
 
@@ -41,6 +43,17 @@ typedef struct hd_allocator {
 // on a device; what else it keeps there is given back first.
 HD_API HD_MUST_USE hd_status hd_group_set_allocator(
     hd_group *group, const hd_allocator *allocator, hd_diag *diag);
+
+// Takes `bytes` of a device by its name in hd_session_options, of which runs of
+// any session of the group on it take arguments. Local: other ranks need not
+// call it. It begins at a multiple of 256, and holds anything at first. It is
+// there until hd_group_free, or its group is destroyed; no run may use it then,
+// of this rank or, where it is fixed, of another.
+HD_API HD_MUST_USE hd_status hd_group_alloc(hd_group *group, const char *device,
+                                            size_t bytes, hd_diag *diag,
+                                            void **out);
+// What hd_group_alloc of this group has given, or NULL.
+HD_API void hd_group_free(hd_group *group, void *memory);
 
 HD_END_DECLS
 

@@ -88,20 +88,25 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
 static hd_status cpu_alloc(hd_device *device, hd_diag *diag, hd_fit *out)
 {
     HD_TRY(hd_cpu_list(device, diag));
+    HD_TRY(hd_cpu_fixed_check(device, diag));
     HD_TRY(hd_cpu_plan(device, diag));
     HD_TRY(hd_cpu_alloc(device, diag));
     if (hd_group_add_doorbell(device->binding.group,
                               &device->header->doorbell) != HD_OK)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a doorbell");
     HD_TRY(hd_cpu_start(device, diag));
-    *out = (hd_fit){.fits = hd_pool_has_met(device->pool),
+    *out = (hd_fit){.fits = hd_pool_has_met(device->pool) &&
+                            device->binding.fixed == NULL,
                     .digest = device->digest};
     return HD_OK;
 }
 
 static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
 {
+    hd_status status = hd_cpu_fixed_meet(device, diag); // it is collective
+
     HD_TRY(hd_cpu_meet(device, diag));
+    HD_TRY(status);
     return hd_cpu_plan_connect(device, diag);
 }
 
@@ -268,6 +273,18 @@ static void cpu_give(hd_device *device, void *memory)
     free(memory);
 }
 
+static hd_status cpu_lend(hd_group *group, const char *where, size_t bytes,
+                          hd_diag *diag, void **out)
+{
+    (void)where;
+    return hd_pool_lend(hd_group_pool(group), bytes, diag, out);
+}
+
+static bool cpu_reclaim(hd_group *group, void *memory)
+{
+    return hd_pool_reclaim(hd_group_pool(group), memory);
+}
+
 static hd_status cpu_copy(hd_device *device, void *to, const void *from,
                           size_t bytes, hd_diag *diag)
 {
@@ -309,6 +326,8 @@ const hd_driver hd_driver_cpu = {
     .await = cpu_await,
     .take = cpu_take,
     .give = cpu_give,
+    .lend = cpu_lend,
+    .reclaim = cpu_reclaim,
     .copy = cpu_copy,
     .stats = cpu_stats,
     .close = cpu_close,

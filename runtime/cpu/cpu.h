@@ -147,8 +147,15 @@ typedef struct hd_cpu_entry {
 
 // ------------------------------------------------------- the device
 
+// A fixed argument of a peer's.
+typedef struct hd_cpu_fixed {
+    hd_window window; // owned: mapped
+    uint64_t offset;  // in it
+} hd_cpu_fixed;
+
 typedef struct hd_cpu_peer {
     const hd_window *window; // borrowed: theirs
+    hd_cpu_fixed *fixed;     // owned, by argument; NULL if none is fixed
     hd_cpu_header *header;
     size_t words, slots; // in their window: what it told us
     size_t offset;       // in our words: of the pair's slots
@@ -272,6 +279,21 @@ hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
                         hd_handle *out);
 hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
                         hd_diag *diag);
+// Where an offset that a peer tells is, and how many bytes there are in all of
+// the window, or of the argument's memory.
+void *hd_cpu_remote(const hd_cpu_peer *peer, uint64_t offset);
+uint64_t hd_cpu_room(const hd_cpu_peer *peer, uint64_t offset);
+
+// ------------------------------------------------ cpu/fixed.c
+
+// Whether peers can be told of the fixed arguments.
+hd_status hd_cpu_fixed_check(hd_device *device, hd_diag *diag);
+// Collective: maps those of all peers.
+hd_status hd_cpu_fixed_meet(hd_device *device, hd_diag *diag);
+void hd_cpu_fixed_close(hd_device *device);
+
+// ------------------------------------------------ cpu/memory.c
+
 // Finds the peers' words.
 hd_status hd_cpu_meet(hd_device *device, hd_diag *diag);
 // Memory for argument `i` where it is not dense.

@@ -97,7 +97,9 @@ static layout lay_out(hd_device *device)
     for (int i = 0; i < device->nbuffers; i++) {
         hd_root *buffer = &device->buffer[i];
 
-        if (buffer->shared) {
+        if (buffer->fixed != NULL) {
+            buffer->offset = hd_fixed_offset(buffer->argument);
+        } else if (buffer->shared) {
             buffer->offset = base + all.shared;
             all.shared += align_up(buffer->bytes, 256);
         } else if (buffer->argument < 0) {
@@ -123,7 +125,7 @@ static hd_status check_memory(hd_device *device, hd_diag *diag)
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
 
-        if (buffer->shared || buffer->argument < 0)
+        if (buffer->fixed == NULL && (buffer->shared || buffer->argument < 0))
             bytes += buffer->bytes;
         if (bytes > here)
             return hd_fail(diag, HD_ERROR_NO_MEMORY,
@@ -165,6 +167,8 @@ static char *address_of(const hd_device *device, const hd_root *buffer)
 {
     const hd_window *window = hd_pool_window(device->pool, device->rank);
 
+    if (buffer->fixed != NULL)
+        return buffer->fixed;
     if (buffer->shared)
         return (char *)window->base + buffer->offset;
     return buffer->argument < 0 ? hd_pool_own(device->pool) + buffer->offset
@@ -182,7 +186,7 @@ void hd_cpu_poison(hd_device *device, size_t shared, size_t own)
         char *at = address_of(device, buffer);
 
         from = from > buffer->offset ? from - buffer->offset : 0;
-        if (at != NULL && from < buffer->bytes)
+        if (at != NULL && buffer->fixed == NULL && from < buffer->bytes)
             memset(at + from, 0xff, buffer->bytes - from);
     }
 }
@@ -302,6 +306,7 @@ static void leave(hd_device *device)
 void hd_cpu_free(hd_device *device)
 {
     leave(device);
+    hd_cpu_fixed_close(device);
     for (int i = 0; i < HD_CPU_RUNS; i++) {
         free(device->run[i].base);
         free(device->run[i].argument);

@@ -275,10 +275,10 @@ static hd_status connect_part(hd_device *device, const hd_step *step,
 
     part->mine = hd_cpu_slot_of(peer->mine, peer, rendezvous);
     part->theirs = hd_cpu_slot_of(peer->theirs, peer, rendezvous);
-    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous,
-                                 &part->theirs->offer, peer->window->bytes,
-                                 diag));
-    part->remote = (char *)peer->window->base + part->theirs->offer.offset;
+    HD_TRY(hd_rendezvous_compare(
+        device->rank, step, rendezvous, &part->theirs->offer,
+        hd_cpu_room(peer, part->theirs->offer.offset), diag));
+    part->remote = hd_cpu_remote(peer, part->theirs->offer.offset);
     if (part->side == HD_SIDE_READ)
         part->reduce->operand[part->operand] = part->remote;
     return HD_OK;

@@ -259,9 +259,9 @@ static void copy_argument(hd_device *device, const hd_cpu_run *run,
         hd_packing_out(&rows, ours, theirs);
 }
 
-// Arguments that peers touch live in the window, and those that are not dense
-// in memory of their own; the caller's is read when a run begins and written
-// when it ends.
+// Arguments that peers touch live in the window, unless they are fixed, and
+// those that are not dense in memory of their own; the caller's is read when a
+// run begins and written when it ends.
 static void stage(hd_device *device, bool in, uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
@@ -270,7 +270,7 @@ static void stage(hd_device *device, bool in, uint64_t n)
         const hd_root *buffer = &device->buffer[i];
         hd_role role = buffer->buffer->role;
 
-        if (buffer->argument < 0 ||
+        if (buffer->argument < 0 || buffer->fixed != NULL ||
             (!buffer->shared && !run->packed[buffer->argument]))
             continue;
         if (in ? role != HD_ROLE_OUT : role != HD_ROLE_IN)

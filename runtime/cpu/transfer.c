@@ -236,9 +236,9 @@ static bool find_remote(hd_device *device, hd_cpu_part *part, uint64_t n)
     if (!have_same_sizes(device, module, part->peer, n))
         return false;
     assert(offer->bytes == part->bytes &&
-           offer->offset <= peer->window->bytes &&
-           part->bytes <= peer->window->bytes - offer->offset);
-    part->remote = (char *)peer->window->base + offer->offset;
+           hd_offset_within(offer->offset) + part->bytes <=
+               hd_cpu_room(peer, offer->offset));
+    part->remote = hd_cpu_remote(peer, offer->offset);
     if (part->reduce != NULL)
         part->reduce->operand[part->operand] = part->remote;
     return true;

@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/pass.h"
+#include "runtime/cuda/peers.h"
 #include "runtime/cuda/products.h"
 #include "runtime/cuda/transport.h"
 
@@ -72,10 +73,12 @@ static hd_status cuda_alloc(hd_device *device, hd_diag *diag, hd_fit *out)
 static hd_status prepare(hd_device *device, hd_diag *diag)
 {
     hd_status status = hd_cuda_check_probes(device, diag);
+    // Before anything else that may fail here: these are collective.
+    hd_status met = hd_cuda_fixed_meet(device, diag);
 
-    // Before anything else that may fail here: it is collective.
     HD_TRY(hd_cuda_transports_open(device, diag));
     HD_TRY(status);
+    HD_TRY(met);
     HD_TRY(hd_cuda_find_roots(device, diag));
     HD_TRY(hd_cuda_pass_open(device, diag));
     HD_TRY(hd_cuda_runs_open(device, diag));
@@ -140,6 +143,8 @@ const hd_driver hd_driver_cuda = {
     .await = hd_cuda_await_runs,
     .take = cuda_take,
     .give = cuda_give,
+    .lend = hd_cuda_lend,
+    .reclaim = hd_cuda_reclaim,
     .copy = cuda_copy,
     .stats = cuda_stats,
     .close = hd_cuda_close,

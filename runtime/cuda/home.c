@@ -193,6 +193,7 @@ static void close_all(hd_cuda_home *home)
     int mode;
     bool entered = enter(home, &mode);
 
+    hd_cuda_loans_close(home);
     hd_cuda_kernels_close(home);
     hd_cuda_region_trim(home, &home->memory);
     hd_cuda_region_trim(home, &home->rooms);

@@ -25,6 +25,7 @@
 
 typedef struct hd_cuda_kernels hd_cuda_kernels;
 typedef struct hd_cuda_lines hd_cuda_lines;
+typedef struct hd_cuda_loan hd_cuda_loan;
 
 // A stream by its place in sessions: 0 is the caller's.
 typedef struct hd_cuda_queue {
@@ -73,7 +74,8 @@ struct hd_cuda_home {
 
     pthread_mutex_t lock; // held for a moment, guards:
     int nsessions, nqueues;
-    hd_device *first; // of the sessions that are watched
+    hd_device *first;   // of the sessions that are watched
+    hd_cuda_loan *loan; // owned: memory that the caller has
 
     pthread_t thread; // that watches
     bool watched;     // it is there
@@ -96,5 +98,11 @@ bool hd_cuda_home_asks(const hd_device *device); // the caller
 hd_status hd_cuda_home_take(hd_device *device, size_t bytes, hd_diag *diag,
                             hd_cu_ptr *out);
 void hd_cuda_home_give(const hd_cuda_home *home, hd_cu_ptr at, size_t bytes);
+
+// Memory for the caller's arguments, and whether it was of one of the homes.
+hd_status hd_cuda_lend(hd_group *group, const char *where, size_t bytes,
+                       hd_diag *diag, void **out);
+bool hd_cuda_reclaim(hd_group *group, void *memory);
+void hd_cuda_loans_close(hd_cuda_home *home);
 
 #endif

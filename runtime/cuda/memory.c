@@ -115,7 +115,9 @@ static size_t lay_out_shared(hd_device *device, size_t at)
     for (int i = 0; i < device->nbuffers; i++) {
         hd_root *buffer = &device->buffer[i];
 
-        if (!buffer->shared)
+        if (buffer->fixed != NULL)
+            buffer->offset = hd_fixed_offset(buffer->argument);
+        if (!buffer->shared || buffer->fixed != NULL)
             continue;
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
@@ -171,7 +173,9 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
 
-        if (buffer->shared)
+        if (buffer->fixed != NULL)
+            device->base[i] = (hd_cu_ptr)(uintptr_t)buffer->fixed;
+        else if (buffer->shared)
             device->base[i] = device->peers->window + buffer->offset;
         else if (buffer->argument < 0 && device->memory != NULL)
             device->base[i] = device->memory->at + buffer->offset;
@@ -314,6 +318,7 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
     HD_TRY(hd_roots_list(&device->binding, diag, &device->buffer,
                          &device->narguments));
     device->nbuffers = device->binding.module->nbuffers;
+    HD_TRY(hd_cuda_fixed_find(device, diag));
     HD_TRY(count_slots(device, diag));
     device->peers->reducing = hd_cuda_find_reducing(device);
     HD_TRY(take_memory(device, diag));
@@ -361,6 +366,8 @@ static void free_peers(hd_device *device)
 
     if (peers == NULL)
         return;
+    if (peers->peer != NULL)
+        hd_cuda_fixed_close(device);
     for (int i = 0; peers->peer != NULL && i < device->size; i++) {
         hd_cuda_share_drop(device, peers->peer[i].mapped);
         free(peers->peer[i].own);

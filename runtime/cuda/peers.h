@@ -19,6 +19,15 @@ typedef struct hd_cuda_slot {
 _Static_assert(sizeof(hd_cuda_slot) == HD_SLOT_BYTES,
                "slots do not share sectors");
 
+typedef struct hd_cuda_note hd_cuda_note; // cuda/fixed.c's
+
+// A fixed argument of a peer's.
+typedef struct hd_cuda_fixed {
+    hd_cu_ptr at;   // 0 if this rank does not touch it
+    uint64_t bytes; // from there on to the end of its allocation
+    hd_cu_ptr map;  // owned: of the allocation; 0 if it is near
+} hd_cuda_fixed;
+
 typedef struct hd_cuda_peer {
     hd_pair pair;
     uint64_t mine;                 // in our window: offset of the pair's slots
@@ -29,6 +38,7 @@ typedef struct hd_cuda_peer {
     hd_pair said;
     hd_cuda_mapped *mapped; // the home's: their window; NULL if not
     hd_cu_ptr window;       // where that is
+    hd_cuda_fixed *fixed;   // owned, by argument; NULL if none is fixed
     hd_cuda_slot *slot;     // owned: copies of theirs, while planning
     hd_cuda_slot *own;      // owned: copies of ours, while planning
     // Owned, by slot: where in their window the buffer begins that they offer a
@@ -49,9 +59,22 @@ struct hd_cuda_peers {
     uint64_t *share;       // owned, by step: the slots' `share`
     bool *early;           // owned, by step: "ready" as soon as a run begins
     hd_cuda_peer *peer;    // owned, by rank
+    hd_cuda_note *note;    // owned, by argument: what is told of fixed ones
     int reducing;          // the stream of all reductions
     int beside;            // a peer that works in this rank's context; or -1
 };
+
+// ------------------------------------------------- cuda/fixed.c
+
+// Finds what peers are told of the fixed arguments.
+hd_status hd_cuda_fixed_find(hd_device *device, hd_diag *diag);
+// Collective: maps those of the peers.
+hd_status hd_cuda_fixed_meet(hd_device *device, hd_diag *diag);
+void hd_cuda_fixed_close(hd_device *device);
+// Where an offset that a peer tells is, and how many bytes there are in all of
+// the window, or of the argument's memory.
+hd_cu_ptr hd_cuda_there(const hd_cuda_peer *peer, uint64_t offset);
+uint64_t hd_cuda_there_room(const hd_cuda_peer *peer, uint64_t offset);
 
 // ------------------------------------------------- cuda/reduce.c
 

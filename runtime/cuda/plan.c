@@ -177,7 +177,8 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
 
 static bool is_staged(const hd_root *buffer)
 {
-    return buffer->shared && buffer->argument >= 0 && buffer->bytes > 0;
+    return buffer->shared && buffer->argument >= 0 && buffer->bytes > 0 &&
+           buffer->fixed == NULL;
 }
 
 // Whether runs have only some indices of a dimension inside of another: room
@@ -226,10 +227,10 @@ static uint64_t used_bytes(const hd_device *device, const hd_root *buffer)
     return buffer->bytes;
 }
 
-// A shared argument is worked on in the window: peers never map the caller's
-// own memory, whose address may change from run to run on one rank alone. What
-// is room alone is left as the caller has it: where that lies in between, by
-// bringing it along.
+// A shared argument is worked on in the window, unless it is fixed: peers do
+// not map memory whose address may change from run to run on one rank alone.
+// What is room alone is left as the caller has it: where that lies in between,
+// by bringing it along.
 static hd_status plan_staging(hd_device *device, bool in, hd_diag *diag)
 {
     for (int i = 0; i < device->nbuffers; i++) {

@@ -201,9 +201,11 @@ static hd_status note_rendezvous(hd_device *device, const hd_step *step,
     const hd_cuda_slot *theirs = hd_cuda_slot_of(device, rendezvous);
     hd_batch *batch = context;
 
-    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous, &theirs->offer,
-                                 device->peers->peer[rendezvous->peer].bytes,
-                                 diag));
+    HD_TRY(hd_rendezvous_compare(
+        device->rank, step, rendezvous, &theirs->offer,
+        hd_cuda_there_room(&device->peers->peer[rendezvous->peer],
+                           theirs->offer.offset),
+        diag));
     if (!hd_cuda_grow((void **)&batch->part, batch->n, &batch->room,
                       sizeof *batch->part))
         return hd_cuda_no_room(device, diag);
@@ -237,9 +239,9 @@ const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
 hd_cuda_at hd_cuda_remote(const hd_device *device,
                           const hd_rendezvous *rendezvous)
 {
-    return (hd_cuda_at){-1,
-                        device->peers->peer[rendezvous->peer].window +
-                            hd_cuda_slot_of(device, rendezvous)->offer.offset};
+    return (hd_cuda_at){
+        -1, hd_cuda_there(&device->peers->peer[rendezvous->peer],
+                          hd_cuda_slot_of(device, rendezvous)->offer.offset)};
 }
 
 static bool is_pushed(const hd_words *words)

@@ -169,7 +169,8 @@ static hd_status fill(const trial *t, hd_cu_ptr at, size_t bytes, int type)
                             t->diag));
     for (; done < bytes; done *= 2)
         HD_CUDA_TRY(device, t->diag, copy, at + done, at,
-                    done < bytes - done ? done : bytes - done, device->home->rescue);
+                    done < bytes - done ? done : bytes - done,
+                    device->home->rescue);
     return HD_OK;
 }
 

@@ -18,6 +18,12 @@
 #define WORDS_PART 4            // of a room, for words
 #define LIMIT_PART 4            // of `ulimit -v`, for all rooms
 
+// What the caller has.
+typedef struct lent {
+    struct lent *next;
+    hd_window window; // owned
+} lent;
+
 struct hd_pool {
     int rank, size;
     pthread_mutex_t lock; // guards the rest
@@ -28,6 +34,7 @@ struct hd_pool {
     size_t shared, owned; // bytes of both that sessions have had
     bool met;
     hd_hold *first; // owned
+    lent *lent;     // owned
 };
 
 static size_t align_up(size_t bytes, size_t to)
@@ -90,6 +97,65 @@ hd_pool *hd_pool_create(int rank, int size)
     return pool;
 }
 
+// ------------------------------------------------------------------ lent
+
+hd_status hd_pool_lend(hd_pool *pool, size_t bytes, hd_diag *diag, void **out)
+{
+    lent *new = calloc(1, sizeof *new);
+    hd_status status;
+
+    if (new == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for arguments");
+    status = bytes > SIZE_MAX / 2
+                 ? hd_fail(diag, HD_ERROR_NO_MEMORY,
+                           "no memory for %zu bytes of arguments", bytes)
+                 : hd_window_open(align_up(bytes > 0 ? bytes : 1, page_bytes()),
+                                  diag, &new->window);
+    if (status != HD_OK) {
+        free(new);
+        return status;
+    }
+    pthread_mutex_lock(&pool->lock);
+    new->next = pool->lent;
+    pool->lent = new;
+    pthread_mutex_unlock(&pool->lock);
+    *out = new->window.base;
+    return HD_OK;
+}
+
+bool hd_pool_reclaim(hd_pool *pool, const void *memory)
+{
+    lent **link = &pool->lent, *found;
+
+    pthread_mutex_lock(&pool->lock);
+    while (*link != NULL && (*link)->window.base != memory)
+        link = &(*link)->next;
+    found = *link;
+    if (found != NULL)
+        *link = found->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (found != NULL)
+        hd_window_close(&found->window);
+    free(found);
+    return found != NULL;
+}
+
+hd_window hd_pool_find_lent(hd_pool *pool, const void *memory)
+{
+    hd_window found = HD_WINDOW_NONE;
+
+    pthread_mutex_lock(&pool->lock);
+    for (const lent *one = pool->lent; one != NULL; one = one->next) {
+        uintptr_t base = (uintptr_t)one->window.base;
+
+        if ((uintptr_t)memory >= base &&
+            (uintptr_t)memory - base < one->window.bytes)
+            found = one->window;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
+}
+
 void hd_pool_destroy(hd_pool *pool)
 {
     if (pool == NULL)
@@ -100,6 +166,8 @@ void hd_pool_destroy(hd_pool *pool)
         pool->first = hold->next;
         free(hold);
     }
+    while (pool->lent != NULL)
+        hd_pool_reclaim(pool, pool->lent->window.base);
     for (int i = 0; i < pool->size; i++)
         hd_window_close(&pool->peer[i]);
     hd_window_close(&pool->window);

@@ -50,6 +50,14 @@ void hd_pool_give(hd_pool *pool, hd_hold *hold, bool met);
 // Gives back to the system what no session needs. Nobody waits for anybody.
 hd_status hd_pool_trim(hd_pool *pool, hd_diag *diag);
 
+// Memory for the caller's arguments, a window of its own, until it is reclaimed
+// or the pool is destroyed; and whether it was the pool's.
+hd_status hd_pool_lend(hd_pool *pool, size_t bytes, hd_diag *diag, void **out);
+bool hd_pool_reclaim(hd_pool *pool, const void *memory);
+// The window of what was lent that `memory` lies in, still the pool's: its base
+// is NULL if that is none.
+hd_window hd_pool_find_lent(hd_pool *pool, const void *memory);
+
 // Of a pool from which something was taken: this rank's window, or that of a
 // peer, which is mapped.
 const hd_window *hd_pool_window(const hd_pool *pool, int rank);

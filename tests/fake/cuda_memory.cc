@@ -355,6 +355,23 @@ hd_cu_result cuPointerGetAttribute(void *out, int attribute, hd_cu_ptr at)
     }
 }
 
+hd_cu_result cuMemGetAddressRange_v2(hd_cu_ptr *base, size_t *bytes,
+                                     hd_cu_ptr at)
+{
+    FAKE_ENTER();
+    FAKE_CONTEXT(context);
+    Guard guard(world().lock);
+    uintptr_t start;
+    Region *region = find_region(at, &start);
+
+    if (region == nullptr || region->kind == Region::DEAD ||
+        at == start + region->bytes)
+        return NOT_FOUND;
+    *base = start;
+    *bytes = region->bytes;
+    return SUCCESS;
+}
+
 hd_cu_result cuIpcGetMemHandle(hd_cu_ipc_handle *out, hd_cu_ptr at)
 {
     FAKE_ENTER();

@@ -1644,6 +1644,14 @@ hd_status NullAwait(hd_device *, uint64_t, int64_t, hd_diag *, bool *over)
     *over = true;
     return HD_OK;
 }
+hd_status NullLend(hd_group *, const char *, size_t, hd_diag *, void **)
+{
+    return HD_OK;
+}
+bool NullReclaim(hd_group *, void *)
+{
+    return false;
+}
 hd_status NullTake(hd_device *, size_t, hd_diag *, void **)
 {
     return HD_OK;
@@ -1668,10 +1676,10 @@ void NullClose(hd_device *)
 }
 
 const hd_driver kNullDriver = {
-    "null",     NullOpen,    NullAlloc,  NullTell, NullHear, NullExport,
-    NullImport, NullPrepare, NullSettle, NullVary, NullPack, NullRun,
-    NullFinish, NullAwait,   NullTake,   NullGive, NullCopy, NullStats,
-    NullClose,  NullOrdinal, false};
+    "null",     NullOpen,    NullAlloc,  NullTell,    NullHear, NullExport,
+    NullImport, NullPrepare, NullSettle, NullVary,    NullPack, NullRun,
+    NullFinish, NullAwait,   NullTake,   NullGive,    NullLend, NullReclaim,
+    NullCopy,   NullStats,   NullClose,  NullOrdinal, false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {

@@ -1,0 +1,197 @@
+// Arguments that are at one place in every run: peers map the allocation that
+// they lie in, or use it where it is if they are near, and read and write them
+// there. They do so within steps of the owner alone, as in the window.
+#include <stdlib.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/peers.h"
+
+#define ALIGNMENT 16 // bytes
+
+// What a rank tells of one.
+struct hd_cuda_note {
+    hd_cu_ipc_handle ipc;  // of the allocation
+    hd_cu_context context; // of the rank
+    hd_cu_ptr at;
+    uint64_t offset, bytes; // in the allocation, and from there to its end
+};
+
+static bool is_fixed(const hd_root *buffer)
+{
+    return buffer->fixed != NULL && buffer->bytes > 0;
+}
+
+// --------------------------------------------------------------- what it is
+
+static hd_status refuse(const hd_device *device, const hd_root *buffer,
+                        hd_diag *diag, const char *why)
+{
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
+                   "rank %d: argument %%%s is fixed at %p, which %s",
+                   device->rank, buffer->buffer->name, buffer->fixed, why);
+}
+
+// What CUDA has no handle for is memory of a pool, or that it maps piece by
+// piece, and no peer can be told of it.
+static hd_status look(hd_device *device, const hd_root *buffer, hd_diag *diag,
+                      hd_cuda_note *out)
+{
+    hd_cu_ptr base = 0;
+    size_t bytes = 0;
+    unsigned type = 0;
+
+    out->at = (hd_cu_ptr)(uintptr_t)buffer->fixed;
+    out->context = device->home->context;
+    if (device->cu.pointer_attribute(&type, HD_CU_POINTER_MEMORY_TYPE,
+                                     out->at) != HD_CU_SUCCESS ||
+        type != HD_CU_MEMORY_DEVICE ||
+        device->cu.address_range(&base, &bytes, out->at) != HD_CU_SUCCESS)
+        return refuse(device, buffer, diag, "is no memory of a device");
+    if (device->cu.ipc_export(&out->ipc, base) != HD_CU_SUCCESS)
+        return refuse(device, buffer, diag,
+                      "CUDA shares with nobody: it takes memory of "
+                      "hd_group_alloc, cuMemAlloc or cudaMalloc");
+    out->offset = out->at - base;
+    out->bytes = bytes - out->offset;
+    if (buffer->bytes > out->bytes)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "rank %d: argument %%%s is fixed at %p, and has %zu "
+                       "bytes, of which %llu are left there",
+                       device->rank, buffer->buffer->name, buffer->fixed,
+                       buffer->bytes, (unsigned long long)out->bytes);
+    if (out->at % ALIGNMENT != 0)
+        return refuse(device, buffer, diag, "is no multiple of 16");
+    return HD_OK;
+}
+
+hd_status hd_cuda_fixed_find(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_note *note;
+
+    if (device->binding.fixed == NULL)
+        return HD_OK;
+    note = calloc((size_t)device->narguments + 1, sizeof *note);
+    if (note == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory for fixed arguments");
+    device->peers->note = note;
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+
+        if (is_fixed(buffer))
+            HD_TRY(look(device, buffer, diag, &note[buffer->argument]));
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------ with the peers
+
+static hd_status enable(hd_device *device, const hd_cuda_note *theirs,
+                        hd_diag *diag)
+{
+    hd_cu_result result;
+
+    if (theirs->context == device->home->context)
+        return HD_OK;
+    result = device->cu.peer_enable(theirs->context, 0);
+    return result == HD_CU_SUCCESS || result == HD_CU_PEER_ENABLED
+               ? HD_OK
+               : hd_cuda_error(device, result, diag, "peer_enable");
+}
+
+static hd_status map(hd_device *device, const hd_cuda_peer *peer,
+                     const hd_cuda_note *theirs, hd_diag *diag,
+                     hd_cuda_fixed *out)
+{
+    out->bytes = theirs->bytes;
+    if (peer->near) {
+        HD_TRY(enable(device, theirs, diag));
+        out->at = theirs->at;
+        return HD_OK;
+    }
+    HD_CUDA_TRY(device, diag, ipc_import, &out->map, theirs->ipc,
+                HD_CU_IPC_LAZY_PEER_ACCESS);
+    out->at = out->map + theirs->offset;
+    return HD_OK;
+}
+
+// `theirs` by argument.
+static hd_status map_all(hd_device *device, int rank,
+                         const hd_cuda_note *theirs, hd_diag *diag)
+{
+    hd_cuda_peer *peer = &device->peers->peer[rank];
+
+    peer->fixed = calloc((size_t)device->narguments + 1, sizeof *peer->fixed);
+    if (peer->fixed == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory for fixed arguments");
+    for (int i = 0; i < device->narguments; i++) {
+        if (rank != device->rank && theirs[i].bytes > 0 &&
+            hd_pair_slots(&peer->pair) > 0)
+            HD_TRY(map(device, peer, &theirs[i], diag, &peer->fixed[i]));
+    }
+    return HD_OK;
+}
+
+static hd_status meet(hd_device *device, hd_cuda_note *all, hd_diag *diag)
+{
+    size_t n = (size_t)device->narguments;
+    hd_exchange exchange = hd_exchange_begin(
+        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
+
+    HD_TRY(hd_exchange_allgather(&exchange, device->peers->note,
+                                 n * sizeof *all, all));
+    for (int i = 0; i < device->size; i++)
+        HD_TRY(map_all(device, i, &all[(size_t)i * n], diag));
+    return HD_OK;
+}
+
+hd_status hd_cuda_fixed_meet(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_note *all;
+    hd_status status;
+
+    if (device->binding.fixed == NULL || device->size == 1)
+        return HD_OK;
+    all = calloc((size_t)device->size * (size_t)device->narguments + 1,
+                 sizeof *all);
+    if (all == NULL) {
+        hd_group_run_out(device->binding.group);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory for fixed arguments");
+    }
+    status = meet(device, all, diag);
+    free(all);
+    return status;
+}
+
+void hd_cuda_fixed_close(hd_device *device)
+{
+    for (int peer = 0; peer < device->size; peer++) {
+        hd_cuda_fixed *fixed = device->peers->peer[peer].fixed;
+
+        for (int i = 0; fixed != NULL && i < device->narguments; i++) {
+            if (fixed[i].map != 0)
+                device->cu.ipc_close(fixed[i].map);
+        }
+        free(fixed);
+    }
+    free(device->peers->note);
+}
+
+hd_cu_ptr hd_cuda_there(const hd_cuda_peer *peer, uint64_t offset)
+{
+    int argument = hd_offset_fixed(offset);
+
+    return argument < 0 ? peer->window + offset
+                        : peer->fixed[argument].at + hd_offset_within(offset);
+}
+
+uint64_t hd_cuda_there_room(const hd_cuda_peer *peer, uint64_t offset)
+{
+    int argument = hd_offset_fixed(offset);
+
+    if (argument < 0)
+        return peer->bytes;
+    return peer->fixed != NULL ? peer->fixed[argument].bytes : 0;
+}
