@@ -278,12 +278,13 @@ TEST_P(CudaCaptured, SeveralRunsAreOneGraph)
                             rank.diag));
         Graph graph(scene.caller);
         HD_TRY(graph.Begin(scene.stream));
-        HD_TRY(scene.shards->RunOn(scene.stream, rank.diag));
         if (cu.event_record(fork, scene.stream) != 0 ||
             cu.stream_wait_event(other, fork, 0) != 0)
             return HD_ERROR_SYSTEM;
+        HD_TRY(scene.shards->RunOn(scene.stream, rank.diag));
+        // Behind the run of the other stream, which has forked before it.
         HD_TRY(theirs.RunOn(other, rank.diag));
-        HD_TRY(more.RunOn(other, rank.diag)); // after that of the other stream
+        HD_TRY(more.RunOn(other, rank.diag));
         if (cu.event_record(join, other) != 0 ||
             cu.stream_wait_event(scene.stream, join, 0) != 0)
             return HD_ERROR_SYSTEM;
