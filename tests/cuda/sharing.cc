@@ -301,6 +301,30 @@ TEST(CudaSharing, ARankThatHasTrimmedIsGivenHandlesAnew)
     }));
 }
 
+// Rank 0 works on two devices in turns. What rank 1 has left is a window that
+// the other of the two has mapped: both ranks would fit, but not with each
+// other.
+TEST(CudaSharing, ARankOnAnotherDeviceIsGivenHandles)
+{
+    Program small(kEverything), large(Everything(300, 700, 3, 2));
+
+    AllAreRight(RunRanks(2, [&](Rank &rank) -> hd_status {
+        hd_session_options first = CudaOptions(), second = CudaOptions();
+        Session a, b, c;
+
+        first.device = rank.rank == 0 ? "cuda:0" : "cuda:2";
+        second.device = rank.rank == 0 ? "cuda:1" : "cuda:2";
+        HD_TRY(a.Open(rank, small, first));
+        HD_TRY(RunAndCompare(rank, small, a, 1));
+        hd_session_destroy(a.Take());
+        HD_TRY(b.Open(rank, large, second));
+        HD_TRY(c.Open(rank, small, first));
+        HD_TRY(RunAndCompare(rank, small, c, 2));
+        HD_TRY(Exceeds(rank, "handles too few", Exchanges(c) == 0, 0));
+        return RunAndCompare(rank, large, b, 2);
+    }));
+}
+
 // The home goes with the last session that needs it, if it is asked for.
 TEST(CudaSharing, TrimGivesBackWhatNoSessionNeeds)
 {
