@@ -142,8 +142,8 @@ static hd_status make_window(hd_device *device, size_t slots, size_t bytes,
     return HD_OK;
 }
 
-static hd_status take_slots(hd_device *device, hd_cuda_window *window,
-                            size_t slots, hd_diag *diag, hd_cuda_hold **out)
+static hd_status take_slots(hd_cuda_window *window, size_t slots, hd_diag *diag,
+                            hd_cuda_hold **out)
 {
     hd_cuda_hold *hold = calloc(1, sizeof *hold);
     hd_cuda_hold **place;
@@ -155,9 +155,6 @@ static hd_status take_slots(hd_device *device, hd_cuda_window *window,
     hold->next = *place;
     *place = hold;
     *out = hold;
-    HD_CUDA_TRY(device, diag, fill8, window->at + hold->at, 0, slots,
-                device->home->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
     return HD_OK;
 }
 
@@ -172,7 +169,7 @@ static hd_status take(hd_device *device, size_t slots, size_t bytes,
         HD_TRY(make_window(device, slots, bytes, diag));
         *window = shared->window;
     }
-    return take_slots(device, *window, slots, diag, hold);
+    return take_slots(*window, slots, diag, hold);
 }
 
 // A place of no bytes would be none.

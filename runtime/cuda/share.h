@@ -51,8 +51,9 @@ typedef struct hd_cuda_shared {
     hd_cuda_mapped *mapped; // owned
 } hd_cuda_shared;
 
-// A place for slots, all 0, and for as many bytes in the region. Of a window
-// that is made for it every other bit is set.
+// A place for slots, which the session fills before it tells of them, and for
+// as many bytes in the region. Of a window that is made for it every bit behind
+// the probes is set.
 hd_status hd_cuda_share_take(hd_device *device, size_t slots, size_t bytes,
                              hd_diag *diag, hd_cuda_window **window,
                              hd_cuda_hold **hold);
