@@ -30,8 +30,11 @@ class Caller
         info.symbol = symbols;
         info.nsymbols = sizeof(symbols) / sizeof(*symbols);
         HD_TRY(hd_library_open(&info, &cu, rank.diag, &library));
-        device_ = rank.rank;
-        if (cu.init(0) != 0 || cu.primary_retain(&context_, device_) != 0 ||
+        int devices = 0;
+        if (cu.init(0) != 0 || cu.device_count(&devices) != 0 || devices < 1)
+            return HD_ERROR_SYSTEM;
+        device_ = rank.rank % devices;
+        if (cu.primary_retain(&context_, device_) != 0 ||
             cu.context_push(context_) != 0 ||
             cu.host_alloc(&gate, 64, HD_CU_HOST_PORTABLE) != 0)
             return HD_ERROR_SYSTEM;

@@ -137,7 +137,9 @@ inline hd_status GatherOnPage(void *context, const void *mine, size_t bytes,
 // long as nobody has loaded it.
 template <class Function> Function *Extra(const char *name)
 {
-    void *library = dlopen(getenv("HEDDLE_CUDA_LIB"), RTLD_NOW | RTLD_NOLOAD);
+    const char *path = getenv("HEDDLE_CUDA_LIB");
+    void *library =
+        path == nullptr ? nullptr : dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 
     return library == nullptr
                ? nullptr
