@@ -151,6 +151,8 @@ struct hd_device {
     hd_cu_ptr tally; // owned: an hd_kernel_tally
     bool captured;   // this run, into a graph of the caller's
     hd_cuda_products *products;
+    struct hd_cuda_loaded **kernel; // owned: the home's that this session uses
+    int nkernels, kernel_room;
     hd_cuda_nccl *nccl;
     const struct hd_cuda_provider *provider; // of fused ops; borrowed
     hd_cuda_mp *mp;                          // cuBLASMp's
@@ -252,6 +254,8 @@ hd_status hd_cuda_vary(hd_device *device, int variant, const hd_module *module,
 hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
                          hd_cu_function *out);
 // All of a home's.
+// The session uses none any more.
+void hd_cuda_kernels_leave(hd_device *device);
 void hd_cuda_kernels_close(hd_cuda_home *home);
 
 // ---------------------------------------------------- cuda/run.c

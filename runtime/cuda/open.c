@@ -249,6 +249,7 @@ void hd_cuda_close(hd_device *device)
     hd_cuda_sizes_close(device);
     if (device->home != NULL && !hd_cuda_is_stuck(device))
         close_device(device);
+    hd_cuda_kernels_leave(device);
     hd_cuda_home_leave(device);
     free(device->stream);
     free(device);
