@@ -5,8 +5,10 @@
 #include "runtime/cuda/fused.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/diag.h"
+#include "base/setting.h"
 #include "runtime/cuda/pass.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/products.h"
@@ -70,13 +72,34 @@ static hd_status cuda_alloc(hd_device *device, hd_diag *diag, hd_fit *out)
 
 // -------------------------------------------------------------- prepare
 
+// CUDA has calls that keep a context to themselves until its streams are done,
+// those that make a graph ready among them. Where the streams of one rank wait
+// for another's, whose calls wait for the context, nothing ends any more, nor
+// can the thread that watches end it.
+static hd_status check_beside(const hd_device *device, hd_diag *diag)
+{
+    const char *allowed = hd_setting("HEDDLE_SHARED_DEVICE");
+
+    if (device->peers->beside < 0 ||
+        (allowed != NULL && strcmp(allowed, "1") == 0))
+        return HD_OK;
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                   "ranks %d and %d are threads of one process that have one "
+                   "device, where CUDA may block one for the other for ever: "
+                   "give each a device, or a process; HEDDLE_SHARED_DEVICE=1 "
+                   "lets them",
+                   device->rank, device->peers->beside);
+}
+
 static hd_status prepare(hd_device *device, hd_diag *diag)
 {
+    hd_status beside = check_beside(device, diag);
     hd_status status = hd_cuda_check_probes(device, diag);
     // Before anything else that may fail here: these are collective.
     hd_status met = hd_cuda_fixed_meet(device, diag);
 
     HD_TRY(hd_cuda_transports_open(device, diag));
+    HD_TRY(beside);
     HD_TRY(status);
     HD_TRY(met);
     HD_TRY(hd_cuda_find_roots(device, diag));

@@ -470,7 +470,9 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
                     "in %x : f32[size tp@tp, 64] shared\n"
                     "out %y : f32[size tp@tp, 64] shared\n"
                     "{ for i in 0.." +
-                    std::string(GetParam().graph ? "40" : "800") +
+                    std::string(GetParam().graph        ? "40"
+                                : GetParam().capturable ? "200"
+                                                        : "800") +
                     " {\n"
                     "    group { send %x[tp] to 1 - tp\n"
                     "            %y[tp] = recv from 1 - tp } } }\n");

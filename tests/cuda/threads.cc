@@ -93,6 +93,17 @@ TEST_P(CudaThreads, ThatShareADeviceRunOnStreamsOfTheirOwn)
 
     if (GetParam().transport == HD_TRANSPORT_NCCL)
         GTEST_SKIP() << "NCCL wants a device for each rank";
+    for (const Answer &answer :
+         RunIn({{0, 1}}, everything, Options(), kOwnStream)) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_STREQ(answer.left, "");
+        EXPECT_EQ(answer.status, HD_ERROR_UNSUPPORTED) << answer.text;
+        EXPECT_TRUE(Has(answer, "are threads of one process that have one "
+                                "device, where CUDA may block"))
+            << answer.text;
+    }
+
+    ScopedSetting shared("HEDDLE_SHARED_DEVICE", "1");
     AllAreRight(RunIn({{0, 1}}, everything, Options(), kOwnStream));
     for (void *both :
          {static_cast<void *>(nullptr), reinterpret_cast<void *>(1)})

@@ -148,6 +148,7 @@ inline hd_status CallThreads(void *context, hd_group *)
 
     for (hd_diag *&one : diag)
         one = hd_diag_create();
+    setenv("HEDDLE_SHARED_DEVICE", "1", 0); // there may be one alone
     status = Threads(
         all->ranks,
         [&](hd_group *group) {
