@@ -236,6 +236,12 @@ hd_status hd_cuda_capture_end(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// Asking for a stream that is captured is what no capture survives.
+void hd_cuda_capture_break(hd_device *device)
+{
+    device->cu.stream_query(device->home->captured.stream);
+}
+
 // ------------------------------------------------------ for the watcher
 
 // The stream never waits for a peer.

@@ -30,6 +30,9 @@ hd_status hd_cuda_count_words(hd_device *device, const hd_cuda_command *command,
 hd_status hd_cuda_capture_begin(hd_device *device, hd_cu_stream stream,
                                 hd_diag *diag);
 hd_status hd_cuda_capture_end(hd_device *device, hd_diag *diag);
+// Lets the capture fail, of which a part of a run is: launched as it is, it
+// would leave peers waiting for the rest. Before `end`.
+void hd_cuda_capture_break(hd_device *device);
 // The run on the stream, of which the rest will not be issued, has ended there.
 void hd_cuda_captures_abandon(hd_device *device, hd_cu_stream stream);
 // The number of the run that is under way on the device; 0 if there is none, or

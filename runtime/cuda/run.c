@@ -624,6 +624,8 @@ static hd_status capture_run(hd_device *device, void *stream, hd_diag *diag)
     device->run->capturing = device->captured = true;
     issued = issue_passed(device, diag);
     device->run->capturing = device->captured = false;
+    if (issued != HD_OK)
+        hd_cuda_capture_break(device);
     ended = hd_cuda_capture_end(device, issued == HD_OK ? diag : NULL);
     return issued != HD_OK ? issued : ended;
 }

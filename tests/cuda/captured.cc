@@ -7,14 +7,13 @@
 #include <thread>
 
 #include <heddle/async.h>
+#include <heddle/memory.h>
 
-#include "tests/cuda/caller.h"
+#include "tests/cuda/capturing.h"
 #include "tests/cuda/way.h"
 
 namespace
 {
-
-enum { GLOBAL, THREAD_LOCAL, RELAXED }; // CUstreamCaptureMode
 
 class CudaCaptured : public CudaWays
 {
@@ -23,104 +22,11 @@ class CudaCaptured : public CudaWays
 INSTANTIATE_TEST_SUITE_P(All, CudaCaptured, testing::ValuesIn(WaysThat(true)),
                          NameOfWay);
 
-hd_status Wrong(const Rank &rank, const char *what)
-{
-    fprintf(stderr, "rank %d: %s: %s\n", rank.rank, what,
-            hd_diag_text(rank.diag));
-    return HD_ERROR_INVALID;
-}
-
-// A graph of the caller's.
-class Graph
-{
-  public:
-    explicit Graph(Caller &caller) : caller_(caller)
-    {
-    }
-    Graph(const Graph &) = delete;
-    Graph &operator=(const Graph &) = delete;
-    ~Graph()
-    {
-        if (exec_ != nullptr)
-            caller_.cu.graph_exec_destroy(exec_);
-        if (graph_ != nullptr)
-            caller_.cu.graph_destroy(graph_);
-    }
-    hd_status Begin(hd_cu_stream stream, int mode = GLOBAL)
-    {
-        stream_ = stream;
-        return Done(caller_.cu.capture_begin(stream, mode));
-    }
-    hd_status End()
-    {
-        HD_TRY(Done(caller_.cu.capture_end(stream_, &graph_)));
-        return Done(caller_.cu.graph_instantiate(&exec_, graph_, 0));
-    }
-    hd_status Launch(hd_cu_stream stream) const
-    {
-        return Done(caller_.cu.graph_launch(exec_, stream));
-    }
-
-  private:
-    static hd_status Done(hd_cu_result result)
-    {
-        if (result != 0)
-            fprintf(stderr, "CUDA says %d\n", result);
-        return result == 0 ? HD_OK : HD_ERROR_SYSTEM;
-    }
-
-    Caller &caller_;
-    hd_cu_stream stream_ = nullptr;
-    hd_cu_graph graph_ = nullptr;
-    hd_cu_graph_exec exec_ = nullptr;
-};
-
-// What a caller has who captures. Members are destroyed from the last on: the
-// graphs of a test before its scene, memory before its session.
-struct Scene {
-    Caller caller;
-    Session session;
-    hd_cu_stream stream = nullptr;
-    std::unique_ptr<Shards> shards;
-
-    hd_status Open(const Rank &rank, const Program &program,
-                   const hd_session_options &options)
-    {
-        HD_TRY(caller.Open(rank));
-        HD_TRY(session.Open(rank, program, options));
-        stream = caller.Stream();
-        shards = std::make_unique<Shards>(session);
-        return shards->Put(program.Inputs(), program.Module(), rank.rank,
-                           rank.diag);
-    }
-    hd_status Capture(const Rank &rank, Graph &graph, int mode = GLOBAL)
-    {
-        HD_TRY(graph.Begin(stream, mode));
-        HD_TRY(shards->RunOn(stream, rank.diag));
-        return graph.End();
-    }
-    // Of set `set`, whose results are right.
-    hd_status Replay(const Rank &rank, const Program &program,
-                     const Graph &graph, int set)
-    {
-        HD_TRY(caller.Set(*shards, stream, program, rank.rank, set));
-        HD_TRY(graph.Launch(stream));
-        HD_TRY(caller.Get(*shards, stream));
-        return program.Compare(*shards, rank.rank, set);
-    }
-    hd_status Run(const Rank &rank, const Program &program, int set)
-    {
-        HD_TRY(caller.Set(*shards, stream, program, rank.rank, set));
-        HD_TRY(shards->RunOn(stream, rank.diag));
-        HD_TRY(caller.Get(*shards, stream));
-        return program.Compare(*shards, rank.rank, set);
-    }
-};
-
 // Some three in four are replays, on inputs of their own, and one rank is late
-// now and then.
+// now and then. What a thread waits for ends a global capture of another.
 hd_status Mix(const Rank &rank, const Program &program,
-              const hd_session_options &options, int rounds)
+              const hd_session_options &options, int rounds,
+              bool threads = false)
 {
     Scene scene;
     std::mt19937 coin(Seed()), late(Seed() + unsigned(rank.rank));
@@ -130,7 +36,8 @@ hd_status Mix(const Rank &rank, const Program &program,
     Graph graph(scene.caller);
     if (coin() % 2 == 0)
         HD_TRY(scene.Run(rank, program, 0));
-    HD_TRY(scene.Capture(rank, graph, int(coin() % 3)));
+    HD_TRY(
+        scene.Capture(rank, graph, threads ? THREAD_LOCAL : int(coin() % 3)));
     for (int i = 0; i < rounds; i++) {
         bool replay = coin() % 4 > 0;
 
@@ -153,6 +60,16 @@ TEST_P(CudaCaptured, RunsAreReplayedAmongRunsThatAreNot)
 
     AllAreRight(answers);
     EXPECT_GE(answers[0].number, 12) << "of seed " << Seed();
+}
+
+// Each captures while the other may be in any call, and counts for itself.
+TEST_P(CudaCaptured, RunsOfThreadsAreReplayed)
+{
+    Program program(kEverything, 8);
+
+    AllAreRight(RunProcesses({{0, 1}}, [&](Rank &rank) {
+        return Mix(rank, program, Options(), 8, true);
+    }));
 }
 
 const char *const kGather = "heddle 1\n"
@@ -561,10 +478,37 @@ TEST(CudaCapturable, AnEventOfTheCallersIsRefusedInACapture)
     AllAreRight(RunRanks(2, body));
 }
 
-// A run has the sizes with which it was captured, whatever others have.
-TEST_P(CudaCaptured, RunsHaveTheSizesOfTheirCapture)
+// A run has the sizes with which it was captured, whatever others have; its
+// arguments may be where peers touch them, and anything may be late.
+enum class Where { COPIED, FIXED, FIXED_AND_LATE };
+
+class CudaCapturedSizes : public testing::TestWithParam<std::tuple<Way, Where>>
+{
+};
+
+std::string
+NameOfSizes(const testing::TestParamInfo<std::tuple<Way, Where>> &info)
+{
+    const char *const where[] = {"_copied", "_fixed", "_late"};
+
+    return std::string(std::get<0>(info.param).name) +
+           where[int(std::get<1>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaCapturedSizes,
+    testing::Combine(testing::ValuesIn(WaysThat(true)),
+                     testing::Values(Where::COPIED, Where::FIXED,
+                                     Where::FIXED_AND_LATE)),
+    NameOfSizes);
+
+TEST_P(CudaCapturedSizes, AreThoseOfTheCapture)
 {
     const int64_t kHigh = 40, kWide = 16;
+    const Where where = std::get<1>(GetParam());
+    const bool late = where == Where::FIXED_AND_LATE;
+    ScopedSetting chaos("HEDDLE_CHAOS", late ? "7" : "");
+    ScopedSetting fake("FAKE_CUDA_CHAOS", late ? "7" : "0");
     Program program("heddle 1\n"
                     "host program whole\n"
                     "param m in 1..40\n"
@@ -582,12 +526,18 @@ TEST_P(CudaCaptured, RunsHaveTheSizesOfTheirCapture)
         void *at[3];
         std::mt19937 random(Seed());
 
+        hd_session_options options = CudaOptions();
+
+        options.transport = std::get<0>(GetParam()).transport;
+        options.capturable = true;
         HD_TRY(caller.Open(rank));
-        HD_TRY(session.Open(rank, program, Options()));
-        hd_cu_stream stream = caller.Stream();
         for (size_t i = 0; i < 3; i++)
-            HD_TRY(hd_session_alloc(session, (i == 2 ? 2 : 1) * bytes,
-                                    rank.diag, &at[i]));
+            HD_TRY(hd_group_alloc(rank.group, "cuda", (i == 2 ? 2 : 1) * bytes,
+                                  rank.diag, &at[i]));
+        options.fixed = at;
+        options.nfixed = where == Where::COPIED ? 0 : 3;
+        HD_TRY(session.Open(rank, program, options));
+        hd_cu_stream stream = caller.Stream();
         auto run = [&](int64_t m) {
             hd_run_options on = HD_EMPTY(hd_run_options);
 
@@ -629,9 +579,7 @@ TEST_P(CudaCaptured, RunsHaveTheSizesOfTheirCapture)
                 return Wrong(rank, "what is room alone is written");
         }
         graphs.clear();
-        for (void *one : at)
-            hd_session_free(session, one);
-        return HD_OK;
+        return HD_OK; // the memory goes with its group
     };
 
     AllAreRight(RunRanks(2, body));

@@ -1,6 +1,6 @@
 // The driver finds the stand-ins for the vendors' libraries by the environment;
 // with HEDDLE_TEST_REAL=1 the vendors' own, for tests that ask nothing of the
-// stand-ins: CudaCaptured, CudaCapturedFates and CudaCapturable.
+// stand-ins: CudaCapturable, and all that begin with CudaCaptured.
 #include <cstdlib>
 #include <gtest/gtest.h>
 

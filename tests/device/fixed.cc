@@ -2,9 +2,11 @@
 // answers are those of the copies that are made otherwise, bit for bit.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <heddle/memory.h>
 
-#include "tests/device/device.h"
+#include "tests/device/options.h"
 #include "tests/info.h"
 
 namespace
@@ -68,15 +70,25 @@ class Places
     hd_status Run(hd_session *session, const Arguments &arguments,
                   const hd_module *module, int rank, hd_diag *diag)
     {
+        std::vector<std::vector<char>> local;
+
+        for (size_t i = 0; i < address_.size(); i++)
+            local.push_back(arguments.Local(module, i, rank));
+        return RunOn(session, local, {}, diag);
+    }
+    // `local` by argument, whole; with sizes, if there are any.
+    hd_status RunOn(hd_session *session,
+                    const std::vector<std::vector<char>> &local,
+                    const std::vector<int64_t> &sizes, hd_diag *diag)
+    {
         hd_run_options with = HD_EMPTY(hd_run_options);
 
-        for (size_t i = 0; i < address_.size(); i++) {
-            std::vector<char> local = arguments.Local(module, i, rank);
-
-            HD_TRY(hd_session_copy(session, address_[i], local.data(),
-                                   local.size(), diag));
-        }
+        for (size_t i = 0; i < address_.size(); i++)
+            HD_TRY(hd_session_copy(session, address_[i], local[i].data(),
+                                   local[i].size(), diag));
         with.stream = OwnStream();
+        with.sizes = sizes.data();
+        with.nsizes = sizes.size();
         HD_TRY(hd_session_run(session, address_.data(), address_.size(), &with,
                               diag));
         for (size_t i = 0; i < address_.size(); i++)
@@ -99,30 +111,50 @@ class Places
     std::vector<std::vector<char>> bytes_;
 };
 
-// Both sessions are alive, and run in turns on memory of their own.
+// A session whose arguments are copied, and one where they are fixed, each with
+// memory of its own.
+struct Both {
+    Places apart, here;
+    hd_session *copies = nullptr, *fixed = nullptr;
+
+    explicit Both(hd_group *group) : apart(group), here(group)
+    {
+    }
+    Both(const Both &) = delete;
+    Both &operator=(const Both &) = delete;
+    ~Both()
+    {
+        hd_session_destroy(copies);
+        hd_session_destroy(fixed);
+    }
+    hd_status Open(hd_group *group, const hd_module *module, hd_diag *diag)
+    {
+        hd_session_options options = DeviceOptions();
+
+        HD_TRY(apart.Take(module, options.device, diag));
+        HD_TRY(here.Take(module, options.device, diag));
+        HD_TRY(hd_session_create(group, module, &options, diag, &copies));
+        options.fixed = here.Address().data();
+        options.nfixed = here.Address().size();
+        return hd_session_create(group, module, &options, diag, &fixed);
+    }
+};
+
+// Both are alive, and run in turns.
 hd_status CompareWithCopies(hd_group *group, const Case &each, hd_diag *diag)
 {
-    hd_session_options options = DeviceOptions();
-    hd_session *copies = nullptr, *fixed = nullptr;
     const hd_module *module = each.module.get();
     int rank = hd_group_rank(group);
-    Places apart(group), here(group);
+    Both both(group);
 
-    HD_TRY(apart.Take(module, options.device, diag));
-    HD_TRY(here.Take(module, options.device, diag));
-    HD_TRY(hd_session_create(group, module, &options, diag, &copies));
-    options.fixed = here.Address().data();
-    options.nfixed = here.Address().size();
-    HD_TRY(hd_session_create(group, module, &options, diag, &fixed));
+    HD_TRY(both.Open(group, module, diag));
     for (int run = 0; run < 2 * kSets; run++) {
         const Arguments &inputs = each.expected.Inputs(run % kSets);
 
-        HD_TRY(apart.Run(copies, inputs, module, rank, diag));
-        HD_TRY(here.Run(fixed, inputs, module, rank, diag));
-        RANK_EXPECT(apart.Bytes() == here.Bytes());
+        HD_TRY(both.apart.Run(both.copies, inputs, module, rank, diag));
+        HD_TRY(both.here.Run(both.fixed, inputs, module, rank, diag));
+        RANK_EXPECT(both.apart.Bytes() == both.here.Bytes());
     }
-    hd_session_destroy(copies);
-    hd_session_destroy(fixed);
     return HD_OK;
 }
 
@@ -186,6 +218,126 @@ TEST(Fixed, ArgumentsOfEveryPipelineAreTouchedWhereTheyAre)
             CompareAll(cases, 2);
             hd_diag_destroy(diag);
         }
+}
+
+// ------------------------------------------------------------ sizes, delays
+
+// kTouched, and a size among the dimensions of what is written by put, read by
+// get, gathered and reduced.
+const char *const kSized =
+    "heddle 1\nhost program sized param m in 1..9 mesh tp=3 streams 2\n"
+    "in %x : f32[size tp@tp, m, 8] shared\n"
+    "inout %i : f32[size tp, m, 8] shared\n"
+    "out %y : f32[size tp@tp, m, 8] shared\n"
+    "out %z : f32[size tp@tp, m, 8]\n"
+    "out %g : f32[size tp, m, 8] shared\n"
+    "out %s : f32[m, 8]\n"
+    "{ fork\n"
+    "  on stream 0 {\n"
+    "    group { send %x[tp] to (tp + 1) mod 3\n"
+    "            %y[tp] = recv from (tp - 1) mod 3 }\n"
+    "    %i = all_gather %x[tp]\n"
+    "    %g = all_gather %x[tp] }\n"
+    "  on stream 1 {\n"
+    "    group { send %x[tp] to (tp + 1) mod 3 get\n"
+    "            %z[tp] = recv from (tp - 1) mod 3 get }\n"
+    "    %s = all_reduce %x[tp] }\n"
+    "  join }\n";
+
+const char *const kSizedPipelines[] = {
+    "heddle 1\ntensor program gather param m in 1..9 mesh tp=3\n"
+    "in %a : f32[m @tp, 8] in %b : f32[8, 6]\n"
+    "out %c : f32[m in size tp @stream, 6]\n"
+    "temp %g : f32[m in size tp @stream, 8]\n"
+    "{ %g = set %a\n  %c = matmul %g, %b }\n",
+    "heddle 1\ntensor program scatter param m in 1..9 mesh tp=3\n"
+    "in %h : f32[size tp @tp, m in size tp @stream, 5]\n"
+    "in %w : f32[size tp @tp, 5, 7] out %y : f32[m @tp, 7]\n"
+    "temp %p : f32[size tp @tp, m in size tp @stream, 7]\n"
+    "{ %p = matmul %h, %w\n  %y = sum %p dim 0 }\n"};
+
+// Numbers in all of the memory, in its room too: what is copied and what is
+// where it lies leave the same of it.
+std::vector<std::vector<char>> DrawAll(const Places &places,
+                                       std::mt19937 &random)
+{
+    std::vector<std::vector<char>> all;
+
+    for (const std::vector<char> &bytes : places.Bytes()) {
+        all.emplace_back(bytes.size());
+        for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+            float one = float(random() % 2001) / 1000 - 1;
+
+            memcpy(&all.back()[at], &one, sizeof one);
+        }
+    }
+    return all;
+}
+
+// Sizes are drawn alike by all ranks, numbers by each.
+hd_status CompareSizes(hd_group *group, const hd_module *module, int runs,
+                       unsigned seed, hd_diag *diag)
+{
+    Both both(group);
+    std::mt19937 size(seed), random(seed + 1 + unsigned(hd_group_rank(group)));
+
+    HD_TRY(both.Open(group, module, diag));
+    for (int run = 0; run < runs; run++) {
+        std::vector<int64_t> m = {run == 0 ? 9 : 1 + int64_t(size() % 9)};
+        std::vector<std::vector<char>> local = DrawAll(both.here, random);
+
+        HD_TRY(both.apart.RunOn(both.copies, local, m, diag));
+        HD_TRY(both.here.RunOn(both.fixed, local, m, diag));
+        if (both.apart.Bytes() != both.here.Bytes())
+            return hd_fail(diag, HD_ERROR_INVALID,
+                           "rank %d: run %d, m = %d: another answer",
+                           hd_group_rank(group), run, int(m[0]));
+    }
+    return HD_OK;
+}
+
+// kSized, or a pipeline of it.
+void CompareSizesOf(const char *text, hd_transfer transfer,
+                    hd_protocol protocol, int runs)
+{
+    Module module = Parse(text, "f32", 3);
+    hd_lower_options lower = OptionsOf(transfer);
+    hd_diag *diag = hd_diag_create();
+    unsigned seed = Seed(); // before there are ranks
+
+    lower.protocol = protocol;
+    lower.asked = 0;
+    if (text != kSized) {
+        ASSERT_EQ(hd_lower(module.get(), &lower, nullptr, nullptr, diag), HD_OK)
+            << hd_diag_text(diag);
+    }
+    ASSERT_EQ(CheckHere(module.get(), diag), HD_OK) << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    AllEndWell(Launch(3, [&](hd_group *group, hd_diag *said) {
+        return CompareSizes(group, module.get(), runs, seed, said);
+    }));
+}
+
+TEST(Fixed, ArgumentsOfOtherSizesAreTouchedWhereTheyAre)
+{
+    if (!HasDevices(3))
+        return;
+    CompareSizesOf(kSized, HD_TRANSFER_BULK, HD_PROTOCOL_PUT, 12);
+    for (const char *text : kSizedPipelines)
+        CompareSizesOf(text,
+                       Seed() % 2 == 0 ? HD_TRANSFER_DIRECT : HD_TRANSFER_RING,
+                       Seed() % 4 < 2 ? HD_PROTOCOL_PUT : HD_PROTOCOL_GET, 6);
+}
+
+// What a late rank has not taken yet no early one writes over.
+TEST(Fixed, ArgumentsAreTouchedInTimeWhateverIsDelayed)
+{
+    if (!HasDevices(3))
+        return;
+    ASSERT_EQ(setenv("HEDDLE_CHAOS", std::to_string(Seed()).c_str(), 1), 0);
+    CompareSizesOf(kSized, HD_TRANSFER_BULK, HD_PROTOCOL_PUT, 20);
+    CompareSizesOf(kSizedPipelines[0], HD_TRANSFER_RING, HD_PROTOCOL_GET, 12);
+    unsetenv("HEDDLE_CHAOS");
 }
 
 // ---------------------------------------------------------------- refusals
