@@ -94,15 +94,11 @@ static size_t find_line(const hd_text *text, uint64_t n)
 static hd_status gather_texts(const hd_exchange *exchange, const char *mine,
                               char **out)
 {
-    size_t size = (size_t)hd_group_size(exchange->group);
-    char *all = calloc(size, HD_BOUND_TEXT);
+    char *all = hd_exchange_room(exchange, HD_BOUND_TEXT);
     hd_status status;
 
-    if (all == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %zu ranks", size);
-    }
+    if (all == NULL)
+        return HD_ERROR_NO_MEMORY;
     status = hd_exchange_allgather(exchange, mine, HD_BOUND_TEXT, all);
     if (status == HD_OK)
         *out = all;
@@ -246,12 +242,9 @@ static hd_status compare_programs(const hd_agreement *agreement,
 
     if (size < 2 || !all_are_bound(all, size))
         return HD_OK;
-    bounds = calloc((size_t)size, sizeof *bounds);
-    if (bounds == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %d ranks", size);
-    }
+    bounds = hd_exchange_room(exchange, sizeof *bounds);
+    if (bounds == NULL)
+        return HD_ERROR_NO_MEMORY;
     for (int i = 0; i < size; i++)
         bounds[i] = all[i].bound;
     status = tell_difference(agreement, bounds);
@@ -298,21 +291,16 @@ hd_status hd_agree_greet(hd_agreement *agreement, hd_status status)
 {
     const hd_exchange *exchange = agreement->exchange;
     int size = hd_group_size(exchange->group);
-    hd_exchange quiet = *exchange;
     greeting mine = {.bound = agreement->bound,
                      .fit = agreement->fit,
                      .status = (int32_t)status};
-    greeting *all = calloc((size_t)size, sizeof *all);
+    greeting *all = hd_exchange_room(exchange, sizeof *all);
+    hd_exchange quiet;
     hd_status met;
 
-    if (all == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %d ranks", size);
-    }
-    hd_group_reason(exchange->diag, exchange->said, status, mine.text);
-    if (status != HD_OK)
-        quiet.diag = NULL;
+    if (all == NULL)
+        return HD_ERROR_NO_MEMORY;
+    quiet = hd_exchange_confess(exchange, status, mine.text);
     met = exchange_greetings(agreement, &quiet, &mine, all);
     if (met == HD_OK)
         status = judge_greetings(agreement, all, status);

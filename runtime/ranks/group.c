@@ -578,23 +578,41 @@ void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
     hd_group_fail(group, text);
 }
 
+void *hd_exchange_room(const hd_exchange *exchange, size_t bytes)
+{
+    int size = exchange->group->size;
+    void *room = calloc((size_t)size, bytes);
+
+    if (room == NULL) {
+        hd_group_run_out(exchange->group);
+        hd_fail(exchange->diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
+                size);
+    }
+    return room;
+}
+
+hd_exchange hd_exchange_confess(const hd_exchange *exchange, hd_status status,
+                                char why[HD_GROUP_TEXT])
+{
+    hd_exchange quiet = *exchange;
+
+    hd_group_reason(exchange->diag, exchange->said, status, why);
+    if (status != HD_OK)
+        quiet.diag = NULL;
+    return quiet;
+}
+
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 {
     int size = exchange->group->size;
-    hd_exchange quiet = *exchange;
     verdict mine = {.status = (int32_t)status};
-    verdict *all = calloc((size_t)size, sizeof *all);
+    verdict *all = hd_exchange_room(exchange, sizeof *all);
+    hd_exchange quiet;
     hd_status gathered;
 
-    if (all == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %d ranks", size);
-    }
-    hd_group_reason(exchange->diag, exchange->said, status, mine.text);
-    // Whoever has failed has said why: that others have too is no news.
-    if (status != HD_OK)
-        quiet.diag = NULL;
+    if (all == NULL)
+        return HD_ERROR_NO_MEMORY;
+    quiet = hd_exchange_confess(exchange, status, mine.text);
     gathered = hd_exchange_allgather(&quiet, &mine, sizeof mine, all);
     for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
         if (all[i].status != HD_OK) {

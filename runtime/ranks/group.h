@@ -48,6 +48,15 @@ hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
                               size_t bytes, int *fd);
 hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
                                 size_t bytes, void *all);
+// Room for `bytes` of each rank, zeroed, which the caller frees. NULL if there
+// is none: that is said, and the group has failed, since the peers wait for
+// this rank's part.
+void *hd_exchange_room(const hd_exchange *exchange, size_t bytes);
+// The exchange of what ranks end with, for one that ends with `status`: `why`
+// becomes its reason. Whoever has failed has said so, and says no more of what
+// becomes of the others.
+hd_exchange hd_exchange_confess(const hd_exchange *exchange, hd_status status,
+                                char why[HD_GROUP_TEXT]);
 // Ends a phase that may fail on some ranks: all of them return HD_OK, or none
 // does. A rank with `status` HD_OK gets HD_ERROR_PEER and another rank's
 // message.
