@@ -325,14 +325,20 @@ hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                        rendezvous->peer);
     if (rendezvous->side == HD_SIDE_OFFER)
         return HD_OK;
-    if (other->bytes != rendezvous->bytes || at > room ||
-        other->bytes > room - at)
+    if (other->bytes != rendezvous->bytes)
         return hd_fail(diag, HD_ERROR_INVALID,
                        "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
                        "rank %d %llu",
                        op, rank, (long long)step->index, step->op->loc.line,
                        rendezvous->bytes, rendezvous->peer,
                        (unsigned long long)other->bytes);
+    if (at > room || other->bytes > room - at)
+        return hd_fail(diag, HD_ERROR_PEER,
+                       "rank %d offers '%s' of rank %d (step %lld, line %u) "
+                       "%llu bytes from byte %llu of memory that has %llu",
+                       rendezvous->peer, op, rank, (long long)step->index,
+                       step->op->loc.line, (unsigned long long)other->bytes,
+                       (unsigned long long)at, (unsigned long long)room);
     return HD_OK;
 }
 

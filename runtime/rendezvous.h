@@ -125,8 +125,9 @@ hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
                         const hd_rendezvous *rendezvous, hd_diag *diag,
                         hd_offer *out);
 
-// HD_ERROR_INVALID unless both do the same, and what is offered fits into so
-// many bytes: of the other's window, or of its fixed argument.
+// HD_ERROR_INVALID unless both do the same, and HD_ERROR_PEER unless what is
+// offered fits into so many bytes: of the other's window, or of its fixed
+// argument.
 hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                                 const hd_rendezvous *rendezvous,
                                 const hd_offer *other, uint64_t room,

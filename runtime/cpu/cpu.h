@@ -156,6 +156,7 @@ typedef struct hd_cpu_fixed {
 typedef struct hd_cpu_peer {
     const hd_window *window; // borrowed: theirs
     hd_cpu_fixed *fixed;     // owned, by argument; NULL if none is fixed
+    int nfixed;              // as many
     hd_cpu_header *header;
     size_t words, slots; // in their window: what it told us
     size_t offset;       // in our words: of the pair's slots

@@ -79,10 +79,18 @@ static hd_status post(hd_device *device, const hd_exchange *exchange, int peer)
     return HD_OK;
 }
 
-static hd_status map(hd_cpu_fixed *fixed, const note *theirs, int fd,
-                     hd_diag *diag)
+// What is mapped is as large as the peer says, or refused.
+static hd_status map(const hd_root *buffer, int peer, const note *theirs,
+                     int fd, hd_diag *diag, hd_cpu_fixed *fixed)
 {
     HD_TRY(hd_window_map(fd, theirs->bytes, diag, &fixed->window));
+    if (theirs->offset > theirs->bytes)
+        return hd_fail(diag, HD_ERROR_PEER,
+                       "rank %d says that its argument %%%s begins at byte "
+                       "%llu of memory that has %llu",
+                       peer, buffer->buffer->name,
+                       (unsigned long long)theirs->offset,
+                       (unsigned long long)theirs->bytes);
     fixed->offset = theirs->offset;
     return HD_OK;
 }
@@ -103,8 +111,8 @@ static hd_status collect(hd_device *device, const hd_exchange *exchange,
         HD_TRY(
             hd_exchange_collect(exchange, peer, &theirs, sizeof theirs, &fd));
         if (status == HD_OK)
-            status = map(&device->peer[peer].fixed[buffer->argument], &theirs,
-                         fd, exchange->diag);
+            status = map(buffer, peer, &theirs, fd, exchange->diag,
+                         &device->peer[peer].fixed[buffer->argument]);
         else if (fd >= 0)
             close(fd);
     }
@@ -125,6 +133,7 @@ static hd_status open_peers(hd_device *device, hd_diag *diag)
         for (int i = 0; i < device->narguments; i++)
             fixed[i].window = (hd_window)HD_WINDOW_NONE;
         device->peer[peer].fixed = fixed;
+        device->peer[peer].nfixed = device->narguments;
     }
     return HD_OK;
 }
@@ -163,8 +172,8 @@ void hd_cpu_fixed_close(hd_device *device)
     }
 }
 
-// An offset of an argument that is not fixed is refused by its room, of which
-// there is none.
+// An offset of an argument that is not fixed, or that there is not, is refused
+// by its room, of which there is none.
 void *hd_cpu_remote(const hd_cpu_peer *peer, uint64_t offset)
 {
     int argument = hd_offset_fixed(offset);
@@ -181,7 +190,7 @@ uint64_t hd_cpu_room(const hd_cpu_peer *peer, uint64_t offset)
 
     if (argument < 0)
         return peer->window->bytes;
-    return peer->fixed != NULL ? peer->fixed[argument].window.bytes -
-                                     peer->fixed[argument].offset
-                               : 0;
+    return argument < peer->nfixed ? peer->fixed[argument].window.bytes -
+                                         peer->fixed[argument].offset
+                                   : 0;
 }

@@ -272,13 +272,15 @@ static hd_status connect_part(hd_device *device, const hd_step *step,
 {
     hd_cpu_part **next = context, *part = (*next)++;
     hd_cpu_peer *peer = &device->peer[rendezvous->peer];
+    hd_offer offer; // theirs, as it is compared
 
     part->mine = hd_cpu_slot_of(peer->mine, peer, rendezvous);
     part->theirs = hd_cpu_slot_of(peer->theirs, peer, rendezvous);
-    HD_TRY(hd_rendezvous_compare(
-        device->rank, step, rendezvous, &part->theirs->offer,
-        hd_cpu_room(peer, part->theirs->offer.offset), diag));
-    part->remote = hd_cpu_remote(peer, part->theirs->offer.offset);
+    offer = part->theirs->offer;
+    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous, &offer,
+                                 hd_cpu_room(peer, offer.offset), diag));
+    if (part->side != HD_SIDE_OFFER)
+        part->remote = hd_cpu_remote(peer, offer.offset);
     if (part->side == HD_SIDE_READ)
         part->reduce->operand[part->operand] = part->remote;
     return HD_OK;

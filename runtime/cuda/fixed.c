@@ -5,6 +5,7 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/peers.h"
+#include "runtime/cuda/window.h"
 
 #define ALIGNMENT 16 // bytes
 
@@ -86,32 +87,46 @@ hd_status hd_cuda_fixed_find(hd_device *device, hd_diag *diag)
 
 // ------------------------------------------------------ with the peers
 
-static hd_status enable(hd_device *device, const hd_cuda_note *theirs,
-                        hd_diag *diag)
+// Beyond what is mapped there may be other memory of this rank's.
+static hd_status check_reach(hd_device *device, int rank, hd_cu_ptr map,
+                             const hd_cuda_note *theirs, hd_diag *diag)
 {
-    hd_cu_result result;
+    hd_cu_ptr base = 0;
+    size_t bytes = 0;
+    uint64_t left;
 
-    if (theirs->context == device->home->context)
+    HD_CUDA_TRY(device, diag, address_range, &base, &bytes, map);
+    left = base + bytes - map;
+    if (theirs->offset <= left && theirs->bytes <= left - theirs->offset)
         return HD_OK;
-    result = device->cu.peer_enable(theirs->context, 0);
-    return result == HD_CU_SUCCESS || result == HD_CU_PEER_ENABLED
-               ? HD_OK
-               : hd_cuda_error(device, result, diag, "peer_enable");
+    return hd_fail(diag, HD_ERROR_PEER,
+                   "rank %d says that an argument has %llu bytes from byte "
+                   "%llu of memory that has %llu",
+                   rank, (unsigned long long)theirs->bytes,
+                   (unsigned long long)theirs->offset,
+                   (unsigned long long)left);
 }
 
-static hd_status map(hd_device *device, const hd_cuda_peer *peer,
-                     const hd_cuda_note *theirs, hd_diag *diag,
-                     hd_cuda_fixed *out)
+static hd_status map(hd_device *device, int rank, const hd_cuda_note *theirs,
+                     hd_diag *diag, hd_cuda_fixed *out)
 {
-    out->bytes = theirs->bytes;
+    const hd_cuda_peer *peer = &device->peers->peer[rank];
+
     if (peer->near) {
-        HD_TRY(enable(device, theirs, diag));
+        hd_cu_result result =
+            hd_cuda_window_enable(&device->cu, theirs->context);
+
+        if (result != HD_CU_SUCCESS)
+            return hd_cuda_error(device, result, diag, "peer_enable");
         out->at = theirs->at;
+        out->bytes = theirs->bytes;
         return HD_OK;
     }
     HD_CUDA_TRY(device, diag, ipc_import, &out->map, theirs->ipc,
                 HD_CU_IPC_LAZY_PEER_ACCESS);
+    HD_TRY(check_reach(device, rank, out->map, theirs, diag));
     out->at = out->map + theirs->offset;
+    out->bytes = theirs->bytes;
     return HD_OK;
 }
 
@@ -125,42 +140,33 @@ static hd_status map_all(hd_device *device, int rank,
     if (peer->fixed == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY,
                        "no memory for fixed arguments");
+    peer->nfixed = device->narguments;
     for (int i = 0; i < device->narguments; i++) {
         if (rank != device->rank && theirs[i].bytes > 0 &&
             hd_pair_slots(&peer->pair) > 0)
-            HD_TRY(map(device, peer, &theirs[i], diag, &peer->fixed[i]));
+            HD_TRY(map(device, rank, &theirs[i], diag, &peer->fixed[i]));
     }
-    return HD_OK;
-}
-
-static hd_status meet(hd_device *device, hd_cuda_note *all, hd_diag *diag)
-{
-    size_t n = (size_t)device->narguments;
-    hd_exchange exchange = hd_exchange_begin(
-        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
-
-    HD_TRY(hd_exchange_allgather(&exchange, device->peers->note,
-                                 n * sizeof *all, all));
-    for (int i = 0; i < device->size; i++)
-        HD_TRY(map_all(device, i, &all[(size_t)i * n], diag));
     return HD_OK;
 }
 
 hd_status hd_cuda_fixed_meet(hd_device *device, hd_diag *diag)
 {
+    size_t n = (size_t)device->narguments; // one at least is fixed
+    hd_exchange exchange;
     hd_cuda_note *all;
     hd_status status;
 
     if (device->binding.fixed == NULL || device->size == 1)
         return HD_OK;
-    all = calloc((size_t)device->size * (size_t)device->narguments + 1,
-                 sizeof *all);
-    if (all == NULL) {
-        hd_group_run_out(device->binding.group);
-        return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                       "no memory for fixed arguments");
-    }
-    status = meet(device, all, diag);
+    exchange = hd_exchange_begin(device->binding.group, HD_CALL_SESSION,
+                                 device->binding.timeout, diag);
+    all = hd_exchange_room(&exchange, n * sizeof *all);
+    if (all == NULL)
+        return HD_ERROR_NO_MEMORY;
+    status = hd_exchange_allgather(&exchange, device->peers->note,
+                                   n * sizeof *all, all);
+    for (int i = 0; i < device->size && status == HD_OK; i++)
+        status = map_all(device, i, &all[(size_t)i * n], diag);
     free(all);
     return status;
 }
@@ -193,5 +199,5 @@ uint64_t hd_cuda_there_room(const hd_cuda_peer *peer, uint64_t offset)
 
     if (argument < 0)
         return peer->bytes;
-    return peer->fixed != NULL ? peer->fixed[argument].bytes : 0;
+    return argument < peer->nfixed ? peer->fixed[argument].bytes : 0;
 }

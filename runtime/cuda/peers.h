@@ -39,6 +39,7 @@ typedef struct hd_cuda_peer {
     hd_cuda_mapped *mapped; // the home's: their window; NULL if not
     hd_cu_ptr window;       // where that is
     hd_cuda_fixed *fixed;   // owned, by argument; NULL if none is fixed
+    int nfixed;             // as many
     hd_cuda_slot *slot;     // owned: copies of theirs, while planning
     hd_cuda_slot *own;      // owned: copies of ours, while planning
     // Owned, by slot: where in their window the buffer begins that they offer a

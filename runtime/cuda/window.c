@@ -110,7 +110,7 @@ static bool use(const hd_cuda_reach *reach)
     return found;
 }
 
-static hd_cu_result enable(const hd_cu_api *cu, hd_cu_context theirs)
+hd_cu_result hd_cuda_window_enable(const hd_cu_api *cu, hd_cu_context theirs)
 {
     hd_cu_context own;
     hd_cu_result result = cu->context_current(&own);
@@ -131,7 +131,7 @@ hd_cu_result hd_cuda_window_map(const hd_cu_api *cu, const hd_cuda_reach *reach,
     *out = 0;
     if (!use(reach))
         return HD_CU_SUCCESS;
-    result = enable(cu, reach->near.context);
+    result = hd_cuda_window_enable(cu, reach->near.context);
     if (result == HD_CU_SUCCESS)
         *out = reach->near.at;
     else

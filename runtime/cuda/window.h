@@ -29,6 +29,9 @@ hd_cu_result hd_cuda_window_open(const hd_cu_api *cu, hd_cu_device primary,
 // For a peer that is `near`, a thread of this process, or for one that is not.
 hd_cu_result hd_cuda_window_tell(const hd_cu_api *cu, hd_cu_ptr window,
                                  bool near, hd_cuda_reach *out);
+// From now on work of the current context may touch memory of `theirs`, which
+// is one of this process.
+hd_cu_result hd_cuda_window_enable(const hd_cu_api *cu, hd_cu_context theirs);
 // What a peer told, for work of the current context. 0 if a near one has closed
 // its window already.
 hd_cu_result hd_cuda_window_map(const hd_cu_api *cu, const hd_cuda_reach *reach,
