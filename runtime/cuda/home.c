@@ -367,17 +367,19 @@ static hd_status open_next(hd_device *device, const hd_cuda_home *known,
 {
     hd_library library = {0};
     place place = {0};
+    hd_status status;
 
     device->cu = known->cu;
     HD_TRY(find_place(device, &known->library, diag, &place));
     if (find_home(device, &place))
         return HD_OK;
-    if (open_cuda(device, &library, diag) == HD_OK)
+    status = open_cuda(device, &library, diag);
+    if (status == HD_OK)
         return make_home(device, &library, &place, diag);
     if (place.retained)
-        device->cu.primary_release(place.ordinal);
+        known->cu.primary_release(place.ordinal);
     hd_library_close(&library);
-    return HD_ERROR_SYSTEM;
+    return status;
 }
 
 static void count_session(hd_cuda_home *home, int by)

@@ -3,6 +3,8 @@
 // be had. Nothing crashes, nothing hangs, and the words say what is wrong.
 #include <gtest/gtest.h>
 
+#include <heddle/memory.h>
+
 #include "runtime/driver.h"
 #include "tests/cuda/caller.h"
 
@@ -406,6 +408,27 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
             << (graph ? "graph: " : "") << answers[0].text;
         EXPECT_STREQ(answers[0].left, "");
     }
+}
+
+// A group's second device needs the library as its first did.
+TEST(CudaErrors, OfASecondDeviceAreWhatTheLibrarySays)
+{
+    Answer answer = RunRanks(1, [](Rank &rank) {
+        std::string path = getenv("HEDDLE_CUDA_LIB");
+        void *one = nullptr, *other = nullptr;
+        hd_status status;
+
+        HD_TRY(hd_group_alloc(rank.group, "cuda:0", 1, rank.diag, &one));
+        setenv("HEDDLE_CUDA_LIB", "/nowhere/lib.so", 1);
+        status = hd_group_alloc(rank.group, "cuda:1", 1, rank.diag, &other);
+        setenv("HEDDLE_CUDA_LIB", path.c_str(), 1);
+        hd_group_free(rank.group, one);
+        return status;
+    })[0];
+
+    Ended(answer, 0);
+    EXPECT_EQ(answer.status, HD_ERROR_UNSUPPORTED) << answer.text;
+    EXPECT_TRUE(Has(answer, "/nowhere/lib.so")) << answer.text;
 }
 
 } // namespace
