@@ -51,22 +51,36 @@ static hd_status open_branches(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-hd_status hd_cuda_captures_open(hd_device *device, hd_diag *diag)
+static hd_status no_memory(hd_diag *diag)
+{
+    return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                   "no memory for runs that are captured");
+}
+
+static hd_status open_words(hd_device *device, hd_diag *diag)
 {
     hd_text text = {0};
-    hd_kernel_grid grid;
-    hd_status status;
+    hd_kernel_grid grid = {0};
+    hd_status status = hd_emit_words(&text, &grid);
 
+    if (status == HD_OK)
+        status =
+            hd_cuda_kernel(device, text.bytes, diag, &device->captures->words);
+    else
+        status = no_memory(diag);
+    device->captures->threads = grid.threads;
+    hd_text_free(&text);
+    return status;
+}
+
+hd_status hd_cuda_captures_open(hd_device *device, hd_diag *diag)
+{
     if (!device->binding.capturable)
         return HD_OK;
     device->captures = calloc(1, sizeof *device->captures);
-    if (device->captures == NULL || hd_emit_words(&text, &grid) != HD_OK)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                       "no memory for runs that are captured");
-    status = hd_cuda_kernel(device, text.bytes, diag, &device->captures->words);
-    device->captures->threads = grid.threads;
-    hd_text_free(&text);
-    HD_TRY(status);
+    if (device->captures == NULL)
+        return no_memory(diag);
+    HD_TRY(open_words(device, diag));
     HD_TRY(open_tally(device, diag));
     return open_branches(device, diag);
 }
