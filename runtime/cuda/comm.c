@@ -254,7 +254,11 @@ static hd_status fail_join(hd_device *device, const joining *joining,
     snprintf(text, sizeof text, "rank %d: %s refused '%s': %s", device->rank,
              joining->of_cuda ? "CUDA" : "NCCL", joining->call, why);
     hd_group_fail(device->binding.group, text);
-    return hd_fail(diag, HD_ERROR_SYSTEM, "%s", text);
+    return hd_fail(diag,
+                   joining->of_cuda && joining->error == HD_CU_OUT_OF_MEMORY
+                       ? HD_ERROR_NO_MEMORY
+                       : HD_ERROR_SYSTEM,
+                   "%s", text);
 }
 
 hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,

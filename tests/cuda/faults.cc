@@ -153,8 +153,9 @@ void Judge(const std::vector<Answer> &answers, const Symbol &symbol,
 }
 
 // Of what is called very often, the first call and the last, unless all are
-// asked for. How often is asked whether something is over differs from run to
-// run, so that the last such call may be made when the session ends.
+// asked for; each one that asks for memory. How often is asked whether
+// something is over differs from run to run, so that the last such call may be
+// made when the session ends.
 std::vector<long> Which(const Symbol &symbol, long calls)
 {
     bool polls = Is(symbol, "cuEventQuery") || Is(symbol, "cuStreamQuery");
@@ -162,7 +163,7 @@ std::vector<long> Which(const Symbol &symbol, long calls)
     std::vector<long> which;
 
     for (long k = 1; k <= calls; k++) {
-        if (k == 1 || (k == calls && !polls) ||
+        if (k == 1 || (k == calls && !polls) || Is(symbol, "cuMemAlloc_v2") ||
             (all != nullptr && *all != '\0' && k <= 200))
             which.push_back(k);
     }
