@@ -719,8 +719,8 @@ static hd_status check_stream(hd_device *device, hd_cu_stream stream,
 
 // Two ranks that have one context have one default stream. There the run of one
 // would wait for that of the other, which stands behind it.
-static hd_status check_beside(const hd_device *device, hd_cu_stream stream,
-                              hd_diag *diag)
+static hd_status check_default(const hd_device *device, hd_cu_stream stream,
+                               hd_diag *diag)
 {
     if (device->peers->beside < 0 ||
         (stream != NULL && stream != HD_CU_STREAM_LEGACY))
@@ -810,7 +810,7 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
     }
     status = check_stream(device, stream, diag, captured);
     if (status == HD_OK)
-        status = check_beside(device, stream, diag);
+        status = check_default(device, stream, diag);
     if (status == HD_OK)
         status = *captured ? check_no_events(device, diag)
                            : check_events(device, diag);
@@ -917,7 +917,9 @@ hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
     hd_status status = hd_cuda_enter(device, diag, &mode);
 
     if (status != HD_OK) {
-        abandon(device, status, "finish");
+        // Peers have what they need of runs that are over.
+        if (device->captures != NULL || device->run->finished < device->run->n)
+            abandon(device, status, "finish");
         return status;
     }
     status = finish(device, diag);

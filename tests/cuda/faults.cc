@@ -276,4 +276,36 @@ TEST(CudaFaults, AreToldToBothRanksWithNccl)
     Sweep(options);
 }
 
+// Rank 0 cannot enter its context when it waits once more for what is over.
+hd_status EndLate(Rank &rank, const Program &program, const std::string &fault)
+{
+    const char *enter = "cuCtxPushCurrent_v2";
+    Session session;
+
+    if (rank.rank == 0 && !fault.empty())
+        setenv("FAKE_CUDA_FAIL", fault.c_str(), 1);
+    HD_TRY(session.Open(rank, program, CudaOptions(10)));
+    HD_TRY(RunAndCompare(rank, program, session, 2));
+    HD_TRY(hd_session_finish(session, rank.diag));
+    rank.answer->number =
+        Extra<decltype(fake_cuda_calls)>("fake_cuda_calls")(enter);
+    if (rank.rank == 0)
+        hd_session_destroy(session.Take());
+    return hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+}
+
+TEST(CudaFaults, OfASessionWhoseRunsAreOverAreNobodysFailure)
+{
+    Program program(kEverything);
+    auto run = [&](const std::string &fault) {
+        return RunRanks(
+            2, [&](Rank &rank) { return EndLate(rank, program, fault); });
+    };
+    std::vector<Answer> fine = run("");
+
+    AllAreRight(fine);
+    AllAreRight(
+        run("cuCtxPushCurrent_v2:" + std::to_string(fine[0].number + 1)));
+}
+
 } // namespace
