@@ -6,6 +6,16 @@
 #include "base/library.h"
 #include "tests/cuda/program.h"
 
+enum { GLOBAL, THREAD_LOCAL, RELAXED }; // CUstreamCaptureMode
+
+// What a rank's function ends with that has found something wrong.
+inline hd_status Wrong(const Rank &rank, const char *what)
+{
+    fprintf(stderr, "rank %d: %s: %s\n", rank.rank, what,
+            hd_diag_text(rank.diag));
+    return HD_ERROR_INVALID;
+}
+
 class Caller
 {
   public:

@@ -14,20 +14,12 @@
 namespace
 {
 
-enum { GLOBAL, THREAD_LOCAL, RELAXED }; // CUstreamCaptureMode
-
 class CudaCaptures : public CudaWays
 {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaCaptures, testing::ValuesIn(WaysThat(false)),
                          NameOfWay);
-
-hd_status Wrong(const Rank &rank, const char *what)
-{
-    fprintf(stderr, "rank %d: %s\n", rank.rank, what);
-    return HD_ERROR_INVALID;
-}
 
 // A graph of the caller's, of one fill.
 class Graph

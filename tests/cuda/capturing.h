@@ -4,15 +4,6 @@
 
 #include "tests/cuda/caller.h"
 
-enum { GLOBAL, THREAD_LOCAL, RELAXED }; // CUstreamCaptureMode
-
-inline hd_status Wrong(const Rank &rank, const char *what)
-{
-    fprintf(stderr, "rank %d: %s: %s\n", rank.rank, what,
-            hd_diag_text(rank.diag));
-    return HD_ERROR_INVALID;
-}
-
 // A graph of the caller's.
 class Graph
 {

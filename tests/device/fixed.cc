@@ -351,12 +351,10 @@ const char *const kPut =
 void Refuses(const std::function<void(hd_group *, std::vector<void *> &)> &fix,
              hd_status status, const std::string &words)
 {
-    hd_diag *diag = hd_diag_create();
-    hd_module *module = nullptr;
+    Module parsed = Read(kPut, "f32");
+    const hd_module *module = parsed.get();
 
-    ASSERT_EQ(hd_parse("put", kPut, strlen(kPut), nullptr, 0, diag, &module),
-              HD_OK)
-        << hd_diag_text(diag);
+    ASSERT_NE(module, nullptr);
     AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
         hd_session_options options = DeviceOptions();
         hd_session *session = nullptr;
@@ -381,8 +379,6 @@ void Refuses(const std::function<void(hd_group *, std::vector<void *> &)> &fix,
         // The group is of use still.
         return hd_group_allgather(group, nullptr, 0, nullptr, said);
     }));
-    hd_module_destroy(module);
-    hd_diag_destroy(diag);
 }
 
 TEST(Fixed, ArgumentsThatCannotBeAreRefusedOnAllRanks)
@@ -422,12 +418,10 @@ TEST(Fixed, ArgumentsThatCannotBeAreRefusedOnAllRanks)
 
 TEST(Fixed, ArgumentsOfARunAreWhereTheSessionHasThem)
 {
-    hd_diag *diag = hd_diag_create();
-    hd_module *module = nullptr;
+    Module parsed = Read(kPut, "f32");
+    const hd_module *module = parsed.get();
 
-    ASSERT_EQ(hd_parse("put", kPut, strlen(kPut), nullptr, 0, diag, &module),
-              HD_OK)
-        << hd_diag_text(diag);
+    ASSERT_NE(module, nullptr);
     AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
         hd_session_options options = DeviceOptions();
         hd_session *session = nullptr;
@@ -456,8 +450,6 @@ TEST(Fixed, ArgumentsOfARunAreWhereTheSessionHasThem)
         hd_diag_destroy(told);
         return HD_OK;
     }));
-    hd_module_destroy(module);
-    hd_diag_destroy(diag);
 }
 
 // ------------------------------------------------------------------ memory

@@ -154,6 +154,17 @@ Region *find_region(uint64_t at, uintptr_t *start)
     return &next->second;
 }
 
+// What can be touched at the address, which is not just past it.
+Region *find_live(uint64_t at, uintptr_t *start)
+{
+    Region *region = find_region(at, start);
+
+    return region == nullptr || region->kind == Region::DEAD ||
+                   at == *start + region->bytes
+               ? nullptr
+               : region;
+}
+
 Region *find_start(uint64_t at, Region::Kind kind)
 {
     auto found = world().regions.find(at);
@@ -335,10 +346,9 @@ hd_cu_result cuPointerGetAttribute(void *out, int attribute, hd_cu_ptr at)
     FAKE_CONTEXT(context);
     Guard guard(world().lock);
     uintptr_t start;
-    Region *region = find_region(at, &start);
+    Region *region = find_live(at, &start);
 
-    if (region == nullptr || region->kind == Region::DEAD ||
-        at == start + region->bytes)
+    if (region == nullptr)
         return INVALID_VALUE;
     switch (attribute) {
     case HD_CU_POINTER_MEMORY_TYPE:
@@ -362,10 +372,9 @@ hd_cu_result cuMemGetAddressRange_v2(hd_cu_ptr *base, size_t *bytes,
     FAKE_CONTEXT(context);
     Guard guard(world().lock);
     uintptr_t start;
-    Region *region = find_region(at, &start);
+    Region *region = find_live(at, &start);
 
-    if (region == nullptr || region->kind == Region::DEAD ||
-        at == start + region->bytes)
+    if (region == nullptr)
         return NOT_FOUND;
     *base = start;
     *bytes = region->bytes;

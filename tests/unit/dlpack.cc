@@ -84,6 +84,26 @@ struct Array {
     }
 };
 
+// The arguments of a run, of which a test sets %x and %y.
+struct Passed {
+    float small[8][4] = {};
+    hd_event *go = hd_event_create();
+    void *at[EVENT + 1] = {};
+
+    Passed()
+    {
+        for (int i = 0; i < 8; i++)
+            at[F64 + i] = small[i];
+        at[EVENT] = go;
+    }
+    Passed(const Passed &) = delete;
+    Passed &operator=(const Passed &) = delete;
+    ~Passed()
+    {
+        hd_event_destroy(go);
+    }
+};
+
 // Calls `test` on each rank with a session of the program.
 void OnSessions(const std::function<void(hd_session *, hd_diag *, int)> &test)
 {
@@ -108,9 +128,8 @@ TEST(Dlpack, ArraysAreReadAndWrittenWhereTheyAre)
     OnSessions([](hd_session *session, hd_diag *diag, int rank) {
         std::mt19937 random(Seed() + unsigned(rank));
         Array x, y;
-        hd_event *go = hd_event_create();
-        float small[8][4] = {};
-        void *arguments[EVENT + 1];
+        Passed passed;
+        void **arguments = passed.at;
 
         // Both ways to leave the rank's dimension and the one of 1 out.
         y.shape = {3, 5};
@@ -118,9 +137,6 @@ TEST(Dlpack, ArraysAreReadAndWrittenWhereTheyAre)
         y.Shape();
         for (int i = 0; i < 15; i++)
             x.Data()[i] = float(random() % 2001) - 1000;
-        for (int i = 0; i < 8; i++)
-            arguments[F64 + i] = small[i];
-        arguments[EVENT] = go;
         EXPECT_EQ(
             hd_dlpack_managed(session, X, &x.it, diag, nullptr, &arguments[X]),
             HD_OK)
@@ -136,7 +152,6 @@ TEST(Dlpack, ArraysAreReadAndWrittenWhereTheyAre)
         EXPECT_EQ(hd_session_finish(session, diag), HD_OK);
         for (int i = 0; i < 15; i++)
             EXPECT_EQ(y.Data()[i], 2 * x.Data()[i]) << i;
-        hd_event_destroy(go);
     });
 }
 
@@ -146,9 +161,8 @@ TEST(Dlpack, ArraysThatAreNotDenseHandTheirStridesOn)
     OnSessions([](hd_session *session, hd_diag *diag, int rank) {
         std::mt19937 random(Seed() + unsigned(rank));
         Array x, y;
-        hd_event *go = hd_event_create();
-        float small[8][4] = {};
-        void *arguments[EVENT + 1];
+        Passed passed;
+        void **arguments = passed.at;
         int64_t of_x[HD_MAX_DIMS], of_y[HD_MAX_DIMS];
         const int64_t *strides[EVENT + 1] = {of_x, of_y};
         hd_run_options with = HD_EMPTY(hd_run_options);
@@ -160,9 +174,6 @@ TEST(Dlpack, ArraysThatAreNotDenseHandTheirStridesOn)
         x.Shape();
         for (int i = 0; i < 15; i++)
             x.Data()[i / 5 * 2 + i % 5 * 7] = float(random() % 2001) - 1000;
-        for (int i = 0; i < 8; i++)
-            arguments[F64 + i] = small[i];
-        arguments[EVENT] = go;
         y.strides.clear();
         y.Shape();
         EXPECT_EQ(
@@ -184,7 +195,6 @@ TEST(Dlpack, ArraysThatAreNotDenseHandTheirStridesOn)
         EXPECT_EQ(hd_session_finish(session, diag), HD_OK);
         for (int i = 0; i < 15; i++)
             EXPECT_EQ(y.Data()[i], 2 * x.Data()[i / 5 * 2 + i % 5 * 7]) << i;
-        hd_event_destroy(go);
     });
 }
 
