@@ -22,9 +22,12 @@ HD_BEGIN_DECLS
 // fails on all ranks, and by the first run that packs an argument
 // (hd_run_options.strides), which is refused and has not begun; `free` by
 // these, hd_session_destroy, hd_group_trim and hd_group_destroy, after which
-// nothing is left. No other run calls them. They must neither throw, nor call
-// the group or its sessions, nor wait for other ranks. What a device that has
-// failed may still be working with is never given back.
+// nothing is left. No other run calls them, and no thread of the library's.
+// Where several threads have sessions of the group, or ranks are threads of one
+// process with one `context`, several are in them at once, and one may give
+// back what another took: they guard what they share. They must neither throw,
+// nor call the group or its sessions, nor wait for other ranks. What a device
+// that has failed may still be working with is never given back.
 typedef struct hd_allocator {
     size_t size;
     void *context;
@@ -37,10 +40,14 @@ typedef struct hd_allocator {
 // touches is the caller's: buffers, what kernels and products work with, packed
 // arguments. NULL: as before, the driver's. What peers touch stays the
 // driver's: to map it they need whole allocations that can be exported, which
-// frameworks' memory is parts of. On the cpu nothing is asked for: what no peer
-// sees is there as it is touched. Local, copied, and not for groups that are
-// split from this one. HD_ERROR_ARGUMENT while the group has sessions or memory
-// on a device; what else it keeps there is given back first.
+// frameworks' memory is parts of. So does memory of hd_group_alloc and
+// hd_session_alloc, a few bytes of a capturable session, what NCCL and cuBLASMp
+// ask for, what is tried with while a session is made (`tune`), and pinned
+// memory of the host. On the cpu, for sessions or transfers, nothing is asked
+// for: what no peer sees is there as it is touched, and peers map the rest.
+// Local, copied, and not for groups that are split from this one.
+// HD_ERROR_ARGUMENT while the group has sessions or memory on a device; what
+// else it keeps there is given back first.
 HD_API HD_MUST_USE hd_status hd_group_set_allocator(
     hd_group *group, const hd_allocator *allocator, hd_diag *diag);
 
