@@ -617,9 +617,9 @@ HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             const hd_run_options *options,
                                             hd_diag *diag);
 
-// Memory of the session's device, for callers who have none of their own, and
-// for runs of any session of the group on it. It is freed by hd_session_free at
-// the latest before the session is destroyed, and when no run uses it.
+// Memory of the device that the session is on, for runs of any session there.
+// It is freed by hd_session_free before the session is destroyed, when no run
+// uses it. For what outlives sessions, or is `fixed`, see hd_group_alloc.
 HD_API HD_MUST_USE hd_status hd_session_alloc(hd_session *session, size_t bytes,
                                               hd_diag *diag, void **out);
 HD_API void hd_session_free(hd_session *session, void *memory);

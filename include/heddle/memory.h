@@ -55,7 +55,10 @@ HD_API HD_MUST_USE hd_status hd_group_set_allocator(
 // any session of the group on it take arguments. Local: other ranks need not
 // call it. It begins at a multiple of 256, and holds anything at first. It is
 // there until hd_group_free, or its group is destroyed; no run may use it then,
-// of this rank or, where it is fixed, of another.
+// of this rank or, where it is fixed, of another. "cuda" is, as for a session,
+// that of the context which is current now. On the cpu each takes whole pages
+// and a descriptor, as peers may map it: for what one session works with
+// hd_session_alloc takes none, and asks for no device.
 HD_API HD_MUST_USE hd_status hd_group_alloc(hd_group *group, const char *device,
                                             size_t bytes, hd_diag *diag,
                                             void **out);
