@@ -317,6 +317,25 @@ hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
     return submit(stream, work_of(launch), detail);
 }
 
+// What callers launch their own kernels with: the driver has no use for it.
+EXPORT hd_cu_result cuLaunchKernel(hd_cu_function function, unsigned grid_x,
+                                   unsigned grid_y, unsigned grid_z,
+                                   unsigned block_x, unsigned block_y,
+                                   unsigned block_z, unsigned shared_bytes,
+                                   hd_cu_stream stream, void **parameters,
+                                   void **extra)
+{
+    hd_cu_launch_config config{};
+
+    config = {{grid_x, grid_y, grid_z},
+              {block_x, block_y, block_z},
+              shared_bytes,
+              stream,
+              nullptr,
+              0};
+    return cuLaunchKernelEx(&config, function, parameters, extra);
+}
+
 // The parameters stay the node's own.
 hd_cu_result cuGraphKernelNodeGetParams_v2(hd_cu_node node,
                                            hd_cu_kernel_node *out)

@@ -269,7 +269,7 @@ bool is_reachable(uint64_t at);
 
 } // namespace fake
 
-// Of what is not libcuda's.
+// Of what is not in the driver's table.
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 // Every entry point begins with one of these.
