@@ -605,13 +605,14 @@ hd_status hd_session_alloc(hd_session *session, size_t bytes, hd_diag *diag,
 {
     HD_REQUIRE(diag, session);
     HD_REQUIRE(diag, out);
+    HD_TRY(hd_group_check_process(session->binding.group, diag));
     return session->driver->take(session->device, bytes, diag, out);
 }
 
 void hd_session_free(hd_session *session, void *memory)
 {
     assert(session != NULL || memory == NULL);
-    if (memory != NULL)
+    if (memory != NULL && !hd_group_is_copy(session->binding.group))
         session->driver->give(session->device, memory);
 }
 

@@ -126,9 +126,12 @@ hd_status UseInChild(Gate &gate)
     char words[64];
     hd_session *session;
     hd_group *group;
+    void *memory;
 
     snprintf(words, sizeof words, "belongs to process %d", int(getppid()));
     HD_TRY(AllAreRefused(gate, words));
+    RANK_EXPECT(hd_session_alloc(gate.session, 4, nullptr, &memory) ==
+                HD_ERROR_ARGUMENT);
     RANK_EXPECT(hd_session_create(gate.group, gate.program.module, nullptr,
                                   nullptr, &session) == HD_ERROR_ARGUMENT);
     RANK_EXPECT(hd_group_allgather(gate.group, nullptr, 0, nullptr, nullptr) ==
