@@ -45,12 +45,16 @@ hd_status hd_group_set_allocator(hd_group *group, const hd_allocator *allocator,
 }
 
 hd_status hd_allocator_take(const hd_allocator *allocator, const char *device,
-                            size_t bytes, hd_diag *diag, void **out)
+                            int rank, size_t bytes, hd_diag *diag, void **out)
 {
     void *memory = NULL;
-    hd_status status =
+    hd_status returned =
         allocator->alloc(allocator->context, device, bytes, &memory);
+    hd_status status =
+        hd_group_status(returned, "the caller's allocator", rank, diag);
 
+    if (status != returned)
+        return status;
     if (status != HD_OK)
         return hd_fail(diag, status,
                        "the caller's allocator has no %zu bytes of %s: %s",

@@ -437,7 +437,8 @@ static hd_status ask(hd_device *device, size_t bytes, hd_diag *diag,
     void *memory = NULL;
 
     HD_TRY(hd_allocator_take(hd_group_allocator(home->group),
-                             name_device(home, name), bytes, diag, &memory));
+                             name_device(home, name), device->rank, bytes, diag,
+                             &memory));
     *out = (hd_cu_ptr)(uintptr_t)memory;
     return HD_OK;
 }

@@ -234,4 +234,34 @@ TEST(CudaAllocator, HasEverythingBackWhenTheGroupEnds)
     AllAreRight(answers);
 }
 
+// What is no status would be taken for one, and its words for text.
+TEST(CudaAllocator, ThatReturnsNoStatusIsToldSo)
+{
+    Program program(kEverything);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Caller caller;
+        Books books(caller);
+        hd_allocator allocator = AllocatorOf(books);
+        Session session;
+
+        allocator.alloc = [](void *, const char *, size_t, void **) {
+            return hd_status(4711);
+        };
+        HD_TRY(caller.Open(rank));
+        if (rank.rank == 1)
+            HD_TRY(hd_group_set_allocator(rank.group, &allocator, rank.diag));
+        return session.Open(rank, program, CudaOptions());
+    });
+
+    EXPECT_EQ(answers[0].status, HD_ERROR_PEER) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_ERROR_ARGUMENT) << answers[1].text;
+    for (int i = 0; i < 2; i++) {
+        Ended(answers[size_t(i)], i);
+        EXPECT_TRUE(Has(answers[size_t(i)],
+                        "rank 1: the caller's allocator has returned 4711, "
+                        "which is no status"))
+            << answers[size_t(i)].text;
+    }
+}
+
 } // namespace
