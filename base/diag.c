@@ -250,10 +250,11 @@ static void add_safely(hd_text *out, const char *bytes)
 static const char *find_line(const hd_source *source, uint32_t line,
                              size_t *length)
 {
-    const char *at = source->text;
-    const char *end = source->text + source->length;
-    const char *stop;
+    const char *at = source->text, *end, *stop;
 
+    if (at == NULL)
+        return NULL;
+    end = at + source->length;
     for (uint32_t i = 1; i < line; i++) {
         at = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
         if (at == NULL)

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +26,19 @@ static void keep_path(hd_library *library, const char *asked)
 
 // A library stays in the process once it is there: unloading one loses what its
 // C++ runtime has allocated, and loading it again allocates that anew.
+//
+// One thread at a time: the C library's own lock is not seen by
+// ThreadSanitizer, nor does what it says of a library come under it.
 static bool try_path(hd_library *library, const char *path, int mode)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    pthread_mutex_lock(&lock);
     library->handle = dlopen(path, mode | RTLD_LOCAL | RTLD_NODELETE);
-    if (library->handle == NULL)
-        return false;
-    keep_path(library, path);
-    return true;
+    if (library->handle != NULL)
+        keep_path(library, path);
+    pthread_mutex_unlock(&lock);
+    return library->handle != NULL;
 }
 
 // To open a pipe that nobody writes to would take for ever.

@@ -11,11 +11,13 @@ void hd_line_put(hd_line *line, const char *format, ...)
     va_list arguments;
     int n;
 
+    if (line->room == 0)
+        return;
     va_start(arguments, format);
     n = vsnprintf(line->at, line->room, format, arguments);
     va_end(arguments);
     if (n < 0 || (size_t)n >= line->room)
-        n = line->room > 0 ? (int)line->room - 1 : 0;
+        n = (int)line->room - 1;
     line->at += n;
     line->room -= (size_t)n;
 }

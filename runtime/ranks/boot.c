@@ -380,7 +380,8 @@ static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
             if (boot->ask[i].revents == 0)
                 continue;
             HD_TRY(take_if_there(boot, i, HD_FRAME_DATA,
-                                 all + (size_t)i * bytes, bytes, &here[i]));
+                                 bytes > 0 ? all + (size_t)i * bytes : NULL,
+                                 bytes, &here[i]));
             left -= here[i];
         }
         if (left > 0 && hd_clock() >= deadline) {

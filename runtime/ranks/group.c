@@ -498,6 +498,7 @@ static hd_status collect_part(const hd_exchange *exchange, int peer, void *data,
 hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
                               size_t bytes, int *fd)
 {
+    char *at = data;
     size_t done = 0;
 
     if (fd != NULL)
@@ -506,8 +507,9 @@ hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
         size_t part =
             bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
 
-        HD_TRY(collect_part(exchange, peer, (char *)data + done, part,
-                            done == 0 ? fd : NULL));
+        HD_TRY(collect_part(exchange, peer, at, part, done == 0 ? fd : NULL));
+        if (part > 0)
+            at += part;
         done += part;
     } while (done < bytes);
     return HD_OK;
@@ -523,7 +525,7 @@ hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
             HD_TRY(hd_exchange_post(exchange, i, mine, bytes, -1));
     }
     for (int i = 0; i < group->size; i++) {
-        char *slot = (char *)all + (size_t)i * bytes;
+        char *slot = bytes > 0 ? (char *)all + (size_t)i * bytes : NULL;
 
         if (i != group->rank)
             HD_TRY(hd_exchange_collect(exchange, i, slot, bytes, NULL));

@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "tests/device/options.h"
+#include "tests/sanitized.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -233,7 +234,7 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
         hd_session_stats(session, &after);
         RANK_EXPECT(after.allocations == before.allocations);
         RANK_EXPECT(after.handle_exchanges == before.handle_exchanges);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef HD_TEST_SANITIZED
         RANK_EXPECT(Resident() - resident < 1 << 20);
 #else
         (void)resident;

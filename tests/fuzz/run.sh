@@ -8,7 +8,7 @@
 # reached, and what it found. What it learned is kept under
 # build/fuzz/found/TARGET and used the next time. Exits with 1 if anything was
 # found; the input is then under build/fuzz/found, to be replayed with
-# build/fuzz/tests/fuzz/fuzz_TARGET FILE.
+# build/asan/tests/fuzz/fuzz_TARGET FILE.
 set -u
 export UBSAN_OPTIONS=print_stacktrace=1
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -32,8 +32,8 @@ for target; do
     programs="$programs fuzz_$target"
 done
 # shellcheck disable=SC2086
-if ! { cmake --preset fuzz &&
-    cmake --build --preset fuzz --target $programs; } >"$log" 2>&1; then
+if ! { cmake --preset asan &&
+    cmake --build --preset asan --target $programs; } >"$log" 2>&1; then
     cat "$log" >&2
     exit 2
 fi
@@ -62,11 +62,11 @@ search() {
     folders=
     for folder in $(seeds_of "$1"); do
         folders="$folders tests/fuzz/corpus/$folder"
-        [ "$folder" = text ] && dictionary=-dict=build/fuzz/tests/fuzz/heddle.dict
+        [ "$folder" = text ] && dictionary=-dict=build/asan/tests/fuzz/heddle.dict
     done
     mkdir -p "$found"
     # shellcheck disable=SC2086
-    "build/fuzz/tests/fuzz/fuzz_$1" -max_total_time="$seconds" \
+    "build/asan/tests/fuzz/fuzz_$1" -max_total_time="$seconds" \
         -timeout=10 -rss_limit_mb=2048 -max_len="$(length_of "$1")" \
         -print_final_stats=1 -artifact_prefix="build/fuzz/found/$1-" \
         $dictionary "$found" $folders >"$log" 2>&1 </dev/null

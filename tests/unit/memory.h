@@ -9,13 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HD_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HD_TEST_SANITIZED 1
-#endif
-#endif
+#include "tests/sanitized.h"
 
 // From here on malloc returns NULL, for the smallest block too.
 inline void ExhaustMemory()
