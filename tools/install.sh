@@ -33,6 +33,12 @@ lit_package() {
     fi
 }
 
+# What the package for Python is compiled with.
+has_python_headers() {
+    python3 -c 'import os, sysconfig
+exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
+}
+
 # CMakePresets.json needs CMake 3.25.
 has_cmake() {
     has_command cmake &&
@@ -77,6 +83,8 @@ missing_packages() {
         has_command groff || echo groff-base
         has_command dpkg-shlibdeps || echo dpkg-dev
         has_command file || echo file
+        has_python_headers || echo python3-dev
+        python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
     fi
     if [ "$1" = fuzz ]; then
         has_fuzzer || fuzzer_packages

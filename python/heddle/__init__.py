@@ -1,0 +1,28 @@
+"""heddle: a host-IR compiler and runtime for pipelined communication.
+
+    program = heddle.Program(text)
+    program.lower().check(against=program)
+
+    def rank(group):
+        gather = heddle.compile(program, group)
+        return gather(x[program.shard("x", group.rank)])
+
+    heddle.launch(program.ranks, rank)
+
+Importing needs no compiler, no GPU and no other package but cffi. Arrays are
+anything with `__dlpack__`: NumPy's, PyTorch's, CuPy's, JAX's.
+"""
+from ._call import Call, View
+from ._compile import Executable, Future, compile
+from ._error import (ArgumentError, Error, HeddleWarning, Message, OutOfMemoryError, PeerError,
+                     ProgramError, Status, SystemFailure, TimeoutError, UnsupportedError)
+from ._group import Group, launch
+from ._program import Argument, Axis, Prediction, Program, Reference, Size, Timeline
+from ._library import version as __version__
+
+__all__ = [
+    "Argument", "ArgumentError", "Axis", "Call", "Error", "Executable", "Future", "Group",
+    "HeddleWarning", "Message", "OutOfMemoryError", "PeerError", "Prediction", "Program",
+    "ProgramError", "Reference", "Size", "Status", "SystemFailure", "TimeoutError", "Timeline",
+    "UnsupportedError", "View", "compile", "launch",
+]

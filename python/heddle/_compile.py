@@ -1,0 +1,449 @@
+"""Programs bound to a group: callables on arrays of any library."""
+import collections
+import numbers
+import threading
+from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+from ._call import CPU, CUDA, Function, Table
+from ._error import Diag, PeerError, TimeoutError, refuse
+from ._group import Group
+from ._library import DTYPES, ffi, info, lib, text_of, uninterrupted
+from ._program import NUMPY, Argument, Machine, Program, set_transport
+
+SLICE = 0.05  # s that a wait blocks in C, and so signals
+RUNS = 16  # that may be under way
+# What array libraries call the dtypes that NumPy has no name for.
+TORCH = {**NUMPY, "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+NUMBERS = {"f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t"}
+Out = Union[None, Any, Sequence[Any], Mapping[str, Any]]
+
+
+class Core:
+    """A session and what must be there as long as it is. Knows no group, so that
+    whoever drops the last reference to this one destroys nothing."""
+
+    def __init__(self, pointer: Any, keep: Tuple[Any, ...], cores: Set["Core"]) -> None:
+        self.pointer = pointer
+        self.keep = keep
+        self.cores = cores
+        self.pending: Dict["Run", None] = {}  # the oldest first
+        cores.add(self)
+
+    def close(self) -> None:
+        pointer, self.pointer = self.pointer, ffi.NULL
+        if pointer:
+            lib.hd_session_destroy(pointer)
+            self.cores.discard(self)
+
+
+class Run:
+    """A run that was started, until the library has said that it has ended."""
+
+    def __init__(self, core: Core, arrays: Any) -> None:
+        self.core = core
+        self.arrays = arrays  # which the run reads and writes
+        self.ended = threading.Event()
+        self.status = lib.HD_OK
+        self.handle = ffi.new_handle(self)
+
+
+@ffi.def_extern()
+def heddle_notify(context: Any, status: int) -> None:
+    """On a thread of the library's."""
+    run = ffi.from_handle(context)
+    run.status, run.arrays = status, None
+    run.core.pending.pop(run, None)
+    run.ended.set()
+
+
+class Future:
+    """The answer of a run that was started. It keeps the run's arrays until the
+    run has ended, whether the future is kept or not."""
+
+    def __init__(self, executable: "Executable", run: Run, answer: Any) -> None:
+        self._executable = executable
+        self._run = run
+        self._answer = answer
+
+    def done(self) -> bool:
+        """Whether the run has ended or failed."""
+        return self._run.ended.is_set()
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits for that, `timeout` seconds at most, and says whether it is so. A
+        signal's handler that raises, as Ctrl-C's does, ends the wait and not the run."""
+        return self._run.ended.wait(timeout)
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """What the call would have returned. TimeoutError if the run has not ended
+        by then; the run's own Error if it failed."""
+        if not self.wait(timeout):
+            raise TimeoutError(f"the run has not ended within {timeout:g} s")
+        self._executable._judge(self._run)
+        return self._answer
+
+
+def stream_of(stream: Any) -> int:
+    """A CUstream as a number: an int, PyTorch's stream, CuPy's, or what has
+    `__cuda_stream__`."""
+    if stream is None or isinstance(stream, int):
+        return stream or 0
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    refuse(f"{stream!r} is no CUDA stream")
+
+
+def like(arrays: Sequence[Any], argument: Argument) -> Any:
+    """A new array for an output, of the library that the others are of."""
+    for array in arrays:
+        library = type(array).__module__.partition(".")[0]
+        if library == "torch" and argument.dtype in TORCH:
+            import torch
+            return torch.empty(argument.local_shape, dtype=getattr(torch, TORCH[argument.dtype]),
+                               device=array.device)
+        if library in ("numpy", "cupy") and argument.dtype in NUMPY:
+            module = __import__(library)
+            return module.empty(argument.local_shape, NUMPY[argument.dtype])
+    refuse(f"%{argument.name} is {argument.dtype}{list(argument.local_shape)}: pass an array for it, "
+           "by its name or as out=")
+
+
+class Executable:
+    """A program on this rank of a group, as `compile` makes it: a callable.
+
+    It takes an array for each `in` and `inout`, in the order of the program or by
+    name, and returns the outputs: one array, a tuple of several, or None. All
+    ranks of the group call the same executables in the same order.
+    """
+
+    def __init__(self, program: Program, group: Group, core: Core, table: Table) -> None:
+        self.program = program
+        self.group = group
+        self._core = core
+        self._table = table
+        self._diag = Diag()
+        self._arguments = program.arguments
+        self._names = {a.name: i for i, a in enumerate(self._arguments)}
+        self._inputs = [i for i, a in enumerate(self._arguments) if a.role != "out"]
+        self._outputs = [i for i, a in enumerate(self._arguments) if a.role == "out"]
+        self._sizes = [size.name for size in program.sizes]
+        self._device = table.device
+        self._prepare(len(self._arguments))
+        # The arrays of runs that may be under way: of the last ones on CUDA, more
+        # than there can be, and of a call that was interrupted.
+        self._recent: Deque[Any] = collections.deque(maxlen=64)
+
+    def _prepare(self, n: int) -> None:
+        """What every run fills in anew, and the library reads during the call."""
+        self._capsules = ffi.new("uintptr_t[]", n)
+        self._addresses = ffi.new("void *[]", n)
+        self._strides = ffi.new("int64_t[]", n * lib.HD_MAX_DIMS)
+        self._rows = ffi.new("int64_t *[]", n)
+        self._on_host = ffi.new("bool[]", n)
+        self._extents = ffi.new("int64_t[]", len(self._sizes))
+        self._done = ffi.new("bool *")
+        self._options = info("hd_run_options")
+        self._options.strides = self._rows
+        self._options.on_host = self._on_host
+        self._options.sizes = self._extents
+        self._options.nsizes = len(self._sizes)
+
+    def __call__(self, *args: Any, out: Out = None, stream: Any = None,
+                 sizes: Optional[Mapping[str, int]] = None, **named: Any) -> Any:
+        """Runs the program. Arrays are anything with `__dlpack__`, each of the
+        argument's dtype and local shape, on the executable's device; they are
+        neither copied nor kept, but for those with gaps between their elements, which
+        the run packs. A number stands for an argument of one element that is only read.
+
+        `out` has arrays for the outputs: one, a sequence, or by name; without it
+        they are made, by NumPy, PyTorch or CuPy, whichever the inputs are of.
+        `sizes` has the value of each `param m in 1..4096`; arrays lie as if it
+        were the greatest.
+
+        On the cpu it returns when the run has ended. On CUDA it returns when the
+        run is issued on `stream`, in order with what is there; `finish` waits.
+        Ctrl-C ends the run on all ranks, and the group with it.
+
+        ArgumentError, with nothing begun, for an array that does not fit; PeerError
+        and TimeoutError for other ranks; where a function that the program calls
+        has raised, that exception is the cause.
+        """
+        arrays, answer = self._bind(args, out, named)
+        self._issue(arrays, stream, sizes)
+        if self._device[0] == CPU:
+            self._await()
+        return answer
+
+    def start(self, *args: Any, out: Out = None, stream: Any = None,
+              sizes: Optional[Mapping[str, int]] = None, **named: Any) -> Future:
+        """As a call, and returns at once, with a future that keeps the arrays. Of
+        more than 16 runs under way it waits for the first."""
+        while len(self._core.pending) >= RUNS:
+            next(iter(list(self._core.pending))).ended.wait(SLICE)
+        arrays, answer = self._bind(args, out, named)
+        run = Run(self._core, None)
+        run.arrays = self._issue(arrays, stream, sizes)
+        self._core.pending[run] = None
+        self._recent.pop()
+        status = lib.hd_session_notify(self._core.pointer, lib.heddle_notify, run.handle,
+                                       self._diag.p)
+        if status != lib.HD_OK:
+            self._recent.append(run)
+            self._fail(status)
+        return Future(self, run, answer)
+
+    def finish(self) -> None:
+        """Waits until every run issued so far has ended. Their failure is raised."""
+        self._open()
+        self._await()
+
+    def stats(self) -> Dict[str, Any]:
+        """Counts of the session: `hd_stats` of heddle.h."""
+        found = info("hd_stats")
+        lib.hd_session_stats(self._open(), found)
+        names = [name for name, _ in ffi.typeof("hd_stats").fields if name != "size"]
+        values = {name: getattr(found, name) for name in names}
+        return {name: value if isinstance(value, (int, float)) else text_of(value)
+                for name, value in values.items()}
+
+    def close(self) -> None:
+        """Ends it; runs under way are waited for."""
+        self._core.close()
+
+    def __enter__(self) -> "Executable":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None:
+            core.close()
+            self._diag.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{a.role} {a.name}: {a.dtype}{list(a.local_shape)}"
+                          for a in self._arguments)
+        return f"<heddle.Executable {self.program.name}({names})>"
+
+    # From what is passed to what is run.
+
+    def _bind(self, args: Tuple[Any, ...], out: Out, named: Mapping[str, Any]
+              ) -> Tuple[List[Any], Any]:
+        arrays: List[Any] = [None] * len(self._arguments)
+        name = self.program.name
+        if len(args) > len(self._inputs):
+            raise TypeError(f"{name} takes {len(self._inputs)} arrays, and is given {len(args)}")
+        for i, value in zip(self._inputs, args):
+            arrays[i] = value
+        if named:
+            self._bind_named(arrays, named)
+        if out is not None:
+            self._bind_out(arrays, out)
+        for i in self._inputs:
+            if arrays[i] is None:
+                raise TypeError(f"{name} misses an array for %{self._arguments[i].name}")
+        for i in self._outputs:
+            if arrays[i] is None:
+                given = [arrays[k] for k in self._inputs]
+                arrays[i] = like(given, self._arguments[i])
+        answer = tuple(arrays[i] for i in self._outputs)
+        return arrays, answer[0] if len(answer) == 1 else answer or None
+
+    def _bind_named(self, arrays: List[Any], named: Mapping[str, Any]) -> None:
+        for name, value in named.items():
+            i = self._names.get(name)
+            if i is None:
+                raise TypeError(f"{self.program.name} has no argument %{name}: it has "
+                                f"{', '.join('%' + known for known in self._names)}")
+            if arrays[i] is not None:
+                raise TypeError(f"{self.program.name} is given %{name} twice")
+            arrays[i] = value
+
+    def _bind_out(self, arrays: List[Any], out: Any) -> None:
+        if isinstance(out, Mapping):
+            self._bind_named(arrays, out)
+            return
+        several = out if isinstance(out, (tuple, list)) else [out]
+        if len(several) != len(self._outputs):
+            raise TypeError(f"{self.program.name} has {len(self._outputs)} outputs; out has "
+                            f"{len(several)}")
+        names = [self._arguments[i].name for i in self._outputs]
+        self._bind_named(arrays, dict(zip(names, several)))
+
+    def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
+        """Issues a run, and returns what has to be there until it has ended."""
+        pointer, handle = self._open(), 0
+        if stream is not None or self._device[0] != CPU:
+            handle = stream_of(stream)
+        if sizes is not None or self._sizes:
+            self._set_sizes(sizes or {})
+        self._options.stream = ffi.cast("void *", handle)
+        kept: List[Any] = [arrays]
+        for i, array in enumerate(arrays):
+            if hasattr(array, "__dlpack__"):
+                capsule = self._export(array, i, handle)
+                self._capsules[i], self._on_host[i] = id(capsule), False
+            else:
+                capsule = self._store(array, i)
+                self._capsules[i], self._on_host[i] = 0, True
+                self._addresses[i] = capsule
+            kept.append(capsule)
+        self._recent.append(kept)
+        status = lib.heddle_run(pointer, len(arrays), self._capsules, self._addresses,
+                                self._strides, self._rows, self._options, self._diag.p)
+        if status != lib.HD_OK:
+            self._recent.pop()
+            self._fail(status)
+        return kept
+
+    def _export(self, array: Any, i: int, stream: int) -> Any:
+        kind = type(array)
+        more = {} if self._device[0] == CPU else {"stream": stream or 1}
+        try:
+            if kind not in UNVERSIONED:
+                try:
+                    return array.__dlpack__(max_version=(1, 0), **more)
+                except TypeError:
+                    UNVERSIONED.add(kind)
+            return array.__dlpack__(**more)
+        except Exception as error:
+            from ._error import ArgumentError
+            raise ArgumentError(f"the array for %{self._arguments[i].name} cannot be had by "
+                                f"DLPack: {error}") from error
+
+    def _store(self, value: Any, i: int) -> Any:
+        """A number as the one element of an argument."""
+        argument = self._arguments[i]
+        if not isinstance(value, numbers.Real):
+            refuse(f"%{argument.name} is given {type(value).__name__}: neither an array with "
+                   "__dlpack__ nor a number")
+        whole = argument.dtype[0] in "iu"
+        if whole and not isinstance(value, numbers.Integral):
+            refuse(f"%{argument.name} is {argument.dtype}, and {value!r} is no integer")
+        try:
+            if argument.dtype in NUMBERS:
+                return ffi.new(NUMBERS[argument.dtype] + " *", int(value) if whole else float(value))
+        except OverflowError:
+            refuse(f"%{argument.name} is {argument.dtype}, which cannot hold {value!r}")
+        if argument.dtype == "event":
+            refuse(f"%{argument.name} is an event, which cannot be passed from Python")
+        cell = ffi.new("uint64_t *")
+        lib.hd_dtype_store(DTYPES.index(argument.dtype), ffi.new("double *", float(value)), 1, cell)
+        return cell
+
+    def _set_sizes(self, sizes: Mapping[str, int]) -> None:
+        for name in sizes:
+            if name not in self._sizes:
+                refuse(f"{self.program.name} is given no size '{name}': "
+                       f"{', '.join(self._sizes) or 'none'}")
+        for i, name in enumerate(self._sizes):
+            if name not in sizes:
+                refuse(f"{self.program.name} needs sizes={{'{name}': ..}}")
+            self._extents[i] = sizes[name]
+
+    # Ends.
+
+    def _open(self) -> Any:
+        if not self._core.pointer:
+            refuse(f"{self.program.name} is closed")
+        return self._core.pointer
+
+    def _await(self) -> None:
+        pointer, diag, done = self._core.pointer, self._diag.p, self._done
+        try:
+            while True:
+                status = lib.hd_session_wait(pointer, SLICE, diag, done)
+                if status != lib.HD_OK:
+                    self._fail(status)
+                if done[0]:
+                    break
+        except PeerError:
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.group.abort()
+            raise
+        self._recent.clear()
+        if lib.hd_diag_count(diag) > 0:
+            self._diag.warn()
+
+    def _judge(self, run: Run) -> None:
+        """Raises what a run has failed with, in the words of the session."""
+        if self._core.pointer:
+            status = lib.hd_session_query(self._core.pointer, self._diag.p, self._done)
+            if status != lib.HD_OK and (run.status != lib.HD_OK or self._done[0]):
+                self._fail(status)
+            lib.hd_diag_clear(self._diag.p)
+        if run.status != lib.HD_OK:
+            self._fail(run.status)
+
+    def _fail(self, status: int) -> None:
+        if status == lib.HD_ERROR_ARGUMENT and lib.hd_diag_errors(self._diag.p) == 0:
+            refuse("an array's __dlpack__ returned no capsule of DLPack's")
+        cause, self._table.raised = self._table.raised, None
+        raise self._diag.error(status) from cause
+
+
+# Types of arrays whose __dlpack__ takes no max_version: those before DLPack 1.
+UNVERSIONED: Set[type] = set()
+
+
+def device_of(device: str, group: Group) -> Tuple[int, int]:
+    """A device as DLPack tells it."""
+    if device == "cpu":
+        return CPU, 0
+    return CUDA, int(device[5:]) if device[5:].isdigit() else 0
+
+
+def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any]] = "auto", *,
+            device: str = "cpu", calls: Optional[Mapping[str, Function]] = None,
+            machine: Machine = None, check: bool = True, timeout: float = 30.0,
+            transport: Optional[str] = None, graph: bool = False, tune: bool = False,
+            capturable: bool = False) -> Executable:
+    """Binds a program to this rank of a group. Collective: all ranks pass the
+    same program and options, and it fails on all ranks or on none.
+
+    A program that is not complete is lowered, by the options of `Program.lower`,
+    or, with "auto", as is predicted to be the fastest on `machine`. `check` has it
+    proven first, against the tensor program that it is made from. `device` is
+    "cpu", "cuda" or "cuda:3"; `calls` has the functions that the program calls, by
+    name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another;
+    `transport`, `graph`, `tune` and `capturable` are for CUDA (docs/cuda.md).
+    """
+    if isinstance(options, str):
+        if options != "auto":
+            refuse(f"options are {options!r}, and must be \"auto\" or a dict")
+        options = {"transfer": "auto", "machine": machine}
+    complete = program
+    if program.stage != "host":
+        complete = program.lower(**options)
+    if check:
+        complete.check(program if program.stage == "tensor" else None, transport=transport)
+    for argument in complete.arguments:
+        if argument.dtype == "event":
+            refuse(f"%{argument.name} is an event, which cannot be passed from Python")
+    table = Table(calls or {}, device_of(device, group))
+    name, keep = ffi.new("char[]", device.encode()), []
+    session = lib.hd_session_defaults()
+    session.device, session.timeout = name, timeout
+    session.graph, session.tune, session.capturable = graph, tune, capturable
+    session.calls, session.ncalls = table.rows, len(table.functions)
+    set_transport(session, transport, keep)
+    pointer, out = group._open(), ffi.new("hd_session **")
+
+    def create() -> None:
+        with Diag() as diag:
+            diag.check(lib.hd_session_create(pointer, complete._module, ffi.addressof(session),
+                                             diag.p, out))
+
+    if device == "cuda":  # of the context that is current, on this thread
+        create()
+    else:
+        uninterrupted(create, group.abort)
+    core = Core(out[0], (complete, table), group._cores)
+    return Executable(complete, group, core, table)

@@ -1,0 +1,166 @@
+"""Ranks in processes: answers, groups, failures, launchers, Ctrl-C."""
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import heddle
+import numpy as np
+from draw import floats, integers, poison
+
+LINEAR = """heddle 1
+tensor program linear
+mesh tp=2
+in %x : f32[size tp @tp, 8, 32]
+in %w : f32[32, 16]
+out %y : f32[size tp @stream, 8, 16]
+temp %g : f32[size tp @stream, 8, 32]
+{
+    %g = set %x
+    %y = matmul %g, %w
+}
+"""
+GATHER = """heddle 1
+tensor program gather
+mesh tp=2
+in %x : i64[13@tp]
+out %y : i64[13]
+{
+    %y = set %x
+}
+"""
+
+
+def answer(group, x, w, i, options):
+    """The linear layer and a gather of integers in uneven blocks, three times."""
+    defines = {"tp": group.size}
+    program = heddle.Program(LINEAR, defines=defines)
+    linear = heddle.compile(program, group, options)
+    gather = heddle.compile(heddle.Program(GATHER, defines=defines), group)
+    room, = gather.program.arguments[0].local_shape
+    mine = np.full(room, 77, "i8")
+    part, = gather.program.shard("x", group.rank)
+    mine[:part.stop - part.start] = i[part]
+    for _ in range(3):
+        y = linear(x[program.shard("x", group.rank)], w,
+                   out=np.full((group.size, 8, 16), np.nan, "f4"))
+        np.testing.assert_array_equal(gather(mine, out=poison(i)), i)
+    return y
+
+
+def meet(group):
+    """Groups of those with one parity, the last rank first."""
+    with group.split(group.rank % 2, key=-group.rank) as part:
+        part.barrier()
+        told = part.rank, part.size
+    none = group.split(-1)
+    group.barrier()
+    return told, none
+
+
+def fail(group, how):
+    if group.rank == 1:
+        if how == "raise":
+            raise LookupError("of rank 1")
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "abort":
+            group.abort()
+        if how == "lambda":
+            return lambda: 0
+        if how == "hang":
+            time.sleep(60)
+    program = heddle.Program(GATHER, defines={"tp": group.size})
+    if how == "other" and group.rank == 1:
+        program = heddle.Program(GATHER.replace("13", "12"), defines={"tp": group.size})
+    heddle.compile(program, group, timeout=0.5)
+
+
+class Ranks(unittest.TestCase):
+    def test_answers_of_one_to_four_ranks(self):
+        for n, start, options in ((1, "spawn", {}), (2, "fork", {"transfer": "bulk"}),
+                                  (4, "spawn", "auto"), (3, "fork", {"streams": 3})):
+            x, w, i = floats(n, 8, 32), floats(32, 16), integers("i8", 13)
+            answers = heddle.launch(n, answer, x, w, i, options, start=start)
+            reference = heddle.Program(LINEAR, defines={"tp": n}).reference({"x": x, "w": w})
+            for rank, y in enumerate(answers):
+                values, bounds = reference.local("y", rank)
+                self.assertTrue((abs(y - values) <= bounds).all(), (n, rank))
+
+    def test_groups_meet_and_split(self):
+        self.assertEqual(heddle.launch(4, meet, start="fork"),
+                         [((1, 2), None), ((1, 2), None), ((0, 2), None), ((0, 2), None)])
+
+    def test_failure_of_a_rank_is_the_launchers(self):
+        for how, kind, words in (("raise", LookupError, "of rank 1"),
+                                 ("kill", heddle.PeerError, "rank 1 died: signal 9"),
+                                 ("abort", heddle.Error, "abort"),
+                                 ("other", heddle.Error, "rank"),
+                                 ("lambda", heddle.Error, "pickle|group|rank")):
+            begin = time.monotonic()
+            with self.assertRaisesRegex(kind, words):
+                heddle.launch(3, fail, how, start="fork")
+            self.assertLess(time.monotonic() - begin, 5, how)
+
+    def test_deadline(self):
+        with self.assertRaises(TimeoutError):
+            heddle.launch(2, fail, "hang", start="fork", deadline=0.5)
+        with self.assertRaises(heddle.TimeoutError) as caught:
+            heddle.launch(2, fail, "hang", start="fork")
+        self.assertEqual(caught.exception.status, heddle.Status.TIMEOUT)
+
+    def test_launchers_variables(self):
+        text = ("import heddle\nwith heddle.Group.from_env() as g:\n"
+                "    g.barrier()\n    print(g.rank, g.size, flush=True)\n")
+        job = secrets.token_hex(8)
+        ranks = [subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "RANK": str(r), "WORLD_SIZE": "2",
+                                       "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": "2",
+                                       "TORCHELASTIC_RUN_ID": job})
+                 for r in range(2)]
+        self.assertEqual([rank.communicate(timeout=30)[0] for rank in ranks], ["0 2\n", "1 2\n"])
+        with self.assertRaisesRegex(heddle.ArgumentError, "no launcher"):
+            heddle.Group.from_env()
+
+    def test_interrupt_while_waiting_for_another_rank(self):
+        """Each of these blocks for as long as rank 1 does not come."""
+        for what in ("group.barrier()", "heddle.compile(program, group)", "f(x)",
+                     "f.start(x).result()"):
+            self.interrupt(what)
+
+    def interrupt(self, what):
+        text = f"""
+import heddle, os, sys, time
+import numpy as np
+def main(group):
+    program = heddle.Program({GATHER!r})
+    x = np.zeros(7, "i8")
+    if {what[0]!r} == "f":
+        f = heddle.compile(program, group)
+    if group.rank == 1:
+        time.sleep(60)
+    print(os.getpid(), flush=True)
+    try:
+        {what}
+    except KeyboardInterrupt:
+        print(time.monotonic(), flush=True)
+heddle.launch(2, main, start="fork")
+"""
+        rank = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        waits = int(rank.stdout.readline())
+        time.sleep(0.3)
+        begin = time.monotonic()
+        os.kill(waits, signal.SIGINT)
+        said = rank.stdout.readline()
+        rank.kill()  # which its ranks do not outlive: they have its output open
+        rank.communicate(timeout=30)
+        # 0.1 s, and what other processes take of the processors.
+        self.assertLess(float(said) - begin, 1, what)
+
+
+if __name__ == "__main__":
+    unittest.main()
