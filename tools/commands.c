@@ -6,6 +6,8 @@
 static outcome run_version(const command *command, int argc, char **argv);
 static outcome run_help(const command *command, int argc, char **argv);
 
+static void command_words(void);
+
 const command version_command = {
     .name = "version",
     .operands = "",
@@ -19,13 +21,14 @@ const command help_command = {
     .operands = "[COMMAND]",
     .summary = "Explains a command, or lists them all.",
     .about = "",
+    .words = command_words,
     .run = run_help,
 };
 
 const command *const commands[] = {
-    &dump_command,    &check_command, &simulate_command,
-    &run_command,     &bench_command, &env_command,
-    &version_command, &help_command,  NULL,
+    &dump_command,  &check_command, &simulate_command, &run_command,
+    &bench_command, &env_command,   &explain_command,  &version_command,
+    &help_command,  NULL,
 };
 enum { NCOMMANDS = sizeof commands / sizeof *commands - 1 };
 
@@ -35,6 +38,12 @@ const char *const outcome_meaning[] = {
     [LATE] = "it timed out", NULL,
 };
 
+static void command_words(void)
+{
+    for (int i = 0; i < NCOMMANDS; i++)
+        printf("%s ", commands[i]->name);
+}
+
 void command_overview(FILE *to)
 {
     fprintf(to,
@@ -43,7 +52,8 @@ void command_overview(FILE *to)
             "commands:\n");
     for (int i = 0; i < NCOMMANDS; i++)
         fprintf(to, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(to, "\n'heddle help COMMAND' explains one.\nexit codes:");
+    fprintf(to, "\n'heddle help COMMAND' explains one, 'heddle explain CODE' "
+                "what a message means.\nexit codes:");
     for (int i = 0; outcome_meaning[i]; i++)
         fprintf(to, "%s%d %s",
                 i == 0   ? " "

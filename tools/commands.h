@@ -11,6 +11,7 @@ extern const command simulate_command;
 extern const command run_command;
 extern const command bench_command;
 extern const command env_command;
+extern const command explain_command;
 extern const command version_command;
 extern const command help_command;
 

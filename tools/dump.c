@@ -3,6 +3,7 @@
 
 #include "choose.h"
 #include "commands.h"
+#include "tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +14,20 @@ enum { STEPS = 6 };
 static const char *const passes[] = {"reshard", "stream", "transfer", "event",
                                      "place",   "all",    NULL};
 enum { EVERY_PASS = 5, NO_PASS = -1 };
+static const char *const formats[] = {"text", "json", NULL};
+enum { JSON = 1 };
 
 typedef struct dump {
     const char *path;
     program_options options;
-    int stage; // hd_stage, or STEPS
-    int after; // of passes, or NO_PASS
-    int rank;  // -1: all
+    int stage;  // hd_stage, or STEPS
+    int after;  // of passes, or NO_PASS
+    int rank;   // -1: all
+    int format; // of formats
     const char *output;
     hd_diag *diag;
     hd_module *module; // owned
+    cJSON *params;     // owned: of the file, for JSON
     FILE *text;        // what is to be written
     bool hook_ran;     // the pass named by `after` did
     bool hook_empty;   // memory ran out in a hook
@@ -56,28 +61,41 @@ static void print_after(void *context, const char *pass,
 
 static outcome print_rank(dump *dump, const hd_module *module, int rank)
 {
+    int first = dump->rank >= 0 ? dump->rank : 0;
+    outcome result = FINE;
     char *text;
     hd_status status = hd_print_steps(module, rank, dump->diag, &text);
 
     TRY(tell(dump->diag, status, dump->path));
-    fputs(text, dump->text);
+    if (dump->format == JSON)
+        result = tree_steps(module, rank, text, rank == first, dump->text);
+    else
+        fputs(text, dump->text);
     hd_free(text);
-    return FINE;
+    return result;
 }
 
 static outcome print_steps(dump *dump, const hd_module *module)
 {
     int ranks = info_of(module).ranks;
 
-    if (dump->rank >= ranks)
-        return complain(USAGE, "--rank %d: %s has ranks 0 to %d", dump->rank,
-                        program_name(dump->path), ranks - 1);
     if (dump->rank >= 0)
         return print_rank(dump, module, dump->rank);
     for (int rank = 0; rank < ranks && !ferror(dump->text); rank++) {
-        fprintf(dump->text, "%s// rank %d\n", rank ? "\n" : "", rank);
+        if (dump->format != JSON)
+            fprintf(dump->text, "%s// rank %d\n", rank ? "\n" : "", rank);
         TRY(print_rank(dump, module, rank));
     }
+    return FINE;
+}
+
+static outcome print_json(dump *dump, const hd_module *module)
+{
+    bool steps = dump->stage == STEPS;
+
+    TRY(tree_begin(module, stages[dump->stage], dump->params, dump->text));
+    TRY(steps ? print_steps(dump, module) : tree_body(module, dump->text));
+    tree_end(steps, dump->text);
     return FINE;
 }
 
@@ -109,11 +127,16 @@ static outcome print_program(void *context, FILE *to)
 
     dump->text = to;
     TRY(lower(dump, module));
+    if (dump->rank >= info_of(module).ranks)
+        return complain(USAGE, "--rank %d: %s has ranks 0 to %d", dump->rank,
+                        program_name(dump->path), info_of(module).ranks - 1);
     if (dump->after != NO_PASS && !dump->hook_ran)
         return complain(WRONG, "--dump-after %s: no such pass ran on %s",
                         passes[dump->after], program_name(dump->path));
     if (dump->after != NO_PASS)
         return FINE;
+    if (dump->format == JSON)
+        return print_json(dump, module);
     if (dump->stage == STEPS)
         return print_steps(dump, module);
     return print_module(dump, module);
@@ -129,6 +152,8 @@ static outcome open_program(dump *dump)
     if (result == FINE)
         result = program_parse(dump->path, &text, &dump->options, dump->diag,
                                &dump->module);
+    if (result == FINE && dump->format == JSON)
+        dump->params = tree_params(&text, &dump->options);
     content_close(&text);
     return result;
 }
@@ -153,6 +178,9 @@ static outcome check_usage(const dump *dump)
     if (dump->after != NO_PASS && dump->stage == STEPS)
         return complain(USAGE, "--dump-after and --stage steps exclude "
                                "each other");
+    if (dump->after != NO_PASS && dump->format == JSON)
+        return complain(USAGE, "--dump-after prints text: --format json takes "
+                               "a --stage");
     TRY(output_spares("-o", dump->output, dump->options.machine));
     return output_spares("-o", dump->output, dump->path);
 }
@@ -170,6 +198,7 @@ static outcome run_dump(const command *command, int argc, char **argv)
         result = check_usage(&dump);
     if (result == FINE)
         result = dump_program(&dump);
+    cJSON_Delete(dump.params);
     hd_module_destroy(dump.module);
     hd_diag_destroy(dump.diag);
     program_options_free(&dump.options);
@@ -186,6 +215,8 @@ static const option dump_options[] = {
      INTO(dump, after), .choices = passes},
     {NUMBER, "rank", "R", "of --stage steps: this rank alone", INTO(dump, rank),
      .high = HD_MAX_RANKS - 1},
+    {CHOICE, "format", "NAME", "text (the default) or json", INTO(dump, format),
+     .choices = formats},
     {TEXT, "output", "FILE", "write there (default -)", .letter = 'o',
      INTO(dump, output)},
     {.name = NULL},
@@ -196,7 +227,8 @@ const command dump_command = {
     .operands = "FILE",
     .summary = "Prints a program at a stage of its lowering; - is standard "
                "input.",
-    .about = "What is printed parses back, and goes on from that stage.\n",
+    .about = "Text that is printed parses back, and goes on from that stage. "
+             "What the JSON\nhas, docs/heddle-dump.schema.json says.\n",
     .groups = {{dump_options, 0}, PROGRAM_GROUPS(dump)},
     .run = run_dump,
 };

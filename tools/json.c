@@ -15,7 +15,7 @@ cJSON *json_need(cJSON *item)
     return item;
 }
 
-static cJSON *put(cJSON *in, const char *name, cJSON *item)
+cJSON *json_put(cJSON *in, const char *name, cJSON *item)
 {
     json_need(item);
     if (!(name ? cJSON_AddItemToObject(in, name, item)
@@ -26,17 +26,17 @@ static cJSON *put(cJSON *in, const char *name, cJSON *item)
 
 cJSON *json_object(cJSON *in, const char *name)
 {
-    return put(in, name, cJSON_CreateObject());
+    return json_put(in, name, cJSON_CreateObject());
 }
 
 cJSON *json_array(cJSON *in, const char *name)
 {
-    return put(in, name, cJSON_CreateArray());
+    return json_put(in, name, cJSON_CreateArray());
 }
 
 void json_number(cJSON *in, const char *name, double value)
 {
-    put(in, name, cJSON_CreateNumber(value));
+    json_put(in, name, cJSON_CreateNumber(value));
 }
 
 void json_integer(cJSON *in, const char *name, int64_t value)
@@ -44,19 +44,19 @@ void json_integer(cJSON *in, const char *name, int64_t value)
     char text[32];
 
     snprintf(text, sizeof text, "%" PRId64, value);
-    put(in, name, cJSON_CreateRaw(text));
+    json_put(in, name, cJSON_CreateRaw(text));
 }
 
 void json_flag(cJSON *in, const char *name, bool value)
 {
-    put(in, name, cJSON_CreateBool(value));
+    json_put(in, name, cJSON_CreateBool(value));
 }
 
 void json_text(cJSON *in, const char *name, const char *value)
 {
     char *text = value ? need_utf8(value) : NULL;
 
-    put(in, name, text ? cJSON_CreateString(text) : cJSON_CreateNull());
+    json_put(in, name, text ? cJSON_CreateString(text) : cJSON_CreateNull());
     free(text);
 }
 

@@ -11,6 +11,7 @@ cJSON *json_need(cJSON *item);
 
 // A new member of an object; a new element of an array, whose name is NULL.
 // What is returned belongs to `in`.
+cJSON *json_put(cJSON *in, const char *name, cJSON *item);
 cJSON *json_object(cJSON *in, const char *name);
 cJSON *json_array(cJSON *in, const char *name);
 void json_number(cJSON *in, const char *name, double value);

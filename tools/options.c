@@ -6,6 +6,7 @@
 #include "file.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,17 +247,30 @@ static outcome take_letter(reader *at, const char *word)
     return refuse(at, "unknown option '%s'", word);
 }
 
+// "[COMMAND]" is a command, "FILE..." a file.
+static void name_operand(const char *operands, char out[16])
+{
+    size_t n = 0;
+
+    for (; *operands && n < 15; operands++)
+        if (isalpha((unsigned char)*operands))
+            out[n++] = (char)tolower((unsigned char)*operands);
+    out[n] = 0;
+}
+
 static outcome take_operand(reader *at, char *word)
 {
     const char *operands = at->command->operands;
+    char name[16];
 
     if (!*operands)
         return complain(USAGE, "%s takes no file, and '%s' is one",
                         at->command->name, word);
-    if (at->operands > 0 && !strstr(operands, "..."))
+    if (at->operands > 0 && !strstr(operands, "...")) {
+        name_operand(operands, name);
         return complain(USAGE, "%s takes one %s, and '%s' is a second",
-                        at->command->name,
-                        strstr(operands, "FILE") ? "file" : "command", word);
+                        at->command->name, name, word);
+    }
     at->argv[at->operands++] = word;
     return FINE;
 }

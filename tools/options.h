@@ -50,6 +50,9 @@ typedef struct command {
     const char *summary;  // one line
     const char *about;    // what --help says under the summary
     option_group groups[MAX_GROUPS]; // in the order of --help
+    // NULL, or prints what its operand may be, for shells to complete: where
+    // that is no file.
+    void (*words)(void);
     outcome (*run)(const struct command *command, int argc, char **argv);
 } command;
 

@@ -1,5 +1,5 @@
 // What the commands share: outcomes, complaints, and small helpers. The tool
-// uses the library through its public header alone.
+// uses the library through its public headers.
 #ifndef HD_TOOLS_TOOL_H
 #define HD_TOOLS_TOOL_H
 

@@ -56,6 +56,8 @@ def check_command(page, line):
 
 
 def check_programs(page, blocks):
+    if page.name == "diagnostics.md":
+        return  # half of them are wrong, as explain.py holds
     programs = [b for b in blocks if b.startswith("heddle 1\n") and "program" in b]
     for text in programs:
         said = run("check", "-", text=text)

@@ -28,12 +28,6 @@ static const char bottom[] =
     "}\n"
     "complete -o default -F _heddle heddle\n";
 
-static void print_names(void)
-{
-    for (int i = 0; commands[i]; i++)
-        printf("%s ", commands[i]->name);
-}
-
 // The words that follow an option; of a list the last one is completed.
 static void print_values(const command *command, const option *row)
 {
@@ -60,9 +54,9 @@ static void print_command(const command *command)
         if (row->value)
             print_values(command, row);
     printf("    %s:*)\n", command->name);
-    if (command->operands[0] == '[' && !page_file(command->operands)) {
+    if (command->words) {
         printf("        words=\"");
-        print_names();
+        command->words();
         printf("\"\n");
     }
     printf("        case $word in -*) words=\"--help");
@@ -74,7 +68,7 @@ static void print_command(const command *command)
 void bash_print(void)
 {
     fputs(top, stdout);
-    print_names();
+    help_command.words();
     printf("--help --version\"\n        ;;\n");
     for (int i = 0; commands[i]; i++)
         print_command(commands[i]);

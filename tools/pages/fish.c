@@ -42,6 +42,13 @@ void fish_print(void)
             printf(
                 "complete -c heddle -n '__fish_seen_subcommand_from %s' -F\n",
                 commands[i]->name);
+        if (commands[i]->words) {
+            printf("complete -c heddle -n '__fish_seen_subcommand_from %s' "
+                   "-a '",
+                   commands[i]->name);
+            commands[i]->words();
+            printf("'\n");
+        }
         for (size_t k = 0; (row = command_option(commands[i], k)) != NULL; k++)
             print_option(commands[i], row);
     }

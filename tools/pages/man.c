@@ -85,7 +85,7 @@ static void print_overview(void)
         ".SH ENVIRONMENT\n.B heddle env\nlists the variables that are heeded, "
         "and which are set.\n.SH SEE ALSO\n");
     for (int i = 0; commands[i]; i++)
-        if (commands[i]->groups[0].rows)
+        if (*commands[i]->about)
             printf("%s.BR heddle\\-%s (1)", i ? ",\n" : "", commands[i]->name);
     putchar('\n');
 }

@@ -50,11 +50,10 @@ static void print_option(const option *row)
     putchar('\'');
 }
 
-static void print_commands(void)
+static void print_words(const command *command)
 {
-    printf(" \\\n            '1:command:(");
-    for (int i = 0; commands[i]; i++)
-        printf("%s%s", i ? " " : "", commands[i]->name);
+    printf(" \\\n            '1:word:(");
+    command->words();
     printf(")'");
 }
 
@@ -70,8 +69,8 @@ static void print_command(const command *command)
     if (page_file(operands))
         printf(" \\\n            '%s:file:_files'",
                operands[4] == '.' ? "*" : "1");
-    else if (*operands)
-        print_commands();
+    else if (command->words)
+        print_words(command);
     printf("\n        ;;\n");
 }
 
