@@ -3,6 +3,7 @@
 // of a run of one step on one rank.
 #include <string.h>
 
+#include <heddle/async.h>
 #include <heddle/build.h>
 #include <heddle/cache.h>
 
@@ -175,6 +176,24 @@ static void measure_run(hd_session *session, hd_diag *diag)
     report("hd_session_run of one step", took, SAMPLES);
 }
 
+// What bench/python.py measures of a call from Python.
+static void measure_call(hd_session *session, hd_diag *diag)
+{
+    float x[4] = {1, 2, 3, 4}, y[4];
+    void *arguments[] = {x, y};
+    double took[SAMPLES];
+    bool done;
+
+    for (int i = 0; i < SAMPLES; i++) {
+        double begin = bench_now();
+
+        try(hd_session_run(session, arguments, 2, NULL, diag), diag);
+        try(hd_session_wait(session, 1, diag, &done), diag);
+        took[i] = bench_now() - begin;
+    }
+    report("the same, waited for", took, SAMPLES);
+}
+
 static void measure_session(hd_diag *diag)
 {
     static const char one[] = "heddle 1\nhost program one\nin %x : f32[4]\n"
@@ -195,6 +214,7 @@ static void measure_session(hd_diag *diag)
     try(hd_cache_get(cache, &request, diag, &module), diag);
     try(hd_cache_session(cache, group, module, NULL, diag, &session), diag);
     measure_run(session, diag);
+    measure_call(session, diag);
     for (int i = 0; i < SAMPLES; i++) {
         double begin = bench_now();
 

@@ -27,7 +27,14 @@ class Core:
         self.keep = keep
         self.cores = cores
         self.pending: Dict["Run", None] = {}  # the oldest first
+        self.dropped = False  # by everybody but the group
         cores.add(self)
+
+    def close_if_dropped(self) -> None:
+        """Nobody is made to wait for runs that nobody waits for: with some under
+        way it stays until the group makes another, or is closed."""
+        if self.dropped and not self.pending:
+            self.close()
 
     def close(self) -> None:
         pointer, self.pointer = self.pointer, ffi.NULL
@@ -222,8 +229,9 @@ class Executable:
     def __del__(self) -> None:
         core = getattr(self, "_core", None)
         if core is not None:
-            core.close()
             self._diag.close()
+            core.dropped = True
+            core.close_if_dropped()
 
     def __repr__(self) -> str:
         names = ", ".join(f"{a.role} {a.name}: {a.dtype}{list(a.local_shape)}"
@@ -435,6 +443,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     session.calls, session.ncalls = table.rows, len(table.functions)
     set_transport(session, transport, keep)
     pointer, out = group._open(), ffi.new("hd_session **")
+    for core in list(group._cores):
+        core.close_if_dropped()
 
     def create() -> None:
         with Diag() as diag:

@@ -110,6 +110,12 @@ class Group:
         if pointer:
             lib.hd_group_destroy(pointer)
 
+    def _give_up(self, kind: type) -> None:
+        """Aborts the group where others may wait for this rank, or it for them. One
+        that has failed says why, and aborting it would hide that."""
+        if not issubclass(kind, PeerError) or any(core.pending for core in self._cores):
+            self.abort()
+
     def _open(self) -> Any:
         if not self._pointer:
             refuse("the group is closed")
@@ -120,7 +126,7 @@ class Group:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None:
-            self.abort()
+            self._give_up(kind)
         self.close()
 
     def __del__(self) -> None:
@@ -176,7 +182,7 @@ def run_rank(send: Any, rank: int, nranks: int, job: int, timeout: float, fn: Ca
         answer = (True, fn(group, *args), "")
     except BaseException as error:
         if group is not None:
-            group.abort()
+            group._give_up(type(error))
         answer = (False, error, traceback.format_exc())
     if group is not None:
         group.close()

@@ -71,8 +71,24 @@ def fail(group, how):
             group.abort()
         if how == "lambda":
             return lambda: 0
+        if how == "pending":
+            heddle.compile(heddle.Program(GATHER), group).start(np.zeros(7, "i8"))
+            raise LookupError("of rank 1")
         if how == "hang":
             time.sleep(60)
+    if how == "pending":
+        heddle.compile(heddle.Program(GATHER), group)
+        time.sleep(60)
+    if how == "kill in a run":
+        gather = heddle.compile(heddle.Program(GATHER, defines={"tp": group.size}), group)
+        if group.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            gather(np.zeros(gather.program.arguments[0].local_shape, "i8"))
+        except ConnectionError as error:
+            assert "rank 1 died" in str(error), str(error)
+            raise
+        raise AssertionError("a run without rank 1")
     program = heddle.Program(GATHER, defines={"tp": group.size})
     if how == "other" and group.rank == 1:
         program = heddle.Program(GATHER.replace("13", "12"), defines={"tp": group.size})
@@ -97,6 +113,7 @@ class Ranks(unittest.TestCase):
     def test_failure_of_a_rank_is_the_launchers(self):
         for how, kind, words in (("raise", LookupError, "of rank 1"),
                                  ("kill", heddle.PeerError, "rank 1 died: signal 9"),
+                                 ("kill in a run", heddle.PeerError, "rank 1 died: signal 9"),
                                  ("abort", heddle.Error, "abort"),
                                  ("other", heddle.Error, "rank"),
                                  ("lambda", heddle.Error, "pickle|group|rank")):
@@ -104,6 +121,23 @@ class Ranks(unittest.TestCase):
             with self.assertRaisesRegex(kind, words):
                 heddle.launch(3, fail, how, start="fork")
             self.assertLess(time.monotonic() - begin, 5, how)
+
+    def test_rank_that_fails_waits_for_no_run(self):
+        begin = time.monotonic()
+        with self.assertRaisesRegex(LookupError, "of rank 1"):
+            heddle.launch(2, fail, "pending", start="fork")
+        self.assertLess(time.monotonic() - begin, 5)
+
+    def test_who_failed_by_itself_is_told(self):
+        peer, own = heddle.PeerError("another"), LookupError()
+        for answers, failed, culprit in (
+                ([(False, peer, "t"), (False, own, "t")], [0, 1], 1),
+                ([(False, peer, "t"), (False, peer, "")], [0, 1], 1),
+                ([(False, peer, ""), (False, own, "t")], [0, 1], 1),
+                ([(False, peer, "t"), (False, peer, "t")], [1, 0], 1)):
+            ranks = heddle._group.Ranks()
+            ranks.answers, ranks.failed = answers, failed
+            self.assertEqual(ranks.culprit(), culprit)
 
     def test_deadline(self):
         with self.assertRaises(TimeoutError):
