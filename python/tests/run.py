@@ -32,7 +32,8 @@ def make_environment():
         print(f"skipped: no environment can be made (python3-venv):\n{made.stdout}")
         sys.exit(SKIPPED)
     python = work / "venv/bin/python"
-    got = subprocess.run([python, "-m", "pip", "install", "-q", "--only-binary", ":all:", *TOOLS],
+    got = subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--only-binary",
+                          ":all:", *TOOLS],
                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if got.returncode != 0:
         print(f"skipped: {', '.join(TOOLS)} cannot be installed:\n{got.stdout}")
