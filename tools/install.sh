@@ -85,3 +85,74 @@ missing_packages() {
         has_command file || echo file
         python3 -c 'import jsonschema' >/dev/null 2>&1 ||
             echo python3-jsonschema
+        has_python_headers || echo python3-dev
+        python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+    fi
+    if [ "$1" = fuzz ]; then
+        has_fuzzer || fuzzer_packages
+    fi
+}
+
+# Prints what the command printed only if it fails.
+quietly() {
+    local log status=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    [ "$status" = 0 ] || cat "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        env DEBIAN_FRONTEND=noninteractive "$@"
+    else
+        sudo -n env DEBIAN_FRONTEND=noninteractive "$@"
+    fi
+}
+
+may_install() {
+    has_command apt-get &&
+        { [ "$(id -u)" = 0 ] ||
+            { has_command sudo && sudo -n true >/dev/null 2>&1; }; }
+}
+
+install_packages() {
+    echo "installing" "$@"
+    quietly as_root apt-get install -y --no-install-recommends "$@"
+}
+
+# Where the distribution's CMake is too old, as in Ubuntu 22.04, a newer one
+# goes into the build directory.
+install_cmake() {
+    local venv="$1/build/venv"
+    export PATH="$venv/bin:$PATH"
+    has_cmake && return
+    if may_install && ! python3 -c 'import ensurepip' >/dev/null 2>&1; then
+        install_packages python3-venv || return 2
+    fi
+    echo "installing a newer CMake into build/venv"
+    quietly python3 -m venv "$venv" &&
+        quietly "$venv/bin/pip" install 'cmake>=3.25,<4' && return
+    echo "CMake 3.25 or newer is needed: pip install 'cmake>=3.25'" >&2
+    return 2
+}
+
+# install_what_is_missing ROOT [tests|fuzz]; 2 if something is still missing.
+install_what_is_missing() {
+    local missing
+    missing=$(missing_packages "${2:-}" | xargs)
+    if [ -n "$missing" ] && may_install; then
+        # The package lists of a fresh machine are empty, and which name it is
+        # may depend on them.
+        quietly as_root apt-get update || true
+        missing=$(missing_packages "${2:-}" | xargs)
+        # shellcheck disable=SC2086
+        install_packages $missing || return 2
+    elif [ -n "$missing" ]; then
+        echo "These packages are missing, and this user may not install them:" >&2
+        echo "    sudo apt-get install $missing" >&2
+        return 2
+    fi
+    has_cmake || install_cmake "$1"
+}
