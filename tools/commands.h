@@ -8,6 +8,7 @@
 extern const command dump_command;
 extern const command check_command;
 extern const command simulate_command;
+extern const command view_command;
 extern const command run_command;
 extern const command bench_command;
 extern const command env_command;

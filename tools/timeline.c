@@ -421,11 +421,14 @@ static void draw_interval(const picture *p, int64_t i)
 
     hd_simulation_name(p->t->names, i, name, sizeof name);
     fprintf(p->to,
-            "<rect x='%.2f' y='%.1f' width='%.2f' height='%d' fill='%s'%s>"
-            "<title>",
+            "<rect x='%.2f' y='%.1f' width='%.2f' height='%d' fill='%s'%s",
             left_of(p, v->start), top_of(p, v->rank, v->stream) + 1, width,
             LANE - 2, v->work == HD_WORK_COMPUTE ? "#4c78a8" : "#f58518",
             width > 3 ? " stroke='#fff' stroke-width='0.5'" : "");
+    if (p->t->host)
+        fprintf(p->to, " class='bar' data-own='h%d' data-k='s%d h%d'",
+                p->t->host[i], v->line, p->t->host[i]);
+    fprintf(p->to, "><title>");
     put_text(p->to, name);
     fprintf(p->to, ": %.2f us from %.2f, line %d</title></rect>\n",
             micro(v->end - v->start), micro(v->start), v->line);
@@ -501,9 +504,8 @@ static void draw_critical(const picture *p)
             underline(p, rank, lane, line[rank][lane]);
 }
 
-static outcome print_svg(void *context, FILE *to)
+void timeline_print_svg(const timeline *t, FILE *to)
 {
-    const timeline *t = context;
     picture p = {.t = t,
                  .to = to,
                  .ranks = t->ranks < MOST_RANKS ? t->ranks : MOST_RANKS};
@@ -525,6 +527,11 @@ static outcome print_svg(void *context, FILE *to)
         fprintf(to, "<text x='8' y='%.0f'>the first %d of %d ranks</text>\n",
                 bottom + 32, p.ranks, t->ranks);
     fprintf(to, "</svg>\n");
+}
+
+static outcome print_svg(void *context, FILE *to)
+{
+    timeline_print_svg(context, to);
     return FINE;
 }
 

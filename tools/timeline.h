@@ -13,6 +13,9 @@ typedef struct timeline {
     int64_t n;
     int ranks;
     double end; // s
+    // Borrowed, by interval: its line of the host program, which bars of the
+    // picture then have beside their own as attributes. Or NULL.
+    const int *host;
 } timeline;
 
 // What was predicted; the caller may overwrite starts and ends.
@@ -25,5 +28,6 @@ void timeline_free(timeline *timeline);
 // for what ranks send each other. The picture is of the first ranks: compute,
 // transfers and idle streams, and the critical path.
 outcome timeline_draw(timeline *timeline, const char *trace, const char *svg);
+void timeline_print_svg(const timeline *timeline, FILE *to);
 
 #endif
