@@ -12,6 +12,7 @@
 Importing needs no compiler, no GPU and no other package but cffi. Arrays are
 anything with `__dlpack__`: NumPy's, PyTorch's, CuPy's, JAX's.
 """
+from . import ops
 from ._call import Call, View
 from ._compile import Executable, Future, compile
 from ._error import (ArgumentError, Error, HeddleWarning, Message, OutOfMemoryError, PeerError,
@@ -19,10 +20,12 @@ from ._error import (ArgumentError, Error, HeddleWarning, Message, OutOfMemoryEr
 from ._group import Group, launch
 from ._program import Argument, Axis, Prediction, Program, Reference, Size, Timeline
 from ._library import version as __version__
+from ._symbolic import Block, Builder, Extent, Tensor, blocks
 
 __all__ = [
-    "Argument", "ArgumentError", "Axis", "Call", "Error", "Executable", "Future", "Group",
-    "HeddleWarning", "Message", "OutOfMemoryError", "PeerError", "Prediction", "Program",
-    "ProgramError", "Reference", "Size", "Status", "SystemFailure", "TimeoutError", "Timeline",
-    "UnsupportedError", "View", "compile", "launch",
+    "Argument", "ArgumentError", "Axis", "Block", "Builder", "Call", "Error", "Executable",
+    "Extent", "Future", "Group", "HeddleWarning", "Message", "OutOfMemoryError", "PeerError",
+    "Prediction", "Program", "ProgramError", "Reference", "Size", "Status", "SystemFailure",
+    "Tensor", "TimeoutError", "Timeline", "UnsupportedError", "View", "blocks", "compile",
+    "launch", "ops",
 ]

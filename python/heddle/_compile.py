@@ -131,7 +131,7 @@ class Executable:
         self.group = group
         self._core = core
         self._table = table
-        self._diag = Diag()
+        self._diag = Diag(program._sites)
         self._arguments = program.arguments
         self._names = {a.name: i for i, a in enumerate(self._arguments)}
         self._inputs = [i for i, a in enumerate(self._arguments) if a.role != "out"]
@@ -447,7 +447,7 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
         core.close_if_dropped()
 
     def create() -> None:
-        with Diag() as diag:
+        with Diag(complete._sites) as diag:
             diag.check(lib.hd_session_create(pointer, complete._module, ffi.addressof(session),
                                              diag.p, out))
 

@@ -1,10 +1,13 @@
 """What the library says: exceptions and warnings with its own words."""
 import builtins
 import enum
+import itertools
+import linecache
 import os
 import sys
+import types
 import warnings
-from typing import Any, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from ._library import ffi, info, lib, text_of
 
@@ -26,7 +29,7 @@ class Message(NamedTuple):
     """One thing that the library says."""
     severity: str  # "error", "warning" or "note"
     code: str  # "HD0201", which docs/diagnostics.md explains; "" where there is none
-    file: str  # "" where it has no place in a text
+    file: str  # "" where it has no place in a text; of a Builder's, a file of Python
     line: int  # from 1; 0 where there is none
     column: int  # likewise, in bytes
     text: str
@@ -102,13 +105,56 @@ def refuse(text: str) -> NoReturn:
     raise ArgumentError(text)
 
 
-def caller_level() -> int:
-    """How many frames above the function that asks the first one outside of this
-    package is, as warnings.warn counts."""
-    here, frame, level = os.path.dirname(__file__), sys._getframe(1), 1
+def caller() -> Tuple[Optional[types.FrameType], int]:
+    """The first frame outside of this package, and how many above the function that
+    asks its caller for it that is, as warnings.warn counts."""
+    here, level = os.path.dirname(__file__), 1
+    frame: Optional[types.FrameType] = sys._getframe(2)
     while frame is not None and os.path.dirname(frame.f_code.co_filename) == here:
         frame, level = frame.f_back, level + 1
-    return level
+    return frame, level
+
+
+def caller_level() -> int:
+    return caller()[1]
+
+
+class Site(NamedTuple):
+    """A place in the caller's Python, which the lines of a Builder have."""
+    code: types.CodeType
+    instruction: int
+    line: int
+
+    def columns(self) -> Tuple[int, int]:
+        """Of what was evaluated there, in bytes from 0, the first and the one past
+        the last; (-1, -1) where Python, before 3.11, does not say."""
+        positions = getattr(self.code, "co_positions", None)
+        if positions is None:
+            return -1, -1
+        found = itertools.islice(positions(), self.instruction // 2, None)
+        line, end, first, past = next(found, (0, 0, -1, -1))
+        return (first, past) if line == end == self.line and first is not None else (-1, -1)
+
+
+def caller_site() -> Site:
+    frame, _ = caller()
+    assert frame is not None
+    return Site(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def quote(m: Message, site: Site) -> str:
+    """The line of Python that a message is about, as the library shows lines of
+    texts."""
+    line = linecache.getline(m.file, m.line).rstrip("\n")
+    first, past = site.columns()
+    if not line:
+        return ""
+    text = f"{m.line:7} | {line}\n"
+    if first >= 0:
+        before, marked = (part.decode() for part in
+                          (line.encode()[:first], line.encode()[first:past]))
+        text += f"{'':7} | {' ' * len(before)}^{'~' * (len(marked) - 1)}\n"
+    return text
 
 
 class Diag:
@@ -117,11 +163,15 @@ class Diag:
 
         with Diag() as diag:
             diag.check(lib.hd_parse(.., diag.p, out))
-    """
-    __slots__ = ("p",)
 
-    def __init__(self) -> None:
+    `sites` are the places in Python of a program that was built: a message with a
+    cookie, which counts them from 1, is shown at its own.
+    """
+    __slots__ = ("p", "sites")
+
+    def __init__(self, sites: Sequence[Site] = ()) -> None:
         self.p: Any = lib.hd_diag_create()
+        self.sites = sites
         if self.p == ffi.NULL:
             raise MemoryError
 
@@ -136,16 +186,35 @@ class Diag:
         self.p = ffi.NULL
 
     def messages(self) -> Tuple[Message, ...]:
+        return tuple(message for message, _ in self.sited())
+
+    def sited(self) -> Sequence[Tuple[Message, Optional[Site]]]:
         found, m, i = [], info("hd_message"), 0
         while lib.hd_diag_message(self.p, i, m):
-            found.append(Message(SEVERITIES[m.severity], text_of(m.code), text_of(m.file), m.line,
-                                 m.column, text_of(m.text)))
+            site = self.sites[m.cookie - 1] if 0 < m.cookie <= len(self.sites) else None
+            file, line, column = ((text_of(m.file), m.line, m.column) if site is None else
+                                  (site.code.co_filename, site.line, site.columns()[0] + 1))
+            found.append((Message(SEVERITIES[m.severity], text_of(m.code), file, line, column,
+                                  text_of(m.text)), site))
             i += 1
-        return tuple(found)
+        return found
+
+    def text(self) -> str:
+        """All messages as a person reads them."""
+        found = self.sited()
+        if all(site is None for _, site in found):
+            return text_of(lib.hd_diag_text(self.p))
+        text = ""
+        for m, site in found:
+            numbers = "".join(f":{n}" for n in (m.line, m.column) if n > 0)
+            text += f"{m.file}{numbers}: " if m.file else ""
+            text += f"{m.severity}[{m.code}]: " if m.code else f"{m.severity}: "
+            text += f"{m.text}\n{quote(m, site) if site is not None else ''}"
+        return text
 
     def error(self, status: int) -> Error:
         """The exception of a status, which leaves the diag empty."""
-        text = text_of(lib.hd_diag_text(self.p)).rstrip("\n")
+        text = self.text().rstrip("\n")
         error = KINDS[Status(status)](text or text_of(lib.hd_status_text(status)))
         error.messages = self.messages()
         lib.hd_diag_clear(self.p)

@@ -3,9 +3,9 @@ import json
 import os
 import subprocess
 import tempfile
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._error import Diag, ProgramError, refuse
+from ._error import Diag, ProgramError, Site, refuse
 from ._library import COMMAND, DTYPES, ROLES, STAGES, ffi, info, lib, text_of
 
 Machine = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
@@ -134,17 +134,24 @@ class Program:
                                     out))
         self._take(out[0])
 
-    def _take(self, module: Any) -> None:
+    @classmethod
+    def _of(cls, module: Any, sites: Sequence[Site]) -> "Program":
+        """What a Builder has built, with where."""
+        program = cls.__new__(cls)
+        program._take(module, sites)
+        return program
+
+    def _take(self, module: Any, sites: Sequence[Site] = ()) -> None:
+        self._sites = sites
         self._module = ffi.gc(module, lib.hd_module_destroy)
         self._info = info("hd_program_info")
         lib.hd_module_info(self._module, self._info)
 
     def _clone(self) -> "Program":
-        other, out = Program.__new__(Program), ffi.new("hd_module **")
+        out = ffi.new("hd_module **")
         with Diag() as diag:
             diag.check(lib.hd_module_clone(self._module, diag.p, out))
-        other._take(out[0])
-        return other
+        return Program._of(out[0], self._sites)
 
     def __str__(self) -> str:
         """The canonical text, which parses back to this program."""
@@ -268,7 +275,7 @@ class Program:
         if machine is not None and not auto:
             refuse("a machine is what transfer='auto' predicts on")
         other = self._clone()
-        with Diag() as diag:
+        with Diag(self._sites) as diag:
             if auto:
                 options = self._choose(options, machine, diag)
             diag.check(lib.hd_lower(other._module, ffi.addressof(options), ffi.NULL, ffi.NULL,
@@ -300,7 +307,7 @@ class Program:
         set_transport(options, transport, keep)
         if against is not None:
             options.against = against._module
-        with Diag() as diag:
+        with Diag(self._sites) as diag:
             diag.check(lib.hd_check(self._module, ffi.addressof(options), diag.p))
 
     def simulate(self, machine: Machine = None) -> Prediction:
@@ -308,7 +315,7 @@ class Program:
         machine: a file, what its JSON has, or by default a node of eight H200."""
         self.check()
         out, found = ffi.new("hd_simulation **"), info("hd_prediction")
-        with Diag() as diag:
+        with Diag(self._sites) as diag:
             described = read_machine(machine, diag)
             diag.check(lib.hd_simulate(self._module, described, diag.p, out))
         lib.hd_simulation_predict(out[0], found)

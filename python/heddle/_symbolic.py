@@ -1,0 +1,574 @@
+"""Tensor programs built by operators on symbolic tensors.
+
+A `Builder` keeps what is declared and done, each with the place in the caller's
+Python where it was; `build` gives that to the library's builder (build.h), line
+by line. Shapes of results are proposed here, and judged there alone: what does
+not fit is told by `build`, all of it, each at its place.
+"""
+from __future__ import annotations
+
+import dataclasses
+from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple,
+                    Union)
+
+from ._error import Diag, Site, caller_site, refuse
+from ._library import DTYPES, ROLES, ffi, lib
+from ._program import Program
+
+On = Tuple[str, int, int]  # an axis, and the first coordinate on it and the one past the last
+
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """An extent that is no plain number: of a size that runs are given, `m` or
+    `2 * m`, or one that is cut into blocks, `blocks(4093, 8)`."""
+    times: int
+    size: Optional[str] = None
+    cut: Optional[int] = None
+
+    def __mul__(self, n: int) -> Extent:
+        if not isinstance(n, int) or self.cut is not None:
+            return NotImplemented
+        return dataclasses.replace(self, times=n * self.times)
+
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        text = str(self.times)
+        if self.size is not None:
+            text = self.size if self.times == 1 else f"{self.times} * {self.size}"
+        return text if self.cut is None else f"{text} in {self.cut}"
+
+    __repr__ = __str__
+
+
+Length = Union[int, Extent]
+Shape = Sequence[Length]
+Axes = Sequence[Optional[str]]
+Counts = Mapping[int, "Tensor"]
+
+
+def blocks(extent: Length, n: int) -> Extent:
+    """`extent` cut into n blocks, "4093 in 8", as a dimension is that is not
+    sharded where the ranks have had blocks of it."""
+    whole = extent if isinstance(extent, Extent) else Extent(extent)
+    return dataclasses.replace(whole, cut=n)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """As an index of a dimension in blocks: one of them."""
+    index: int
+    of: int
+
+
+class Dim(NamedTuple):
+    extent: Length
+    mark: Optional[str] = None  # an axis of the mesh, or "stream"
+    by: Optional[Tensor] = None  # its counts
+
+    def repeats(self) -> bool:
+        return self.extent == 1 and self.mark is None
+
+    def __str__(self) -> str:
+        return (f"{self.extent}" + (f"@{self.mark}" if self.mark else "") +
+                (f" by %{self.by.name}" if self.by is not None else ""))
+
+
+Dims = Tuple[Dim, ...]
+
+
+def dims_of(shape: Shape, axes: Optional[Axes], by: Optional[Counts]) -> Dims:
+    marks = list(axes) if axes is not None else [None] * len(shape)
+    counts = dict(by or {})
+    if len(marks) != len(shape):
+        refuse(f"{len(shape)} dimensions, and axes for {len(marks)}")
+    for i in counts:
+        if not 0 <= i < len(shape):
+            refuse(f"counts of dimension {i}, of {len(shape)}")
+    return tuple(Dim(extent, mark, counts.get(i))
+                 for i, (extent, mark) in enumerate(zip(shape, marks)))
+
+
+class Buffer:
+    """What a program declares."""
+    __slots__ = ("role", "name", "base", "dtype", "dims", "on", "site", "read", "made")
+
+    def __init__(self, role: str, name: Optional[str], base: str, dtype: str, dims: Dims,
+                 on: Optional[On], site: Site) -> None:
+        self.role = role
+        self.name = name  # as asked for; what has none is named after `base`
+        self.base = base
+        self.dtype = dtype
+        self.dims = dims
+        self.on = on
+        self.site = site
+        self.read = False
+        self.made = False  # by an operation, which said what it is
+
+
+class Statement(NamedTuple):
+    op: str
+    callee: Optional[str]
+    results: Sequence[Tensor]
+    operands: Sequence[Tensor]
+    attributes: Sequence[Tuple[str, Any]]  # a key, and None, text or a tensor
+    site: Site
+
+
+class Tensor:
+    """A tensor of a program that is being built, or a part of one, `w[1]`,
+    `qkv[:, 0:512]`: it has a shape and a placement, and no value.
+
+    `+ - * /`, `< <= > >=` and `abs` are the operations on elements, `@` is matmul;
+    a number beside a tensor is a `fill`, and a factor of `*` a `scale`. All other
+    operations are functions of `heddle.ops`. `y[8:24] = x` writes a part.
+    """
+    __array_ufunc__ = None  # so that NumPy leaves `array + tensor` to this class
+    __iter__ = None
+
+    def __init__(self, builder: Builder, buffer: Buffer, dims: Dims, on: Optional[On],
+                 index: Optional[Tuple[str, ...]] = None) -> None:
+        self._builder = builder
+        self._buffer = buffer
+        self._dims = dims
+        self._on = on
+        self._index = index
+
+    @property
+    def name(self) -> str:
+        return self._buffer.name or self._buffer.base
+
+    @property
+    def dtype(self) -> str:
+        return self._buffer.dtype
+
+    @property
+    def shape(self) -> Tuple[Length, ...]:
+        return tuple(dim.extent for dim in self._dims)
+
+    @property
+    def axes(self) -> Tuple[Optional[str], ...]:
+        """Of each dimension the axis of the mesh that shards it, "stream", or None."""
+        return tuple(dim.mark for dim in self._dims)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._dims)
+
+    def __repr__(self) -> str:
+        index = f"[{', '.join(self._index)}]" if self._index is not None else ""
+        return (f"<heddle.Tensor %{self.name}{index}: "
+                f"{self.dtype}[{', '.join(map(str, self._dims))}]>")
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a tensor of a program that is being built has no value")
+
+    def declare(self, *, name: Optional[str] = None, dtype: Optional[str] = None,
+                shape: Optional[Shape] = None, axes: Optional[Axes] = None,
+                on: Union[None, Tuple[str, int], On] = None,
+                by: Optional[Counts] = None) -> Tensor:
+        """Says of what an operation has just made what is not as it was proposed,
+        and returns it: `(x @ w).declare(name="h", dtype="f32")`. `by={}` drops
+        counts. Once it is read, it is what it is.
+        """
+        buffer = self._buffer
+        if not buffer.made or self._index is not None:
+            refuse(f"{self!r} is not what an operation has just made")
+        if buffer.read and (dtype, shape, axes, on, by) != (None,) * 5:
+            refuse(f"{self!r} is read already: declare it where it is made")
+        had = {i: dim.by for i, dim in enumerate(buffer.dims) if dim.by is not None}
+        buffer.name = name or buffer.name
+        buffer.dtype = dtype or buffer.dtype
+        buffer.dims = self._dims = dims_of(self.shape if shape is None else shape,
+                                           self.axes if axes is None else axes,
+                                           had if by is None else by)
+        if on is not None:
+            buffer.on = self._on = ranks_of(on)
+        return self
+
+    # Parts.
+
+    def __getitem__(self, index: Any) -> Tensor:
+        if self._index is not None:
+            refuse(f"{self!r} is a part already: take that of the whole")
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) > self.ndim:
+            refuse(f"{len(given)} indices of {self!r}")
+        texts, dims, on = [], [], self._on
+        for i, dim in zip(given, self._dims):
+            text, kept = part_of(self, i, dim)
+            texts.append(text)
+            if kept is not None:
+                dims.append(kept)
+            elif dim.mark not in (None, "stream"):
+                on = (str(dim.mark), int(text), int(text) + 1)  # it is on that rank alone
+        return Tensor(self._builder, self._buffer, (*dims, *self._dims[len(given):]), on,
+                      tuple(texts))
+
+    def __setitem__(self, index: Any, value: Operand) -> None:
+        part = self if index is Ellipsis else self[index]
+        if isinstance(value, Tensor):
+            self._builder._write("copy", [part], [value])
+        else:
+            self._builder._write("fill", [part], [], [("value", number(value))])
+
+    # Operations.
+
+    def __add__(self, other: Operand) -> Tensor:
+        return apply_map("add", "ANY", (self, other))
+
+    def __radd__(self, other: Operand) -> Tensor:
+        return apply_map("add", "ANY", (other, self))
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return apply_map("sub", "ANY", (self, other))
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        return apply_map("sub", "ANY", (other, self))
+
+    def __mul__(self, other: Operand) -> Tensor:
+        if isinstance(other, Tensor):
+            return apply_map("mul", "ANY", (self, other))
+        return apply_map("scale", "ANY", (self,), [("by", number(other))])
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return apply_map("div", "ANY", (self, other))
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        return apply_map("div", "ANY", (other, self))
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return apply_map("lt", "TEST", (self, other))
+
+    def __le__(self, other: Operand) -> Tensor:
+        return apply_map("le", "TEST", (self, other))
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return apply_map("gt", "TEST", (self, other))
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return apply_map("ge", "TEST", (self, other))
+
+    def __neg__(self) -> Tensor:
+        return apply_map("neg", "ANY", (self,))
+
+    def __abs__(self) -> Tensor:
+        return apply_map("abs", "ANY", (self,))
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        from .ops import matmul
+
+        return matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+
+    def set(self, axes: Optional[Axes] = None, *, shape: Optional[Shape] = None,
+            on: Union[None, Tuple[str, int], On] = None) -> Tensor:
+        """The same tensor, placed as `axes` says: what is sharded is gathered or
+        cut, `"stream"` lets it arrive piece by piece under what computes on it.
+        `on=("pp", 1)` moves it to these ranks. `shape` says how dimensions that
+        are not sharded are cut into blocks."""
+        marks = [None] * self.ndim if axes is None else axes
+        dims = dims_of(self.shape if shape is None else shape, marks, None)
+        ranks = None if on is None else ranks_of(on)
+        return self._builder._make("set", self.dtype, dims, [self], on=ranks)
+
+    def copy(self, dtype: Optional[str] = None) -> Tensor:
+        """The same numbers, cast to another dtype if one is given."""
+        return self._builder._make("copy", dtype or self.dtype, self._dims, [self])
+
+
+Operand = Union[Tensor, float]
+Result = Optional[Tensor]
+
+
+def ranks_of(on: Union[Tuple[str, int], On]) -> On:
+    return on if len(on) == 3 else (on[0], on[1], on[1] + 1)
+
+
+def number(value: Any) -> str:
+    """A number of Python's as the text form has it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        refuse(f"{value!r} is neither a tensor of the program nor a number")
+    return repr(value)
+
+
+def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
+    """An index as the text form has it, and what it keeps of a dimension."""
+    if isinstance(index, Block):
+        extent = dim.extent
+        if not isinstance(extent, int):
+            if extent.size is not None:
+                refuse(f"{tensor!r}: a block of a size that runs are given is no part")
+            extent = extent.times
+        length = -(-extent // index.of)
+        kept = min(length, extent - index.index * length)
+        return f"{index.index} of {index.of}", Dim(kept)
+    if isinstance(index, slice):
+        if index == slice(None):
+            return ":", dim
+        if not isinstance(dim.extent, int) or index.step not in (None, 1):
+            refuse(f"{tensor!r}: a part is one index, or a range of a constant extent")
+        first, past, _ = index.indices(dim.extent)
+        return f"{first}..{past}", Dim(past - first)
+    if isinstance(index, int) and not isinstance(index, bool):
+        if index < 0 and isinstance(dim.extent, int):
+            index += dim.extent
+        return str(index), None
+    refuse(f"{tensor!r}: {index!r} is no index")
+
+
+def shared_ranks(tensors: Sequence[Tensor]) -> Optional[On]:
+    """The ranks that have all of them."""
+    found: Optional[On] = None
+    for on in (tensor._on for tensor in tensors):
+        if on is None:
+            continue
+        if found is None or found[0] != on[0]:
+            found = found or on
+        else:
+            found = (on[0], max(found[1], on[1]), min(found[2], on[2]))
+    return found
+
+
+def laid(tensors: Sequence[Tensor]) -> Dims:
+    """What element-wise operands repeat along: the last dimension of each lies
+    along the last of the result, and so on to the front."""
+    ndims = max((tensor.ndim for tensor in tensors), default=0)
+    dims = []
+    for back in range(ndims, 0, -1):
+        here = [t._dims[-back] for t in tensors if t.ndim >= back]
+        whole = [dim for dim in here if not dim.repeats()] or here
+        mark = next((dim.mark for dim in whole if dim.mark is not None), None)
+        by = next((dim.by for dim in whole if dim.by is not None), None)
+        dims.append(Dim(whole[0].extent, mark, by))
+    return tuple(dims)
+
+
+def builder_of(*operands: Any) -> Builder:
+    found = [x._builder for x in operands if isinstance(x, Tensor)]
+    if not found:
+        refuse(f"there is no tensor of a program among {operands!r}")
+    if any(builder is not found[0] for builder in found):
+        refuse("tensors of two programs in one operation")
+    return found[0]
+
+
+def apply_map(op: str, numbers: str, operands: Sequence[Operand],
+              attributes: Sequence[Tuple[str, Any]] = (), out: Result = None) -> Tensor:
+    """An op of elements. `numbers` is that of its row in ops.def."""
+    builder = builder_of(*operands)
+    dtype = next(x.dtype for x in operands[1 if numbers == "PICK" else 0:]
+                 if isinstance(x, Tensor))
+    tensors = [x if isinstance(x, Tensor) else builder.fill(x, dtype, ()) for x in operands]
+    return builder._make(op, "u8" if numbers == "TEST" else dtype, laid(tensors), tensors,
+                         attributes, out)
+
+
+class Builder:
+    """A tensor program that is built by operators on symbolic tensors.
+
+        b = heddle.Builder("linear", mesh={"tp": 4})
+        x = b.input("x", "f32", (4, 8, 32), axes=("tp", None, None))
+        w = b.input("w", "f32", (32, 16))
+        b.output("y", x.set(("stream", None, None)) @ w)
+        program = b.build()
+
+    Sizes are Python's numbers; `axes` says of each dimension which axis of the
+    mesh shards it, "stream", or None.
+    """
+
+    def __init__(self, name: str = "program", *, mesh: Optional[Mapping[str, int]] = None) -> None:
+        self.name = name
+        self._site = caller_site()
+        self._mesh = dict(mesh or {})
+        self._sizes: List[Tuple[str, int, int, Site]] = []
+        self._arguments: List[Buffer] = []
+        self._temps: List[Buffer] = []
+        self._statements: List[Statement] = []
+
+    def size(self, name: str, low: int, high: int) -> Extent:
+        """An extent that each run is given, from `low` to `high`: `m` or `2 * m`."""
+        self._sizes.append((name, low, high, caller_site()))
+        return Extent(1, name)
+
+    def input(self, name: str, dtype: str, shape: Shape, axes: Optional[Axes] = None, *,
+              by: Optional[Counts] = None) -> Tensor:
+        """An argument that is read."""
+        return self._argue("in", name, dtype, dims_of(shape, axes, by))
+
+    def inout(self, name: str, dtype: str, shape: Shape, axes: Optional[Axes] = None, *,
+              by: Optional[Counts] = None) -> Tensor:
+        """An argument that is read and written: as `out=` of an operation, or in
+        parts."""
+        return self._argue("inout", name, dtype, dims_of(shape, axes, by))
+
+    def output(self, name: str, value: Tensor) -> Tensor:
+        """Makes an argument that is written of what was computed, and returns it."""
+        builder_of(value)
+        buffer = value._buffer
+        if value._builder is not self:
+            refuse(f"{value!r} is of another program")
+        if value._index is not None or buffer.role != "temp":
+            value = self._make("copy", value.dtype, value._dims, [value], on=value._on)
+            buffer = value._buffer
+        buffer.role, buffer.name = "out", name
+        self._temps.remove(buffer)
+        self._arguments.append(buffer)
+        return value
+
+    def empty(self, dtype: str, shape: Shape, axes: Optional[Axes] = None, *,
+              name: Optional[str] = None, on: Union[None, Tuple[str, int], On] = None,
+              by: Optional[Counts] = None) -> Tensor:
+        """A tensor that operations write: as their `out=`, as `aux`, or in parts."""
+        ranks = None if on is None else ranks_of(on)
+        buffer = Buffer("temp", name, "empty", dtype, dims_of(shape, axes, by), ranks,
+                        caller_site())
+        self._temps.append(buffer)
+        return Tensor(self, buffer, buffer.dims, ranks)
+
+    def fill(self, value: float, dtype: str, shape: Shape, axes: Optional[Axes] = None) -> Tensor:
+        """A tensor of one number."""
+        return self._make("fill", dtype, dims_of(shape, axes, None), [],
+                          [("value", number(value))])
+
+    def _argue(self, role: str, name: str, dtype: str, dims: Dims) -> Tensor:
+        self._arguments.append(Buffer(role, name, name, dtype, dims, None, caller_site()))
+        return Tensor(self, self._arguments[-1], dims, None)
+
+    def _make(self, op: str, dtype: str, dims: Dims, operands: Sequence[Tensor],
+              attributes: Sequence[Tuple[str, Any]] = (), out: Result = None,
+              on: Optional[On] = None) -> Tensor:
+        """A statement with one result, `out` or a new tensor."""
+        if out is None:
+            out = self._new(op, dtype, dims, on if op == "set" else shared_ranks(operands))
+        self._write(op, [out], operands, attributes)
+        return out
+
+    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
+        buffer = Buffer("temp", None, op, dtype, dims, on, caller_site())
+        buffer.made = True
+        self._temps.append(buffer)
+        return Tensor(self, buffer, dims, on)
+
+    def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Tensor],
+               attributes: Sequence[Tuple[str, Any]] = (), callee: Optional[str] = None) -> None:
+        builder_of(*results, *operands, *(value for _, value in attributes))
+        for tensor in (*operands, *(v for k, v in attributes if k != "aux")):
+            if isinstance(tensor, Tensor):
+                tensor._buffer.read = True
+        self._statements.append(Statement(op, callee, results, operands, attributes,
+                                          caller_site()))
+
+    # What the library is told.
+
+    def build(self) -> Program:
+        """The program. ProgramError with all that is wrong, each at the line of
+        Python that said it."""
+        name_temps(self._arguments, self._temps)
+        writer = Writer(self.name)
+        writer.sites.append(self._site)
+        for axis, extent in self._mesh.items():
+            lib.hd_builder_axis(writer.builder, writer.chars(axis), extent, 1)
+        for name, low, high, site in self._sizes:
+            lib.hd_builder_size(writer.builder, writer.chars(name), low, high, writer.at(site))
+        for buffer in (*self._arguments, *self._temps):
+            writer.buffer(buffer)
+        for statement in self._statements:
+            writer.op(statement)
+        return writer.finish()
+
+
+def name_temps(arguments: Sequence[Buffer], temps: Sequence[Buffer]) -> None:
+    taken = {buffer.name for buffer in (*arguments, *temps)}
+    last: Dict[str, int] = {}
+    for buffer in temps:
+        while buffer.name is None:
+            last[buffer.base] = last.get(buffer.base, 0) + 1
+            name = f"{buffer.base}{last[buffer.base]}"
+            buffer.name = name if name not in taken else None
+
+
+class Writer:
+    """Gives a program to the library's builder. A cookie is a place in `sites`."""
+
+    def __init__(self, name: str) -> None:
+        self.sites: List[Site] = []
+        self.written: List[Buffer] = []
+        self.keep: List[Any] = []
+        out = ffi.new("hd_builder **")
+        with Diag() as diag:
+            diag.check(lib.hd_builder_create(name.encode(), lib.HD_STAGE_TENSOR, diag.p, out))
+        self.builder = ffi.gc(out[0], lib.hd_builder_destroy)
+
+    def at(self, site: Site) -> int:
+        self.sites.append(site)
+        return len(self.sites)
+
+    def chars(self, text: str) -> Any:
+        """Which the library needs no longer than it is told."""
+        self.keep.append(ffi.new("char[]", text.encode()))
+        return self.keep[-1]
+
+    def buffer(self, buffer: Buffer) -> None:
+        if buffer in self.written:
+            return
+        self.written.append(buffer)
+        for dim in buffer.dims:
+            if dim.by is not None:
+                self.buffer(dim.by._buffer)  # is declared before
+        if buffer.dtype not in DTYPES:
+            refuse(f"%{buffer.name} is of dtype {buffer.dtype!r}, which is none of "
+                   f"{', '.join(DTYPES[:-1])}")
+        row = ffi.new("hd_build_buffer *")
+        row.size = ffi.sizeof("hd_build_buffer")
+        row.role, row.dtype = ROLES.index(buffer.role), DTYPES.index(buffer.dtype)
+        row.name, row.ndims = self.chars(str(buffer.name)), len(buffer.dims)
+        for i, dim in enumerate(buffer.dims[:lib.HD_MAX_DIMS]):
+            self.dim(row, i, dim)
+        if buffer.on is not None:
+            axis, low, past = buffer.on
+            row.on = self.chars(f"{axis} {low}..{past}" if past > low + 1 else f"{axis} {low}")
+        lib.hd_builder_buffer(self.builder, row, self.at(buffer.site))
+
+    def dim(self, row: Any, i: int, dim: Dim) -> None:
+        if isinstance(dim.extent, Extent):
+            row.length[i] = self.chars(str(dim.extent))
+        else:
+            row.extent[i] = dim.extent
+        if dim.mark is not None:
+            row.mark[i] = self.chars(dim.mark)
+        if dim.by is not None:
+            row.by[i] = self.chars(dim.by.name)
+
+    def view(self, tensor: Tensor) -> str:
+        index = f"[{', '.join(tensor._index)}]" if tensor._index else ""
+        return f"{tensor.name}{index}"
+
+    def list(self, texts: Sequence[str]) -> Tuple[Any, int]:
+        self.keep.append(ffi.new("char *[]", [self.chars(text) for text in texts]))
+        return self.keep[-1], len(texts)
+
+    def attribute(self, key: str, value: Any) -> str:
+        if value is None:
+            return key
+        return f"{key} %{self.view(value)}" if isinstance(value, Tensor) else f"{key} {value}"
+
+    def op(self, statement: Statement) -> None:
+        row = ffi.new("hd_build_op *")
+        row.size = ffi.sizeof("hd_build_op")
+        row.op = self.chars(statement.op)
+        if statement.callee is not None:
+            row.callee = self.chars(statement.callee)
+        row.results, row.nresults = self.list([self.view(t) for t in statement.results])
+        row.operands, row.noperands = self.list([self.view(t) for t in statement.operands])
+        row.attributes, row.nattributes = self.list(
+            [self.attribute(key, value) for key, value in statement.attributes])
+        lib.hd_builder_op(self.builder, row, self.at(statement.site))
+
+    def finish(self) -> Program:
+        out = ffi.new("hd_module **")
+        with Diag(self.sites) as diag:
+            diag.check(lib.hd_builder_finish(self.builder, diag.p, out))
+        return Program._of(out[0], self.sites)

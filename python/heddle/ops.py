@@ -1,0 +1,193 @@
+"""The operations of programs on symbolic tensors, but for `set`, `copy` and
+`fill`, which are methods: docs/semantics.md says what each means.
+
+Operations on elements are made from ir/ops.def when the wheel is built. `out=` is
+a tensor, or a part of one, that the result is written to, instead of a new one.
+"""
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence, Tuple, Union, overload
+
+from . import _maps
+from ._error import refuse
+from ._maps import *
+from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_map, builder_of,
+                        dims_of, laid, number)
+
+__all__ = [*_maps.__all__, "call", "matmul", "max", "min", "reshape", "route", "scale", "sum",
+           "take", "top_k", "transpose"]
+
+Attributes = List[Tuple[str, Any]]
+
+
+def axis_of(x: Tensor, dim: int) -> int:
+    if not -x.ndim <= dim < x.ndim:
+        refuse(f"dimension {dim} of {x!r}")
+    return dim % x.ndim
+
+
+def scale(x: Tensor, by: Operand, *, out: Result = None) -> Tensor:
+    """`x` times a number or a tensor of one element, f32."""
+    return apply_map("scale", "ANY", (x,), [("by", factor(by))], out)
+
+
+def factor(value: Operand) -> Union[Tensor, str]:
+    return value if isinstance(value, Tensor) else number(value)
+
+
+# Reductions.
+
+def reduce(op: str, tensors: Sequence[Tensor], dim: Optional[int], keepdim: bool,
+           axes: Optional[Axes], out: Result) -> Tensor:
+    builder = builder_of(*tensors)
+    x = tensors[0]
+    if dim is None:
+        return builder._make(op, x.dtype, laid(tensors), tensors, (), out)
+    at = axis_of(x, dim)
+    kept = (Dim(1),) if keepdim else ()
+    dims = x._dims[:at] + kept + x._dims[at + 1:]
+    if axes is not None:
+        dims = dims_of([d.extent for d in dims], axes, None)
+    return builder._make(op, x.dtype, dims, tensors, [("dim", str(at))], out)
+
+
+def sum(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
+        axes: Optional[Axes] = None, out: Result = None) -> Tensor:
+    """Of several tensors, element by element, or over a dimension of one. Over one
+    that is sharded ranks add up what they have; `axes` places that: over these
+    ranks, or for all of them."""
+    return reduce("sum", tensors, dim, keepdim, axes, out)
+
+
+def max(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
+        axes: Optional[Axes] = None, out: Result = None) -> Tensor:
+    """As `sum`, the greatest."""
+    return reduce("max", tensors, dim, keepdim, axes, out)
+
+
+def min(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
+        axes: Optional[Axes] = None, out: Result = None) -> Tensor:
+    """As `sum`, the least."""
+    return reduce("min", tensors, dim, keepdim, axes, out)
+
+
+# Products.
+
+def are_alike(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions may be one of a batch."""
+    marks = [None if dim.mark == "stream" else dim.mark for dim in (a, b)]
+    return a.extent == b.extent and marks[0] == marks[1]
+
+
+def product(a: Tensor, b: Tensor, ta: bool, tb: bool, crossed: Optional[bool]) -> Dims:
+    """B's dimensions before its last two are a batch: paired with A's first ones,
+    or with the whole of A for each."""
+    if a.ndim < (2 if ta else 1) or b.ndim < 2:
+        refuse(f"matmul of {a!r} by {b!r}: too few dimensions")
+    batch, rows = b._dims[:-2], a._dims[:-2] + a._dims[-1:] if ta else a._dims[:-1]
+    room = a._dims[:-2] if ta else rows
+    if crossed is None:
+        crossed = len(room) < len(batch) or not all(map(are_alike, room, batch))
+    return (batch if crossed else ()) + rows + (b._dims[-2 if tb else -1],)
+
+
+def grouped(a: Tensor, b: Tensor, ta: bool, tb: bool, counts: Tensor) -> Dims:
+    if ta:
+        return counts._dims + a._dims[-1:] + b._dims[-1:]
+    return a._dims[:-1] + (b._dims[-2 if tb else -1],)
+
+
+def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
+           scale: Optional[Operand] = None, bias: Optional[Tensor] = None,
+           act: Optional[str] = None, aux: Optional[Tensor] = None, accumulate: bool = False,
+           groups: Optional[Tensor] = None, keep: bool = False, crossed: Optional[bool] = None,
+           out: Result = None) -> Tensor:
+    """`act(scale * (a b) + bias)`. `tb`: b is stored [N, K], as weights are; `ta`: a
+    is [K, M]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
+    value before it; `accumulate` adds to what `out` holds. `groups` has how many
+    rows each matrix takes.
+
+    b's dimensions before its last two are a batch: paired with a's first ones where
+    those are the same, else each b is multiplied with all of a; `crossed` decides
+    where they could be either.
+    """
+    dims = (product(a, b, ta, tb, crossed) if groups is None
+            else grouped(a, b, ta, tb, groups))
+    flags = {"ta": ta, "tb": tb, "accumulate": accumulate, "keep": keep}
+    given = {"scale": None if scale is None else factor(scale), "bias": bias, "act": act,
+             "aux": aux, "groups": groups}
+    attributes: Attributes = [(key, None) for key, on in flags.items() if on]
+    attributes += [(key, value) for key, value in given.items() if value is not None]
+    return builder_of(a, b)._make("matmul", a.dtype, dims, [a, b], attributes, out)
+
+
+# What moves elements about.
+
+def reshape(x: Tensor, shape: Shape, axes: Optional[Axes] = None, *, out: Result = None) -> Tensor:
+    """The same elements in row-major order. Without `axes`, dimensions in front
+    that stay as they are keep theirs."""
+    marks: List[Optional[str]] = [None] * len(shape) if axes is None else list(axes)
+    for i, (extent, dim) in enumerate(zip(shape, x._dims)):
+        if axes is not None or extent != dim.extent:
+            break
+        marks[i] = dim.mark
+    return builder_of(x)._make("reshape", x.dtype, dims_of(shape, marks, None), [x], (), out)
+
+
+def transpose(x: Tensor, dim0: int = -2, dim1: int = -1, *, out: Result = None) -> Tensor:
+    """Two dimensions swapped, with their axes. Counts of one are to be declared."""
+    i, j = axis_of(x, dim0), axis_of(x, dim1)
+    dims = [Dim(d.extent, d.mark) for d in x._dims]
+    dims[i], dims[j] = dims[j], dims[i]
+    attributes: Attributes = [("dim0", str(i)), ("dim1", str(j))]
+    if (i, j) == (x.ndim - 2, x.ndim - 1):
+        attributes = []
+    return builder_of(x)._make("transpose", x.dtype, tuple(dims), [x], attributes, out)
+
+
+def take(x: Tensor, indices: Tensor, dim: int, *, out: Result = None) -> Tensor:
+    """`y[b, j, r] = x[b, indices[b, j], r]`, where `dim` is that behind b, and zeros
+    where x has no such index."""
+    at = axis_of(x, dim)
+    dims = x._dims[:at] + indices._dims[at:] + x._dims[at + 1:]
+    return builder_of(x, indices)._make("take", x.dtype, dims, [x, indices], [("dim", str(at))],
+                                        out)
+
+
+def top_k(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:
+    """The k greatest of the last dimension in falling order, and where they were."""
+    builder, dims = builder_of(x), x._dims[:-1] + (Dim(k),)
+    values, indices = (builder._new("top_k", dtype, dims, x._on) for dtype in (x.dtype, "i32"))
+    builder._write("top_k", [values, indices], [x])
+    return values, indices
+
+
+def route(expert: Tensor, experts: int, places: int) -> Tuple[Tensor, Tensor, Tensor]:
+    """Which token is in each of the `places` of each expert, which place each entry
+    of `expert` has got, and how many each expert has."""
+    builder, batch = builder_of(expert), expert._dims[:-2]
+    shapes = (batch + (Dim(experts), Dim(places)), expert._dims, batch + (Dim(experts),))
+    token, slot, n = (builder._new("route", "i32", dims, expert._on) for dims in shapes)
+    builder._write("route", [token, slot, n], [expert])
+    return token, slot, n
+
+
+@overload
+def call(name: str, *operands: Tensor, over: int = 0, keep: bool = False,
+         out: Result = None) -> Tensor: ...
+@overload
+def call(name: str, *operands: Tensor, over: int = 0, keep: bool = False,
+         out: Sequence[Tensor]) -> Tuple[Tensor, ...]: ...
+def call(name: str, *operands: Tensor, over: int = 0, keep: bool = False,
+         out: Union[Result, Sequence[Tensor]] = None) -> Union[Tensor, Tuple[Tensor, ...]]:
+    """A function of the caller's (heddle.Call), with the last `over` dimensions of
+    each tensor together. Without `out` its result is like its first operand."""
+    attributes: Attributes = [("keep", None)] if keep else []
+    attributes += [("over", str(over))] if over else []
+    if out is None:
+        builder_of(*operands)
+        first = operands[0]
+        out = first._builder._new("call", first.dtype, first._dims, first._on)
+    results = (out,) if isinstance(out, Tensor) else tuple(out)
+    builder_of(*results)._write("call", results, operands, attributes, name)
+    return out if isinstance(out, Tensor) else results

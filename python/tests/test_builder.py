@@ -1,0 +1,443 @@
+"""Programs built by operators: they are the programs of examples/, and what is wrong
+is told at the line of Python that said it."""
+import inspect
+import os
+import pathlib
+import re
+import unittest
+import unittest.mock
+
+import heddle
+import numpy as np
+from draw import floats
+from heddle import ops
+
+ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
+TP, PP, EP = 4, 3, 4
+STREAM = ("stream", None, None)
+ROWS, HIDDEN, HEADS, KV, INNER, BATCH = 32, 64, 32, 16, 48, 4
+BUILDS = {}
+
+
+def example(function):
+    """A function that builds examples/NAME.hd."""
+    BUILDS[function.__name__] = function
+    return function
+
+
+def shards(b, name, *shape, dtype="bf16"):
+    """An input of one index a rank."""
+    return b.input(name, dtype, (TP, *shape), axes=("tp", *[None] * len(shape)))
+
+
+def gathered(x):
+    return x.set(("stream", *[None] * (x.ndim - 1)))
+
+
+def scattered(p):
+    return ops.sum(p, dim=0, axes=("tp", *[None] * (p.ndim - 2)))
+
+
+@example
+def ag_linear(b):
+    a = shards(b, "a", 128, 1024)
+    w, bias = b.input("w", "bf16", (1024, 1024)), b.input("bias", "bf16", (1024,))
+    b.output("c", ops.matmul(gathered(a), w, tb=True, bias=bias))
+
+
+@example
+def ag_matmul(b):
+    a = shards(b, "a", 256, 512)
+    b.output("c", gathered(a) @ b.input("b", "bf16", (512, 256)))
+
+
+@example
+def column_linear(b):
+    x, w = shards(b, "x", 128, 1024), shards(b, "w", 128, 1024)
+    b.output("y", ops.matmul(gathered(x), w, tb=True))
+
+
+@example
+def attention_out(b):
+    o, w = shards(b, "o", TP, ROWS, HEADS), shards(b, "w", HIDDEN, HEADS)
+    r = shards(b, "r", ROWS, HIDDEN)
+    p = ops.matmul(o, w, tb=True).declare(axes=("tp", *STREAM))
+    b.output("y", scattered(p) + r)
+
+
+@example
+def attention_qkv(b):
+    x = shards(b, "x", ROWS, HIDDEN)
+    weights = [shards(b, "w" + name, n, HIDDEN) for name, n in zip("qkv", (HEADS, KV, KV))]
+    xg = gathered(x)
+    for name, w in zip("qkv", weights):
+        b.output(name, ops.matmul(xg, w, tb=True))
+
+
+@example
+def backward_dgrad(b):
+    g, w = shards(b, "g", ROWS, HIDDEN), shards(b, "w", HIDDEN, INNER)
+    u = shards(b, "u", TP, ROWS, INNER)
+    gg = b.output("gg", gathered(g))
+    gh = (gg @ w).declare(dtype="f32")
+    gu = ops.gelu_grad(u.copy("f32").declare(axes=gh.axes), gh)
+    b.output("gz", gu.copy("bf16"))
+    b.output("gb", ops.sum(ops.sum(gu, dim=2, axes=("tp", None, None)), dim=1))
+
+
+@example
+def backward_linear(b):
+    gy, w = shards(b, "gy", TP, ROWS, INNER), shards(b, "w", INNER, HIDDEN)
+    x, gyr = b.input("x", "bf16", (TP * ROWS, HIDDEN)), shards(b, "gyr", TP * ROWS, INNER)
+    gw = b.inout("gw", "f32", (TP, HIDDEN, INNER), ("tp", None, None))
+    b.output("gx", scattered((gy @ w).declare(axes=("tp", *STREAM))))
+    ops.matmul(x, gyr, ta=True, accumulate=True, out=gw)
+
+
+@example
+def batch(b):
+    x = b.input("x", "bf16", (BATCH, TP, ROWS, HIDDEN), (None, "tp", None, None))
+    w = shards(b, "w", INNER, HIDDEN)
+    b.output("y", ops.matmul(x.set(("stream", None, None, None)), w, tb=True))
+
+
+@example
+def epilogues(b):
+    x, w = shards(b, "x", ROWS, 64), shards(b, "w", 48, 64)
+    bias, r = shards(b, "b", 1, 1, 48, dtype="f32"), shards(b, "r", TP, ROWS, 48)
+    h = ops.matmul(gathered(x), w, tb=True, scale=0.125, bias=bias, act="relu")
+    h.declare(dtype="f32")
+    b.output("y", (h + r.copy("f32").declare(axes=h.axes)).copy("bf16"))
+
+
+@example
+def f8(b):
+    x, w = shards(b, "x", ROWS, 64, dtype="f8e4m3"), shards(b, "w", 48, 64, dtype="f8e4m3")
+    sx, sw, sy = (b.input(name, "f32", ()) for name in ("sx", "sw", "sy"))
+    s = sx * sw
+    h = ops.matmul(gathered(x), w, tb=True, scale=s).declare(dtype="f32")
+    b.output("y", ops.scale(h, sy).copy("f8e4m3"))
+    m = ops.max(ops.max(abs(h), dim=-1), dim=2).declare(axes=("tp", None))
+    b.output("amax", ops.max(ops.max(m, dim=1), dim=0))
+
+
+@example
+def layer_norm(b):
+    x = shards(b, "x", 64, 256)
+    w, bias = b.input("w", "f32", (256,)), b.input("b", "f32", (256,))
+    wide = x.copy("f32")
+    less = wide - ops.sum(wide, dim=2, keepdim=True) * (1 / 256)
+    variance = ops.sum(less * less, dim=2, keepdim=True) * (1 / 256)
+    b.output("y", (less * ops.rsqrt(variance + 1e-5) * w + bias).copy("bf16"))
+
+
+@example
+def softmax(b):
+    wide = shards(b, "x", 64, 256).copy("f32")
+    e = ops.exp(wide - ops.max(wide, dim=-1, keepdim=True))
+    b.output("y", (e / ops.sum(e, dim=-1, keepdim=True)).copy("bf16"))
+
+
+@example
+def matmul_ar(b):
+    a, w = shards(b, "a", TP, 64, 128), shards(b, "w", 128, 256)
+    p = (a @ w).declare(axes=("tp", *STREAM))
+    b.output("c", ops.sum(p, dim=0, axes=(None, None, None)))
+
+
+@example
+def mlp_gelu(b):
+    x = shards(b, "x", ROWS, HIDDEN)
+    w1, b1 = shards(b, "w1", INNER, HIDDEN), shards(b, "b1", 1, 1, INNER)
+    w2, b2 = shards(b, "w2", HIDDEN, INNER), b.input("b2", "bf16", (HIDDEN,))
+    u = b.empty("bf16", (TP, TP, ROWS, INNER), ("tp", *STREAM))
+    h = ops.matmul(gathered(x), w1, tb=True, bias=b1, act="gelu", aux=u)
+    b.output("u", u)
+    b.output("y", scattered(ops.matmul(h, w2, tb=True)) + b2)
+
+
+@example
+def mlp_swiglu(b):
+    x, wg, wu = shards(b, "x", ROWS, HIDDEN), *(shards(b, n, INNER, HIDDEN) for n in ("wg", "wu"))
+    wd, xg = shards(b, "wd", HIDDEN, INNER), gathered(x)
+    h = ops.matmul(xg, wg, tb=True, act="silu") * ops.matmul(xg, wu, tb=True)
+    b.output("y", scattered(ops.matmul(h, wd, tb=True)))
+
+
+@example
+def mlp_tokens(b):
+    m = b.size("m", 1, 1024)
+    x = b.input("x", "bf16", (m, HIDDEN), axes=("tp", None))
+    w1, w2 = shards(b, "w1", INNER, HIDDEN), shards(b, "w2", HIDDEN, INNER)
+    xg = x.set(("stream", None), shape=(heddle.blocks(m, TP), HIDDEN))
+    p = ops.matmul(ops.matmul(xg, w1, tb=True, act="gelu"), w2, tb=True)
+    b.output("y", ops.sum(p, dim=0).declare(shape=(m, HIDDEN), axes=("tp", None)))
+
+
+@example
+def uneven_mlp(b):
+    x = b.input("x", "bf16", (125, HIDDEN), axes=("tp", None))
+    w1, w2 = shards(b, "w1", INNER, HIDDEN), shards(b, "w2", HIDDEN, INNER)
+    xg = x.set(("stream", None), shape=(heddle.blocks(125, TP), HIDDEN))
+    p = ops.matmul(ops.matmul(xg, w1, tb=True, act="gelu"), w2, tb=True)
+    b.output("y", ops.sum(p, dim=0).declare(shape=(125, HIDDEN), axes=("tp", None)))
+
+
+@example
+def moe(b):
+    tokens, experts, top, room, hidden, inner = 24, 8, 2, 12, 16, 32
+
+    def own(n):
+        return ("ep", *[None] * n)
+
+    x = b.input("x", "bf16", (EP, tokens, hidden), own(2))
+    router = b.input("router", "bf16", (hidden, experts))
+    up = b.input("up", "bf16", (experts, hidden, inner), own(2))
+    down = b.input("down", "bf16", (experts, inner, hidden), own(2))
+    best, expert = ops.top_k((x @ router).declare(dtype="f32"), top)
+    part = ops.exp(best - ops.max(best, dim=2, keepdim=True))
+    weight = part / ops.sum(part, dim=2, keepdim=True)
+    token, slot, n = ops.route(expert, experts, room)
+    rows = ops.take(x, token, dim=1).declare(by={2: n})
+    counts = n.set((None, "ep"))
+    sent = rows.set((None, "ep", None, None)).declare(by={2: counts})
+    many = ops.transpose(counts)
+    arrived = ops.transpose(sent, 0, 1).declare(by={2: many})
+    made = ops.transpose(ops.matmul(arrived, up, act="silu") @ down, 0, 1)
+    back = made.declare(by={2: counts}).set(own(3)).declare(by={2: n})
+    slots = ops.reshape(back.copy().declare(by={}), (EP, experts * room, hidden))
+    got = ops.take(slots, slot, dim=1)
+    factor = ops.reshape(weight.copy("bf16"), (EP, tokens, top, 1))
+    b.output("y", ops.sum(got * factor, dim=2))
+
+
+@example
+def stages(b):
+    micro, rows, k = 6, 4, 8
+    x, g = (b.input(name, "f32", (micro, rows, k)) for name in "xg")
+    w = b.input("w", "f32", (PP, k, k), ("pp", None, None))
+    dw = b.empty("f32", (PP, k, k), ("pp", None, None))
+    kept = [b.empty("f32", (micro, rows, k), STREAM, on=("pp", p)) for p in range(2)]
+    y0 = ops.matmul(x, w[0], act="relu", aux=kept[0]).declare(axes=STREAM)
+    a1 = y0.set(STREAM, on=("pp", 1))
+    y1 = ops.matmul(a1, w[1], act="relu", aux=kept[1])
+    a2 = y1.set(STREAM, on=("pp", 2))
+    e2 = ops.relu_grad(a2 @ w[2], g)
+    d1 = ops.matmul(e2, w[2], tb=True).set(STREAM, on=("pp", 1))
+    e1 = ops.relu_grad(kept[1], d1)
+    d0 = ops.matmul(e1, w[1], tb=True).set(STREAM, on=("pp", 0))
+    e0 = ops.relu_grad(kept[0], d0)
+    for p, (a, e) in enumerate(((x, e0), (a1, e1), (a2, e2))):
+        flat = [ops.reshape(t, (micro * rows, k)) for t in (a, e)]
+        flat[0].declare(on=("pp", p))
+        ops.matmul(*flat, ta=True, out=dw[p])
+    b.output("dw", dw)
+
+
+@example
+def transpose_shards(b):
+    rows = shards(b, "rows", TP, 32, dtype="f32")
+    columns = rows.set((None, "tp", None))
+    b.output("back", (columns * 0.5).set(("tp", None, None)))
+
+
+@example
+def transposes(b):
+    x, w = shards(b, "x", HIDDEN, ROWS), b.input("w", "bf16", (INNER, HIDDEN))
+    b.output("y", ops.matmul(ops.transpose(gathered(x)), w, tb=True))
+
+
+@example
+def two_gathers(b):
+    a, c = shards(b, "a", 32, 64, dtype="f32"), shards(b, "b", 32, 64, dtype="f32")
+    q, k = b.input("q", "f32", (64, 48)), b.input("k", "f32", (64, 48))
+    ag, bg = gathered(a), gathered(c)
+    b.output("s", ag @ q + bg @ k)
+    b.output("t", ops.matmul(ag, k, act="silu"))
+
+
+def plain(text):
+    """A program whose declarations are in alphabetical order, and whose temporaries
+    are numbered in the order in which statements name them."""
+    temps = set(re.findall(r"^temp +%(\w+)", text, re.M))
+    body = text[text.index("{\n"):]
+    order = [name for name in dict.fromkeys(re.findall(r"%(\w+)", body)) if name in temps]
+    text = re.sub(r"%(\w+)", lambda m: f"%t{order.index(m[1])}" if m[1] in order else m[0], text)
+    text = re.sub(r"^(in|out|inout|temp) +(%\w+) +:", r"\1 \2 :", text, flags=re.M)
+    head, rest = text.split("{\n")
+    return "\n".join(sorted(head.splitlines())), rest
+
+
+class Built(unittest.TestCase):
+    maxDiff = None
+
+    def test_examples_are_their_texts(self):
+        for name, function in BUILDS.items():
+            text = heddle.Program.open(ROOT / f"examples/{name}.hd")
+            b = heddle.Builder(name, mesh={axis.name: axis.extent for axis in text.axes})
+            with self.subTest(name), unittest.mock.patch.dict(globals(), TP=text.axes[0].extent):
+                function(b)
+                self.assertEqual(plain(str(b.build())), plain(str(text)))
+
+    def test_it_is_built_again_as_it_goes_on(self):
+        b = heddle.Builder(mesh={"tp": 2})
+        b.output("y", -b.input("x", "f32", (2, 3), ("tp", None)))
+        first = str(b.build())
+        self.assertEqual(first, str(heddle.Program(first)))
+        b.output("z", b.input("u", "i32", ()) + 1)
+        self.assertEqual(len(b.build().arguments), 4)
+
+    def test_parts_are_written(self):
+        b = heddle.Builder("pad")
+        x = b.input("x", "f32", (6, 4))
+        y = b.empty("f32", (12, 4))
+        y[0:2] = 0.5
+        y[2:8] = x
+        y[8:10] = x[heddle.Block(1, 3)]
+        ops.matmul(x[-2:], b.fill(2, "f32", (4, 4)), out=y[10:12])
+        b.output("y", y)
+        program, array = b.build(), floats(6, 4)
+        want = np.concatenate([np.full((2, 4), 0.5), array, array[2:4],
+                               array[-2:].astype("f8") @ np.full((4, 4), 2)])
+        values, bounds = program.reference({"x": array}).local("y", 0)
+        self.assertTrue((abs(values - want) <= bounds).all())
+
+    def test_operators(self):
+        b = heddle.Builder("operators")
+        x, y = b.input("x", "f32", (5, 7)), b.input("y", "f32", (7,))
+        made = {"add": x + y, "radd": 2 + x, "sub": x - 1, "rsub": 1 - x, "mul": x * y,
+                "scale": 3 * x, "div": x / 4, "rdiv": 1 / abs(x), "neg": -x,
+                "lt": ops.select(x < y, x, y), "ge": ops.select(x >= y, x, 0),
+                "ne": ops.select(ops.ne(x, y), x, y)}
+        for name, value in made.items():
+            b.output(name, value)
+        u, v = floats(5, 7), floats(7)
+        wide = u.astype("f8")
+        want = {"add": wide + v, "radd": 2 + wide, "sub": wide - 1, "rsub": 1 - wide,
+                "mul": wide * v, "scale": 3 * wide, "div": wide / 4, "rdiv": 1 / abs(wide),
+                "neg": -wide, "lt": np.where(u < v, u, v), "ge": np.where(u >= v, u, 0),
+                "ne": np.where(u != v, u, v)}
+        reference = b.build().reference({"x": u, "y": v})
+        for name in made:
+            values, bounds = reference.local(name, 0)
+            self.assertTrue((abs(values - want[name]) <= bounds + 1e-300).all(), name)
+
+    def test_every_operation_and_key_is_there(self):
+        rows = re.findall(r'^HD_(OP|MAP|FOLD|PICK)\((\w+), "(\w+)", ?([^;]*?)\)$',
+                          (ROOT / "ir/ops.def").read_text(), re.M)
+        names = {name for kind, _, name, rest in rows if kind != "OP" or "HOST" not in rest}
+        self.assertGreater(len(names), 30)
+        methods = {"set": heddle.Tensor.set, "copy": heddle.Tensor.copy,
+                   "fill": heddle.Builder.fill}
+        for name in names:
+            self.assertTrue(callable(methods.get(name) or getattr(ops, name)), name)
+        keys = re.search(r"HD_OP\(MATMUL.*?,\s+(K\(.*?),\s+0\)", (ROOT / "ir/ops.def").read_text(),
+                         re.S).group(1)
+        keys = {key.lower() for key in re.findall(r"K\((\w+)\)", keys)}
+        self.assertEqual(keys - set(inspect.signature(ops.matmul).parameters), set())
+
+    def test_a_call_runs(self):
+        def double(call):
+            np.asarray(call.results[0])[:] = 2 * np.asarray(call.operands[0])
+
+        def halves(call):
+            for result in call.results:
+                np.asarray(result)[:] = np.asarray(call.operands[0]) / 2
+
+        b = heddle.Builder("called")
+        x = b.input("x", "f32", (3, 4))
+        parts = ops.call("halves", x, over=1, out=[b.empty("f32", (3, 4)) for _ in range(2)])
+        b.output("y", ops.call("double", x) + parts[0] + parts[1])
+        array = floats(3, 4)
+        with heddle.Group.local() as group:
+            run = heddle.compile(b.build(), group, calls={"double": double, "halves": halves})
+            np.testing.assert_array_equal(run(array), 2 * array + array / 2 + array / 2)
+
+
+def line_of(mark):
+    lines = inspect.getsource(inspect.getmodule(line_of)).splitlines()
+    (found,) = [i for i, line in enumerate(lines, 1) if line.endswith("# " + mark)]
+    return found
+
+
+class Wrong(unittest.TestCase):
+    def caught(self, build, kind=heddle.ProgramError):
+        with self.assertRaises(kind) as caught:
+            build()
+        return caught.exception
+
+    def test_all_that_is_wrong_is_told_at_its_line(self):
+        b = heddle.Builder("wrong", mesh={"tp": 4})
+        x = b.input("x", "f32", (4, 8, 32), ("tp", None, None))
+        w = b.input("w", "f32", (31, 16))
+        y = x @ w  # contracts
+        b.output("y", y)
+        b.output("z", x + b.input("u", "i32", (4,)))  # adds
+        b.empty("f32", (4,), ("tq",))  # axis
+        error = self.caught(b.build)
+        errors = [m for m in error.messages if m.severity == "error"]
+        self.assertEqual({m.file for m in errors}, {__file__})
+        self.assertIn(line_of("axis"), [m.line for m in errors])
+        del b._temps[-1]
+        error = self.caught(b.build)
+        errors = [m for m in error.messages if m.severity == "error"]
+        self.assertEqual([m.line for m in errors], [line_of("contracts"), line_of("adds")])
+        self.assertEqual(error.code, "HD0313")
+        self.assertIn("x @ w", str(error))
+        if hasattr(inspect.currentframe().f_code, "co_positions"):
+            self.assertIn("|             ^~~~~\n", str(error))
+            self.assertEqual(errors[0].column, 13)
+
+    def test_what_is_lowered_and_checked_names_it_too(self):
+        b = heddle.Builder("late", mesh={"tp": 4})
+        x = b.input("x", "f32", (4, 6, 2), ("tp", None, None))
+        b.output("y", ops.gelu(x.set(STREAM)))  # gathers
+        program = b.build()
+        with self.assertWarns(heddle.HeddleWarning):
+            program.lower(transfer="bulk", chunks=4)
+        error = self.caught(lambda: program.lower(transfer="direct", chunks=5))
+        self.assertEqual((error.messages[0].file, error.messages[0].line),
+                         (__file__, line_of("gathers")), str(error))
+
+    def test_names_that_are_none(self):
+        b = heddle.Builder("named")
+        b.output("y", -b.input("a b", "f32", (2,)))  # named
+        error = self.caught(b.build, heddle.ArgumentError)
+        self.assertIn("'a b'", str(error))
+        self.assertEqual(error.messages[0].line, line_of("named"))
+        self.assertIn("'no name'", str(self.caught(heddle.Builder("no name").build,
+                                                   heddle.ArgumentError)))
+
+    def test_what_is_misused(self):
+        b, other = heddle.Builder("one"), heddle.Builder("two")
+        x, y = b.input("x", "f32", (4, 8)), other.input("y", "f32", (4, 8))
+        read = -x
+        read + x
+        for call, words in ((lambda: x + y, "two programs"),
+                            (lambda: b.output("y", y), "another program"),
+                            (lambda: x[1][2], "a part already"),
+                            (lambda: x[0, 0, 0], "3 indices"),
+                            (lambda: x[::2], "range"),
+                            (lambda: x["a"], "no index"),
+                            (lambda: ops.sum(x, dim=2), "dimension 2"),
+                            (lambda: x @ x[0], "too few"),
+                            (lambda: x + "a", "'a'"),
+                            (lambda: x.set((None,)), "2 dimensions, and axes for 1"),
+                            (lambda: x.declare(dtype="f16"), "just made"),
+                            (lambda: read.declare(dtype="f16"), "read already"),
+                            (lambda: ops.call("f"), "no tensor")):
+            with self.assertRaisesRegex(heddle.ArgumentError, words):
+                call()
+        with self.assertRaisesRegex(TypeError, "no value"):
+            bool(x)
+        with self.assertRaises(TypeError):
+            iter(x)
+        with self.assertRaises(TypeError):
+            np.ones(3) @ x
+        b.empty("f23", (2,))
+        with self.assertRaisesRegex(heddle.ArgumentError, "f23.*bf16"):
+            b.build()
+
+
+if __name__ == "__main__":
+    unittest.main()
