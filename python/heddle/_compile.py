@@ -330,12 +330,12 @@ class Executable:
         if not isinstance(value, numbers.Real):
             refuse(f"%{argument.name} is given {type(value).__name__}: neither an array with "
                    "__dlpack__ nor a number")
-        whole = argument.dtype[0] in "iu"
-        if whole and not isinstance(value, numbers.Integral):
+        number = int(value) if isinstance(value, numbers.Integral) else float(value)
+        if argument.dtype[0] in "iu" and isinstance(number, float):
             refuse(f"%{argument.name} is {argument.dtype}, and {value!r} is no integer")
         try:
             if argument.dtype in NUMBERS:
-                return ffi.new(NUMBERS[argument.dtype] + " *", int(value) if whole else float(value))
+                return ffi.new(NUMBERS[argument.dtype] + " *", number)
         except OverflowError:
             refuse(f"%{argument.name} is {argument.dtype}, which cannot hold {value!r}")
         if argument.dtype == "event":
@@ -436,7 +436,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
         if argument.dtype == "event":
             refuse(f"%{argument.name} is an event, which cannot be passed from Python")
     table = Table(calls or {}, device_of(device, group))
-    name, keep = ffi.new("char[]", device.encode()), []
+    name = ffi.new("char[]", device.encode())
+    keep: List[Any] = []
     session = lib.hd_session_defaults()
     session.device, session.timeout = name, timeout
     session.graph, session.tune, session.capturable = graph, tune, capturable

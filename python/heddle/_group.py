@@ -7,7 +7,7 @@ import secrets
 import time
 import traceback
 import weakref
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 from ._error import Diag, Error, PeerError, TimeoutError, refuse
 from ._library import ffi, info, lib, uninterrupted
@@ -51,7 +51,8 @@ class Group:
 
     @classmethod
     def _join(cls, place: Any, timeout: float) -> "Group":
-        out, left = ffi.new("hd_group **"), []
+        out = ffi.new("hd_group **")
+        left: List[bool] = []
 
         def join() -> None:
             with Diag() as diag:
@@ -173,7 +174,7 @@ def portable(value: Any) -> bytes:
 
 
 def run_rank(send: Any, rank: int, nranks: int, job: int, timeout: float, fn: Callable[..., Any],
-             args: tuple) -> None:
+             args: Tuple[Any, ...]) -> None:
     """What a process of `launch` does."""
     lib.heddle_die_with_parent()
     group = None

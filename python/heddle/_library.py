@@ -1,12 +1,12 @@
 """The C library, and what all modules here need of it."""
 import os
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from . import _heddle
 
-ffi: Any = _heddle.ffi
-lib: Any = _heddle.lib
+ffi = _heddle.ffi
+lib = _heddle.lib
 
 COMMAND = os.path.join(os.path.dirname(__file__), "bin", "heddle")
 DTYPES = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8", "event")
@@ -39,7 +39,7 @@ def uninterrupted(call: Callable[[], Any], on_interrupt: Optional[Callable[[], A
     if threading.current_thread() is not threading.main_thread():
         return call()
     done = threading.Event()
-    result: list = []
+    result: List[Any] = []
 
     def work() -> None:
         try:

@@ -3,7 +3,7 @@ import json
 import os
 import subprocess
 import tempfile
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ._error import Diag, ProgramError, Site, refuse
 from ._library import COMMAND, DTYPES, ROLES, STAGES, ffi, info, lib, text_of
@@ -75,7 +75,7 @@ def pick(option: str, value: str) -> int:
     return names.index(value)
 
 
-def set_transport(options: Any, transport: Optional[str], keep: list) -> None:
+def set_transport(options: Any, transport: Optional[str], keep: List[Any]) -> None:
     """`transport` of lowering, the proof or a session: a name, or "node=nccl,tp=sm"."""
     if transport is None:
         return
@@ -259,11 +259,12 @@ class Program:
         the fastest, on `machine` if one is given, a file or what its JSON has. One
         that is given and changes nothing is a HeddleWarning.
         """
-        keep: list = []
+        keep: List[Any] = []
         options = lib.hd_lower_defaults()
-        given = {"transfer": transfer, "protocol": protocol, "streams": streams, "chunks": chunks,
-                 "copy_own": copy_own, "defer_sends": defer_sends, "comm_stream": comm_stream,
-                 "wire": wire}
+        given: Dict[str, Any] = {
+            "transfer": transfer, "protocol": protocol, "streams": streams, "chunks": chunks,
+            "copy_own": copy_own, "defer_sends": defer_sends, "comm_stream": comm_stream,
+            "wire": wire}
         auto = transfer == "auto"
         for name, value in given.items():
             if value is None or (auto and name == "transfer"):
@@ -301,7 +302,7 @@ class Program:
         and more, and that it makes what the tensor program `against` does. Raises
         ProgramError, with the findings, if it is wrong.
         """
-        keep: list = []
+        keep: List[Any] = []
         options = lib.hd_check_defaults()
         options.waiting_streams = waiting_streams
         set_transport(options, transport, keep)

@@ -13,7 +13,7 @@ import sys
 
 root, build, work = map(pathlib.Path, sys.argv[1:4])
 SKIPPED = 77
-TOOLS = ["scikit-build-core>=0.10", "cffi>=1.15", "numpy"]
+TOOLS = ["scikit-build-core>=0.10", "cffi>=1.15", "numpy", "mypy"]
 
 
 def run(*words, **more):

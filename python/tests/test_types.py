@@ -1,0 +1,39 @@
+"""The package is typed: mypy takes it, strictly, and what the pages do with it."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
+PAGES = {"readme": "README.md", "python": "docs/python.md"}
+WRONG = """import heddle
+heddle.Program(3)
+heddle.Builder("b").input("x", "f32", (2,)).reshape
+heddle.ops.gelu("x")
+"""
+# Pages do not say the types of their own functions.
+OWN = "# mypy: allow-untyped-defs, allow-untyped-calls\n"
+
+
+class Types(unittest.TestCase):
+    def test_package_and_pages_are_typed_and_what_is_wrong_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "wrong.py").write_text(WRONG)
+            for name, page in PAGES.items():
+                blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+                pathlib.Path(folder, name + "_page.py").write_text(OWN + "\n".join(blocks))
+            modules = [word for name in PAGES for word in ("-m", name + "_page")]
+            said = subprocess.run([sys.executable, "-m", "mypy", "--config-file",
+                                   ROOT / "pyproject.toml", "-p", "heddle", *modules, "-m", "wrong"],
+                                  cwd=folder, env={**os.environ, "MYPYPATH": folder}, text=True,
+                                  capture_output=True, timeout=200)
+        found = re.findall(r"^(.*): error: ", said.stdout, re.M)
+        self.assertEqual([re.sub(r".*wrong.py:", "", place) for place in found], ["2", "3", "4"],
+                         said.stdout + said.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
