@@ -89,9 +89,7 @@ static void print_view(const hd_module *module, const hd_view *view,
         hd_text_puts(text, "]");
 }
 
-// The fewest digits that read back equal, always with a point or an exponent
-// so that it stays a number.
-static void print_number(double value, hd_text *text)
+void hd_number_print(double value, hd_text *text)
 {
     char digits[40];
     locale_t before = hd_locale_enter();
@@ -103,7 +101,15 @@ static void print_number(double value, hd_text *text)
     }
     hd_locale_leave(before);
     hd_text_puts(text, digits);
-    if (strpbrk(digits, ".en") == NULL)
+}
+
+// Always with a point or an exponent, so that it stays a number.
+static void print_number(double value, hd_text *text)
+{
+    size_t before = text->length;
+
+    hd_number_print(value, text);
+    if (!text->failed && strpbrk(text->bytes + before, ".en") == NULL)
         hd_text_puts(text, ".0");
 }
 

@@ -8,6 +8,8 @@
 HD_BEGIN_DECLS
 
 void hd_module_print(const hd_module *module, hd_text *text);
+// With the fewest digits that read back equal.
+void hd_number_print(double value, hd_text *text);
 // Its extent, which may be an expression.
 void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text);
 // "pp 1", "pp 1..3" or "all ranks".

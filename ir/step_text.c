@@ -71,7 +71,8 @@ static void print_key(const hd_module *module, const hd_step *step,
     } else if (info->value == HD_VALUE_ACT) {
         hd_text_printf(text, " %s", hd_act_text(key->act));
     } else if (info->value == HD_VALUE_FACTOR || info->value == HD_VALUE_INT) {
-        hd_text_printf(text, " %g", key->number);
+        hd_text_puts(text, " ");
+        hd_number_print(key->number, text);
     }
 }
 

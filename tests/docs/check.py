@@ -2,7 +2,7 @@
 their commands exist with the options that stand behind them, and their programs
 parse. The README's host program is what its tensor program is lowered to. The
 map of design.md has a place for each source file, and no file that is not there.
-semantics.md names each operation and key.
+semantics.md names each operation and key. No file has the marks of a conflict.
 
 usage: check.py ROOT HEDDLE
 """
@@ -113,6 +113,8 @@ for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
             if not line.startswith("heddle 1"):
                 check_command(page, line)
     check_programs(page, blocks)
+marked = subprocess.run(["git", "grep", "-lE", "^(<{7}|>{7}) "], cwd=root, capture_output=True, text=True)
+wrong += [f"{name} has the marks of a conflict" for name in marked.stdout.split()]
 for line in wrong:
     print(line)
 sys.exit(bool(wrong))
