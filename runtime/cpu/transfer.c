@@ -10,7 +10,7 @@
 // For get, and for reductions, the roles of the two words are the same with
 // sides exchanged: whoever owns the memory signals "ready", whoever touches it
 // signals "done".
-#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -223,22 +223,50 @@ static bool have_same_sizes(hd_device *device, const hd_module *module,
     return true;
 }
 
+// A peer's word for what may be touched there: that of a sound one fits.
+static bool is_sound(hd_device *device, const hd_cpu_transfer *transfer,
+                     const hd_cpu_part *part, const hd_offer *offer, uint64_t n)
+{
+    const hd_steps *steps = hd_cpu_run_of(device, n)->steps;
+    const hd_step *step = &steps->step[transfer->first];
+    uint64_t room = hd_cpu_room(&device->peer[part->peer], offer->offset);
+    uint64_t at = hd_offset_within(offer->offset);
+    char text[HD_GROUP_TEXT];
+
+    if (offer->bytes == part->bytes && at <= room && part->bytes <= room - at)
+        return true;
+    snprintf(text, sizeof text,
+             "run %llu: rank %d offers rank %d %llu bytes from byte %llu of "
+             "memory that has %llu, where %zu are moved, at or after '%s' "
+             "(step %lld, line %u)",
+             (unsigned long long)n, part->peer, device->rank,
+             (unsigned long long)offer->bytes, (unsigned long long)at,
+             (unsigned long long)room, part->bytes,
+             hd_op_info_get(step->op->code)->text, (long long)step->index,
+             step->op->loc.line);
+    hd_cpu_fail(device, HD_ERROR_PEER, text, "");
+    return false;
+}
+
 // Where the peer's part is in this run, which it has said before it was ready.
-// False, and the end of the device, if it was given other sizes.
-static bool find_remote(hd_device *device, hd_cpu_part *part, uint64_t n)
+// False, and the end of the device, if it was given other sizes. What the peer
+// may write at any moment is read once.
+static bool find_remote(hd_device *device, const hd_cpu_transfer *transfer,
+                        hd_cpu_part *part, uint64_t n)
 {
     hd_cpu_peer *peer = &device->peer[part->peer];
     const hd_module *module = hd_cpu_run_of(device, n)->module;
-    const hd_offer *offer = &part->theirs->offer;
+    const volatile hd_offer *said = &part->theirs->offer;
+    hd_offer offer;
 
     if (part->side == HD_SIDE_OFFER || module->nsizes == 0)
         return true;
     if (!have_same_sizes(device, module, part->peer, n))
         return false;
-    assert(offer->bytes == part->bytes &&
-           hd_offset_within(offer->offset) + part->bytes <=
-               hd_cpu_room(peer, offer->offset));
-    part->remote = hd_cpu_remote(peer, offer->offset);
+    offer = (hd_offer){said->offset, said->bytes, said->kind};
+    if (!is_sound(device, transfer, part, &offer, n))
+        return false;
+    part->remote = hd_cpu_remote(peer, offer.offset);
     if (part->reduce != NULL)
         part->reduce->operand[part->operand] = part->remote;
     return true;
@@ -286,7 +314,7 @@ bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
                 *peer = part->peer;
             continue;
         }
-        if (!find_remote(device, part, n))
+        if (!find_remote(device, transfer, part, n))
             return false;
         if (part->side == HD_SIDE_READ)
             note_ready(device, transfer, part, n);

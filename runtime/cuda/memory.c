@@ -497,6 +497,23 @@ static uint32_t probe_word(int from, int to)
            (uint32_t)(from * 40503 + to * 2531) << 12;
 }
 
+// All that this rank touches in a window is within what the peer says that it
+// has.
+static hd_status check_window(const hd_device *device, int peer, hd_diag *diag)
+{
+    const hd_cuda_peer *pair = &device->peers->peer[peer];
+
+    HD_TRY(hd_pair_check(&pair->pair, peer, pair->theirs, pair->bytes,
+                         HD_CUDA_PROBES, diag));
+    if (pair->mapped == NULL || pair->bytes <= pair->mapped->bytes)
+        return HD_OK;
+    return hd_fail(diag, HD_ERROR_PEER,
+                   "rank %d says that its window has %llu bytes, of which rank "
+                   "%d has mapped %llu",
+                   peer, (unsigned long long)pair->bytes, device->rank,
+                   (unsigned long long)pair->mapped->bytes);
+}
+
 static hd_status map_window(hd_device *device, int peer,
                             const hd_cuda_reach *theirs, hd_diag *diag)
 {
@@ -513,6 +530,7 @@ static hd_status map_window(hd_device *device, int peer,
                 device->rank, peer);
         return status;
     }
+    HD_TRY(check_window(device, peer, diag));
     return hd_cuda_copy_now(
         device, pair->mapped->at + (uint64_t)device->rank * sizeof(uint32_t),
         (hd_cu_ptr)(uintptr_t)&word, sizeof word, diag);
@@ -548,8 +566,6 @@ static hd_status meet(hd_device *device, int peer, hd_diag *diag)
 
     HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &pair->said,
                            diag));
-    HD_TRY(hd_pair_check(&pair->pair, peer, pair->theirs, pair->bytes,
-                         HD_CUDA_PROBES, diag));
     if (!meets(device, peer))
         return HD_OK;
     hd_cuda_share_forget(device, peer, pair->home, pair->oldest);
@@ -561,6 +577,7 @@ static hd_status meet(hd_device *device, int peer, hd_diag *diag)
                        "rank %d has told of a window that rank %d has not "
                        "mapped",
                        peer, device->rank);
+    HD_TRY(check_window(device, peer, diag));
     pair->window = pair->mapped->at;
     return HD_OK;
 }

@@ -252,6 +252,17 @@ hd_cuda_mapped *hd_cuda_share_find(hd_device *device, int peer, uint64_t home,
     return mapped;
 }
 
+// Of what CUDA does not know nothing may be touched.
+static uint64_t measure(const hd_device *device, hd_cu_ptr at)
+{
+    hd_cu_ptr base = 0;
+    size_t bytes = 0;
+
+    return device->cu.address_range(&base, &bytes, at) == HD_CU_SUCCESS
+               ? base + bytes - at
+               : 0;
+}
+
 hd_status hd_cuda_share_map(hd_device *device, int peer, uint64_t home,
                             uint64_t number, const hd_cuda_reach *reach,
                             bool near, hd_diag *diag, hd_cuda_mapped **out)
@@ -273,6 +284,7 @@ hd_status hd_cuda_share_map(hd_device *device, int peer, uint64_t home,
                              "was to map",
                              peer, device->rank);
     }
+    mapped->bytes = measure(device, mapped->at);
     mapped->near = near;
     mapped->peer = peer;
     mapped->home = home;

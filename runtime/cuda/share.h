@@ -39,6 +39,7 @@ typedef struct hd_cuda_mapped {
     int peer;
     uint64_t home, number; // of the peer's
     hd_cu_ptr at;          // owned: mapped
+    uint64_t bytes;        // from there on to the end of its allocation
     bool near;             // as in window.h
     int users;             // sessions
 } hd_cuda_mapped;

@@ -23,7 +23,7 @@ struct CudaNote {
     uint64_t at, offset, bytes;
 };
 
-enum class Lie { NONE, BEGIN, LENGTH, OFFER };
+enum class Lie { NONE, BEGIN, LENGTH, OFFER, WINDOW };
 Lie g_lie; // of rank 1
 
 bool Lies(const hd_exchange *exchange, Lie lie)
@@ -85,6 +85,20 @@ hd_status __wrap_hd_offer_fill(const hd_root *roots, const hd_step *step,
     if (g_lie == Lie::OFFER && rendezvous->peer == 0)
         out->offset |= uint64_t(0xffff) << HD_FIXED_SHIFT;
     return status;
+}
+
+void __real_hd_cuda_tell(hd_device *device, int peer, hd_told *out);
+void __wrap_hd_cuda_tell(hd_device *device, int peer, hd_told *out);
+void __wrap_hd_cuda_tell(hd_device *device, int peer, hd_told *out)
+{
+    uint64_t bytes; // it begins with those of the window
+
+    __real_hd_cuda_tell(device, peer, out);
+    if (g_lie != Lie::WINDOW || peer != 0)
+        return;
+    memcpy(&bytes, out->bytes, sizeof bytes);
+    bytes += uint64_t(1) << 30;
+    memcpy(out->bytes, &bytes, sizeof bytes);
 }
 }
 
@@ -154,6 +168,60 @@ TEST(Liars, OfWhereAFixedArgumentBeginsAreRefused)
     Refuses("cuda", Lie::LENGTH, HD_ERROR_PEER,
             "rank 1 says that an argument has 1073742080 bytes from byte 0 of "
             "memory that has 256");
+}
+
+TEST(Liars, OfHowLargeTheirWindowIsAreRefused)
+{
+    Refuses("cuda", Lie::WINDOW, HD_ERROR_PEER,
+            "rank 1 says that its window has");
+}
+
+// In the second run rank 1 offers what it has not, at its sizes.
+hd_status RunWithLiar(Rank &rank, const Program &program)
+{
+    const int64_t sizes[] = {40, 41};
+    hd_session_options options = hd_session_defaults();
+    hd_run_options run = HD_EMPTY(hd_run_options);
+    hd_session *session = nullptr;
+    std::vector<float> x(64), y(64);
+    void *arguments[] = {x.data(), y.data()};
+    hd_status status = HD_OK;
+
+    options.timeout = kPatience;
+    HD_TRY(hd_session_create(rank.group, program.Module(), &options, rank.diag,
+                             &session));
+    run.nsizes = 1;
+    for (int i = 0; i < 2 && status == HD_OK; i++) {
+        run.sizes = &sizes[i];
+        g_lie = i == 1 ? Lie::OFFER : Lie::NONE;
+        status = hd_session_run(session, arguments, 2, &run, rank.diag);
+        if (status == HD_OK)
+            status = hd_session_finish(session, rank.diag);
+    }
+    hd_session_destroy(session);
+    return status;
+}
+
+TEST(Liars, OfWhatARunMayTouchAreRefused)
+{
+    Program program("heddle 1\nhost program taken param m in 1..64 mesh tp=2\n"
+                    "in %x : f32[m] shared\nout %y : f32[m] shared\n"
+                    "{ group { send %x to 1 - tp get\n"
+                    " %y = recv from 1 - tp get } }\n");
+    std::vector<Answer> answers =
+        RunRanks(2, [&](Rank &rank) { return RunWithLiar(rank, program); });
+
+    for (int i = 0; i < 2; i++) {
+        const Answer &answer = answers[size_t(i)];
+
+        Ended(answer, i);
+        EXPECT_EQ(answer.status, HD_ERROR_PEER) << answer.text;
+        EXPECT_TRUE(
+            Has(answer, "run 2: rank 1 offers rank 0 164 bytes from byte") &&
+            Has(answer, "of memory that has 0, where 164 are moved, at or "
+                        "after 'send' (step 0, line 5)"))
+            << answer.text;
+    }
 }
 
 TEST(Liars, OfferNoArgumentThatThereIsNot)
