@@ -32,7 +32,7 @@ hd_status hd_group_set_allocator(hd_group *group, const hd_allocator *allocator,
     hd_allocator new = HD_EMPTY(hd_allocator);
 
     HD_REQUIRE(diag, group);
-    HD_TRY(hd_group_check_process(group, diag));
+    HD_TRY(hd_group_check(group, diag));
     HD_TRY(read_allocator(allocator, diag, &new));
     HD_TRY(hd_group_trim(group, diag));
     if (group->kept != NULL)

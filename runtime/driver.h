@@ -143,6 +143,10 @@ typedef struct hd_driver {
     // time before close.
     hd_status (*await)(hd_device *device, uint64_t run, int64_t deadline,
                        hd_diag *diag, bool *over);
+    // Fails the device in these words, unless it has failed already, and
+    // returns what it has failed with, when it is at rest.
+    hd_status (*fail)(hd_device *device, hd_status status, const char *text,
+                      hd_diag *diag);
     // Memory for arguments, of a device that is prepared and at rest.
     hd_status (*take)(hd_device *device, size_t bytes, hd_diag *diag,
                       void **out);

@@ -15,7 +15,7 @@ hd_status hd_group_alloc(hd_group *group, const char *device, size_t bytes,
     HD_REQUIRE(diag, group);
     HD_REQUIRE(diag, device);
     HD_REQUIRE(diag, out);
-    HD_TRY(hd_group_check_process(group, diag));
+    HD_TRY(hd_group_check(group, diag));
     if (driver == NULL)
         return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "there is no device '%s'; there are 'cpu', 'cuda' and "

@@ -292,6 +292,7 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     hd_session *session;
     hd_status status;
 
+    HD_TRY(hd_group_check(group, diag));
     session = calloc(1, sizeof *session);
     if (session == NULL) {
         hd_group_run_out(group);
@@ -328,7 +329,6 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
     hd_session_options with = hd_session_defaults();
 
     HD_REQUIRE(diag, group);
-    HD_TRY(hd_group_check_process(group, diag));
     HD_TRY(
         hd_sized_read("hd_session_create", options, sizeof with, diag, &with));
     return hd_session_open(group, module, &with, hd_driver_find(with.device),
@@ -364,6 +364,23 @@ void hd_session_destroy(hd_session *session)
 
 // ----------------------------------------------------------------- calls
 
+static hd_status leave(hd_session *session, hd_status status)
+{
+    atomic_store_explicit(&session->used, false, memory_order_release);
+    return status;
+}
+
+// Of an aborted group no call does anything, and none waits to hear of it: a
+// session that has no run under way would else be told by its streams alone.
+static hd_status end_with_group(hd_session *session, hd_diag *diag)
+{
+    char text[HD_GROUP_TEXT];
+    hd_status status = hd_group_end(session->binding.group, text);
+
+    session->dead = true;
+    return session->driver->fail(session->device, status, text, diag);
+}
+
 // A session is used by one thread at a time. Two that do not know of each other
 // would mix their runs, or worse: the second is refused.
 static hd_status enter(hd_session *session, hd_diag *diag)
@@ -373,13 +390,9 @@ static hd_status enter(hd_session *session, hd_diag *diag)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the session of '%s' is used by two threads at once",
                        session->binding.module->name);
+    if (hd_group_is_aborted(session->binding.group))
+        return leave(session, end_with_group(session, diag));
     return HD_OK;
-}
-
-static hd_status leave(hd_session *session, hd_status status)
-{
-    atomic_store_explicit(&session->used, false, memory_order_release);
-    return status;
 }
 
 // ----------------------------------------------------------------- runs
@@ -538,10 +551,16 @@ static hd_status wait_for(hd_session *session, double seconds, hd_diag *diag,
 hd_status hd_session_wait(hd_session *session, double seconds, hd_diag *diag,
                           bool *done)
 {
+    hd_status status;
+
     HD_REQUIRE(diag, session);
     HD_REQUIRE(diag, done);
-    HD_TRY(enter(session, diag));
-    return leave(session, wait_for(session, seconds, diag, done));
+    status = enter(session, diag);
+    if (status == HD_OK)
+        return leave(session, wait_for(session, seconds, diag, done));
+    if (status != HD_ERROR_ARGUMENT)
+        *done = true; // what has failed is done
+    return status;
 }
 
 hd_status hd_session_query(hd_session *session, hd_diag *diag, bool *done)
@@ -605,7 +624,7 @@ hd_status hd_session_alloc(hd_session *session, size_t bytes, hd_diag *diag,
 {
     HD_REQUIRE(diag, session);
     HD_REQUIRE(diag, out);
-    HD_TRY(hd_group_check_process(session->binding.group, diag));
+    HD_TRY(hd_group_check(session->binding.group, diag));
     return session->driver->take(session->device, bytes, diag, out);
 }
 

@@ -459,8 +459,11 @@ HD_API HD_MUST_USE hd_status hd_group_split(hd_group *group, int color, int key,
 // do those of its peers, on every host. What a stream of the cpu computes at
 // that moment it computes to the end of its step; hd_event_wait has a deadline
 // of its own. Afterwards the group and its sessions may only be destroyed, and
-// all calls of them fail. A second call changes nothing. Whoever calls sees to
-// it that the group is not destroyed meanwhile.
+// all calls of them fail at once, of sessions that have no run under way too;
+// those of a peer, as soon as it has heard. What had failed the group before,
+// the death of a rank for one, is told rather than the abort. A second call
+// changes nothing. Whoever calls sees to it that the group is not destroyed
+// meanwhile.
 HD_API void hd_group_abort(hd_group *group);
 HD_API int hd_group_rank(const hd_group *group);
 HD_API int hd_group_size(const hd_group *group);
@@ -620,6 +623,11 @@ HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
 // Memory of the device that the session is on, for runs of any session there.
 // It is freed by hd_session_free before the session is destroyed, when no run
 // uses it. For what outlives sessions, or is `fixed`, see hd_group_alloc.
+//
+// On cuda memory is given back as cuMemFree does it, here and where sessions or
+// groups end: that waits for the work of all streams, of the caller's too,
+// whoever holds it up. A device on which a run of heddle's does not come to
+// rest, 2 s after it failed, keeps what it has instead.
 HD_API HD_MUST_USE hd_status hd_session_alloc(hd_session *session, size_t bytes,
                                               hd_diag *diag, void **out);
 HD_API void hd_session_free(hd_session *session, void *memory);

@@ -257,6 +257,13 @@ static hd_status cpu_await(hd_device *device, uint64_t run, int64_t deadline,
     return *over ? report(device, diag) : HD_OK;
 }
 
+static hd_status cpu_fail(hd_device *device, hd_status status, const char *text,
+                          hd_diag *diag)
+{
+    hd_cpu_fail(device, status, text, "");
+    return report(device, diag);
+}
+
 static hd_status cpu_take(hd_device *device, size_t bytes, hd_diag *diag,
                           void **out)
 {
@@ -324,6 +331,7 @@ const hd_driver hd_driver_cpu = {
     .run = cpu_run,
     .finish = cpu_finish,
     .await = cpu_await,
+    .fail = cpu_fail,
     .take = cpu_take,
     .give = cpu_give,
     .lend = cpu_lend,

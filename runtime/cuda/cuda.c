@@ -36,6 +36,13 @@ static hd_status cuda_take(hd_device *device, size_t bytes, hd_diag *diag,
     return HD_OK;
 }
 
+static hd_status cuda_fail(hd_device *device, hd_status status,
+                           const char *text, hd_diag *diag)
+{
+    hd_cuda_fail(device, status, text, "");
+    return hd_cuda_report(device, diag);
+}
+
 static void cuda_give(hd_device *device, void *memory)
 {
     int mode;
@@ -164,6 +171,7 @@ const hd_driver hd_driver_cuda = {
     .run = hd_cuda_run,
     .finish = hd_cuda_finish,
     .await = hd_cuda_await_runs,
+    .fail = cuda_fail,
     .take = cuda_take,
     .give = cuda_give,
     .lend = hd_cuda_lend,

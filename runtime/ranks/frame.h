@@ -26,6 +26,7 @@ typedef enum hd_frame_kind {
     HD_FRAME_GOODBYE,   // the sender leaves in good order
     HD_FRAME_ACCEPTED,  // answers a hello: you are in
     HD_FRAME_COMPLETE,  // from rank 0: everyone is
+    HD_FRAME_ABORTED, // as FAILED, for a caller who wants no more of the group
 } hd_frame_kind;
 
 typedef struct hd_frame {

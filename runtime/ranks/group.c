@@ -21,6 +21,7 @@
 #include "runtime/ranks/mesh.h"
 
 #define NOTICE 0.1 // seconds that telling all peers may take
+#define ABORT 1.0  // seconds that the watcher may take to hear of one
 
 // ------------------------------------------------------------- processes
 
@@ -207,22 +208,59 @@ void hd_group_abort(hd_group *group)
 
 bool hd_group_is_aborted(const hd_group *group)
 {
-    return atomic_load_explicit(&group->aborted, memory_order_seq_cst);
+    return atomic_load_explicit(&group->aborted, memory_order_seq_cst) ||
+           atomic_load_explicit(&group->ended, memory_order_seq_cst);
 }
 
-// What is being sent to a peer that takes nothing ends last, a look of
-// hd_frame_send's after all that could be told have been.
-void hd_group_give_in(hd_group *group)
+static void note_abort(hd_group *group)
 {
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof text, "rank %d was aborted by its caller",
              group->rank);
-    fail(group, HD_ERROR_PEER, text, NOTICE / 2);
+    hd_group_note_failure(group, HD_ERROR_PEER, text);
+}
+
+// One that had failed before is aborted too: peers that do not know of that yet
+// would take our hanging up for the cause. What is being sent to a peer that
+// takes nothing ends last, a look of hd_frame_send's after all that could be
+// told have been.
+void hd_group_give_in(hd_group *group)
+{
+    note_abort(group);
+    notify(group, HD_FRAME_ABORTED, group->failure, NOTICE / 2);
     for (int i = 0; i < group->size; i++) {
         if (group->link[i].wire.fd >= 0)
             shutdown(group->link[i].wire.fd, SHUT_WR);
     }
+}
+
+// The watcher knows whether something else has failed the group before.
+hd_status hd_group_end(hd_group *group, char out[HD_GROUP_TEXT])
+{
+    int64_t deadline = hd_clock_after(ABORT);
+    struct timespec until = {.tv_sec = deadline / 1000000000,
+                             .tv_nsec = deadline % 1000000000};
+    int late = 0;
+
+    pthread_mutex_lock(&group->lock);
+    while (!hd_group_failed(group) && late == 0)
+        late = pthread_cond_timedwait(&group->news, &group->lock, &until);
+    pthread_mutex_unlock(&group->lock);
+    note_abort(group);
+    return hd_group_failure(group, out);
+}
+
+hd_status hd_group_check(hd_group *group, hd_diag *diag)
+{
+    char text[HD_GROUP_TEXT];
+    hd_status status;
+
+    HD_TRY(hd_group_check_process(group, diag));
+    if (!hd_group_is_aborted(group))
+        return HD_OK;
+    status = hd_group_end(group, text);
+    return hd_fail(diag, status, "%s", text);
 }
 
 void hd_group_run_out(hd_group *group)
@@ -314,7 +352,7 @@ static hd_status trim_kept(hd_group *group, hd_diag *diag)
 hd_status hd_group_trim(hd_group *group, hd_diag *diag)
 {
     HD_REQUIRE(diag, group);
-    HD_TRY(hd_group_check_process(group, diag));
+    HD_TRY(hd_group_check(group, diag));
     HD_TRY(hd_pool_trim(group->pool, diag));
     return trim_kept(group, diag);
 }
@@ -634,7 +672,7 @@ hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,
     char none = 0; // a barrier may pass NULL
 
     HD_REQUIRE(diag, group);
-    HD_TRY(hd_group_check_process(group, diag));
+    HD_TRY(hd_group_check(group, diag));
     if (bytes > 0) {
         HD_REQUIRE(diag, mine);
         HD_REQUIRE(diag, all);
@@ -747,7 +785,9 @@ static void drop_mail(hd_link *link)
 // not be taken for the cause.
 static void take_leave(hd_group *group)
 {
-    if (hd_group_failed(group))
+    if (hd_group_is_aborted(group))
+        notify(group, HD_FRAME_ABORTED, group->failure, NOTICE);
+    else if (hd_group_failed(group))
         notify(group, HD_FRAME_FAILED, group->failure, NOTICE);
     else
         notify(group, HD_FRAME_GOODBYE, "", NOTICE);

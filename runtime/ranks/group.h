@@ -77,9 +77,15 @@ void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
 bool hd_group_is_copy(const hd_group *group);
 // HD_ERROR_ARGUMENT then.
 hd_status hd_group_check_process(const hd_group *group, hd_diag *diag);
-// Whether hd_group_abort was called: the failure that follows from it may not
-// be there yet.
+// Whether hd_group_abort was called, here or, as far as that is known, on
+// another rank: the failure that follows from it may not be there yet.
 bool hd_group_is_aborted(const hd_group *group);
+// What a call of one that is aborted ends with, and why: the abort, unless the
+// group had failed before.
+hd_status hd_group_end(hd_group *group, char out[HD_GROUP_TEXT]);
+// Whether calls of the group may do anything: neither in a process that was
+// forked since, nor once it is aborted.
+hd_status hd_group_check(hd_group *group, hd_diag *diag);
 // Gives up, and tells every peer why. Any thread may call.
 void hd_group_fail(hd_group *group, const char *text);
 // As above, for a rank that fails with `status`: the reason is the first error

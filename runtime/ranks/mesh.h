@@ -57,6 +57,7 @@ struct hd_group {
     atomic_bool failed;   // written once, under the lock
     char failure[HD_GROUP_TEXT];
     hd_status status;       // what goes with `failure`
+    atomic_bool ended;      // aborted on some rank, which is why, or was after
     hd_doorbell **doorbell; // owned array of borrowed doorbells
     int ndoorbells;
 

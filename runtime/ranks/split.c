@@ -100,7 +100,7 @@ hd_status hd_group_split(hd_group *group, int color, int key, hd_diag *diag,
     hd_status status;
 
     HD_REQUIRE(diag, group);
-    HD_TRY(hd_group_check_process(group, diag));
+    HD_TRY(hd_group_check(group, diag));
     exchange = hd_exchange_begin(group, HD_CALL_SPLIT, group->timeout, diag);
     all = calloc((size_t)group->size, sizeof *all);
     part.member = calloc((size_t)group->size, sizeof *part.member);

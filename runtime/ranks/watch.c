@@ -62,6 +62,9 @@ static void note_failed(hd_group *group, const hd_frame *frame,
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof text, "%.*s", (int)frame->bytes, payload);
+    // First: who is told of the failure finds that no call does anything.
+    if (frame->kind == HD_FRAME_ABORTED)
+        atomic_store_explicit(&group->ended, true, memory_order_seq_cst);
     hd_group_note_failure(group, HD_ERROR_PEER, text);
 }
 
@@ -97,7 +100,7 @@ static void take_frame(hd_group *group, int peer, const hd_frame *frame,
     }
     if (passed >= 0)
         close(passed);
-    if (frame->kind == HD_FRAME_FAILED)
+    if (frame->kind == HD_FRAME_FAILED || frame->kind == HD_FRAME_ABORTED)
         note_failed(group, frame, payload);
     else if (frame->kind == HD_FRAME_GOODBYE)
         note_left(group, &group->link[peer]);
@@ -174,7 +177,7 @@ static bool heed(hd_group *group)
     ssize_t got = read(group->wake, &times, sizeof times);
 
     (void)got; // it was readable
-    if (hd_group_is_aborted(group))
+    if (atomic_load_explicit(&group->aborted, memory_order_seq_cst))
         hd_group_give_in(group);
     return !atomic_load_explicit(&group->closing, memory_order_seq_cst);
 }
@@ -211,12 +214,13 @@ static void *watch_peers(void *context)
             note_refused(group, errno);
             break;
         }
-        if (watch->ask[group->size].revents != 0 && !heed(group))
-            break;
         for (int i = 0; i < group->size; i++) {
             if (watch->ask[i].fd >= 0 && watch->ask[i].revents != 0)
                 read_peer(watch, i);
         }
+        // Last: whoever aborts because a peer died is told of the peer.
+        if (watch->ask[group->size].revents != 0 && !heed(group))
+            break;
     }
     free_watch(watch);
     return NULL;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <thread>
 
 #include <heddle/async.h>
 #include <heddle/memory.h>
@@ -96,6 +97,178 @@ TEST_P(CudaSeveral, AreLeftAloneByAPartOfTheirGroup)
     };
 
     AllAreRight(RunRanks(2, body));
+}
+
+// Each of rank 0, of which one waits for a peer that does not come, says who
+// was aborted, and so does what comes after; a part of the group goes on.
+hd_status EndByAbort(Rank &rank, const Program &program,
+                     const hd_session_options &options)
+{
+    Several several;
+    Session late;
+    Rank part = rank;
+    hd_status status = HD_OK;
+
+    HD_TRY(several.Open(rank, program, options));
+    HD_TRY(hd_group_split(rank.group, 0, 0, rank.diag, &part.group));
+    {
+        Session session;
+
+        HD_TRY(session.Open(part, program, options));
+        if (rank.rank == 0)
+            status = several.shards->RunOn(several.stream, rank.diag);
+        std::thread aborting([&] {
+            usleep(50000);
+            if (rank.rank == 0)
+                hd_group_abort(rank.group);
+        });
+        double start = Now();
+        if (status == HD_OK && rank.rank == 0)
+            status = hd_session_finish(several.sessions[1], rank.diag);
+        rank.answer->seconds = Now() - start;
+        aborting.join();
+        if (rank.rank == 1)
+            status =
+                hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+        for (Session &one : several.sessions) {
+            bool done;
+
+            if (hd_session_finish(one, nullptr) != HD_ERROR_PEER ||
+                hd_session_query(one, nullptr, &done) != HD_ERROR_PEER)
+                status = HD_ERROR_INVALID;
+        }
+        if (late.Open(rank, program, options) != HD_ERROR_PEER)
+            status = HD_ERROR_INVALID;
+        hd_status other = RunAndCompare(part, program, session, 2);
+        if (other != HD_OK)
+            status = hd_fail(rank.diag, HD_ERROR_INVALID, "the part: %d",
+                             int(other));
+    }
+    hd_group_destroy(part.group);
+    return status;
+}
+
+TEST_P(CudaSeveral, EndWithTheirGroupAndNoOther)
+{
+    Program program(kEverything);
+    std::vector<Answer> answers = RunRanks(
+        2, [&](Rank &rank) { return EndByAbort(rank, program, Options()); });
+
+    for (int i = 0; i < 2; i++) {
+        Ended(answers[size_t(i)], i);
+        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
+            << answers[size_t(i)].text;
+        EXPECT_TRUE(Has(answers[size_t(i)], "rank 0 was aborted by its caller"))
+            << answers[size_t(i)].text;
+    }
+    EXPECT_LT(answers[0].seconds, kPatience / 4);
+}
+
+// None of its calls waits to hear of it first.
+hd_status CallAborted(Rank &rank, hd_session *session)
+{
+    bool done = false;
+    int fd;
+    void *at;
+    hd_session *late;
+    float word = 0;
+
+    RANK_EXPECT(hd_session_finish(session, rank.diag) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_query(session, nullptr, &done) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_wait(session, 1, nullptr, &done) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_run(session, nullptr, 0, nullptr, nullptr) ==
+                HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_copy(session, &word, &word, 4, nullptr) ==
+                HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_alloc(session, 4, nullptr, &at) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_descriptor(session, nullptr, &fd) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_session_create(rank.group, hd_session_module(session),
+                                  nullptr, nullptr, &late) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_group_trim(rank.group, nullptr) == HD_ERROR_PEER);
+    RANK_EXPECT(hd_group_allgather(rank.group, nullptr, 0, nullptr, nullptr) ==
+                HD_ERROR_PEER);
+    return HD_OK;
+}
+
+TEST(Several, IdleSessionsOfAnAbortedGroupSaySoAtOnce)
+{
+    for (const char *device : {"cpu", "cuda"})
+        for (int ranks : {1, 2}) {
+            Program program(
+                "heddle 1 host program idle mesh tp=" + std::to_string(ranks) +
+                " in %x : f32[8] shared out %y : f32[8] shared { %y = "
+                "all_reduce %x }");
+            auto body = [&](Rank &rank) {
+                hd_session_options options = CudaOptions();
+                Session session;
+
+                options.device = device;
+                HD_TRY(session.Create(rank, program, options));
+                HD_TRY(RunAndCompare(rank, program, session, 1));
+                HD_TRY(Meet(rank));
+                if (rank.rank == 0)
+                    hd_group_abort(rank.group);
+                else
+                    RANK_EXPECT(hd_group_allgather(rank.group, nullptr, 0,
+                                                   nullptr,
+                                                   nullptr) == HD_ERROR_PEER);
+                return CallAborted(rank, session);
+            };
+
+            for (const Answer &answer : RunRanks(ranks, body)) {
+                Ended(answer, 0);
+                EXPECT_EQ(answer.status, HD_OK) << answer.text;
+                EXPECT_TRUE(Has(answer, "rank 0 was aborted by its caller"))
+                    << answer.text;
+            }
+        }
+}
+
+// The caller's stream holds a run up that no word of a peer's could end: calls
+// come back, and what the device may still be working with stays.
+TEST(CudaStuck, SessionsAreGivenUp)
+{
+    Program program(kEverything);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        auto several = std::make_unique<Several>();
+        hd_group *part = nullptr;
+
+        HD_TRY(several->Open(rank, program, CudaOptions()));
+        HD_TRY(hd_group_split(rank.group, 0, 0, rank.diag, &part));
+        // A run that is issued later is refused, and leaves a stream held up
+        // with nothing of ours on it, which CUDA waits for whenever it frees.
+        if (rank.rank == 0)
+            HD_TRY(several->Hold(rank));
+        HD_TRY(Meet(rank));
+        if (rank.rank == 1)
+            hd_group_abort(rank.group);
+        hd_status status = hd_session_finish(several->sessions[1], rank.diag);
+        if (rank.rank == 1)
+            status =
+                hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+        hd_session_destroy(several->sessions[0].Take());
+        hd_session_destroy(several->sessions[2].Take());
+        hd_session *stuck = several->sessions[1].Take();
+        // To free it would wait for the stream.
+        Shards *lost = several->shards.release();
+        static_cast<void>(lost);
+        hd_session_destroy(stuck);
+        hd_group_destroy(rank.group);
+        rank.group = part; // another one of the process is none the worse
+        several->caller.LetGo();
+        Session session;
+        HD_TRY(session.Open(rank, program, CudaOptions()));
+        HD_TRY(RunAndCompare(rank, program, session, 1));
+        return status;
+    });
+
+    for (int i = 0; i < 2; i++) {
+        EXPECT_TRUE(answers[size_t(i)].ended);
+        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
+            << answers[size_t(i)].text;
+        EXPECT_TRUE(Has(answers[size_t(i)], "rank 1 was aborted by its caller"))
+            << answers[size_t(i)].text;
+    }
 }
 
 // All that a forked child may do is to let go of them.

@@ -7,9 +7,11 @@
 #include <csignal>
 #include <fcntl.h>
 #include <fstream>
+#include <poll.h>
 #include <string>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <thread>
@@ -20,6 +22,10 @@
 #include "runtime/ranks/group.h"
 #include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
+
+// Of mesh.h, which is C alone: a failure that no peer is told of yet.
+extern "C" bool hd_group_note_failure(hd_group *group, hd_status status,
+                                      const char *text);
 
 namespace
 {
@@ -283,6 +289,69 @@ TEST(Group, ASignalHandlerMayAbort)
 }
 
 // A send waits for room where its peer is stopped and takes nothing.
+// Rank 1 knows of it by rank 0 alone.
+TEST(Group, AnAbortHidesNoFailureThatWasBefore)
+{
+    std::string text[2];
+    std::vector<hd_status> status = Threads(2, [&](hd_group *group) {
+        int rank = hd_group_rank(group);
+        hd_diag *diag = hd_diag_create();
+        hd_status got;
+
+        if (rank == 0) {
+            hd_group_note_failure(group, HD_ERROR_PEER, "rank 2 died");
+            hd_group_abort(group);
+        }
+        got = hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        text[rank] = hd_diag_text(diag);
+        hd_diag_destroy(diag);
+        return got;
+    });
+
+    for (size_t rank = 0; rank < 2; rank++) {
+        EXPECT_EQ(status[rank], HD_ERROR_PEER);
+        EXPECT_NE(text[rank].find("rank 2 died"), std::string::npos)
+            << text[rank];
+    }
+}
+
+// Ends once the process is no more.
+bool AwaitDeath(pid_t pid)
+{
+    int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    pollfd ask = {fd, POLLIN, 0};
+    bool gone = fd < 0 ? errno == ESRCH : poll(&ask, 1, 20000) == 1;
+
+    if (fd >= 0)
+        close(fd);
+    return gone;
+}
+
+TEST(Group, WhoAbortsItBecauseARankDiedIsToldOfTheRank)
+{
+    if (RanksAreThreads())
+        GTEST_SKIP() << "one of them dies";
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        pid_t mine = getpid(), all[3];
+        std::string text;
+
+        HD_TRY(hd_group_allgather(group, &mine, sizeof mine, all, diag));
+        if (hd_group_rank(group) == 2)
+            raise(SIGKILL);
+        RANK_EXPECT(AwaitDeath(all[2]));
+        hd_group_abort(group);
+        RANK_EXPECT(hd_group_allgather(group, nullptr, 0, nullptr, diag) ==
+                    HD_ERROR_PEER);
+        text = hd_diag_text(diag);
+        RANK_EXPECT(text.find("rank 2 died") != std::string::npos);
+        hd_diag_clear(diag);
+        return HD_OK;
+    });
+
+    EXPECT_NE(outcome.text.find("rank 2"), std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome.text.find("is false"), std::string::npos);
+}
+
 TEST(Group, AnAbortEndsASendThatNobodyTakes)
 {
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {

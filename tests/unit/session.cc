@@ -1288,7 +1288,7 @@ TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
                 std::chrono::steady_clock::now() - start;
             EXPECT_LT(took.count(), 2); // of 30
             EXPECT_EQ(hd_session_run(session, first, 3, nullptr, nullptr),
-                      HD_ERROR_ARGUMENT);
+                      HD_ERROR_PEER);
             hd_session_destroy(session);
             hd_module_destroy(module);
             hd_event_destroy(event);
@@ -1659,6 +1659,10 @@ hd_status NullTake(hd_device *, size_t, hd_diag *, void **)
 void NullGive(hd_device *, void *)
 {
 }
+hd_status NullFail(hd_device *, hd_status status, const char *, hd_diag *)
+{
+    return status;
+}
 hd_status NullCopy(hd_device *, void *, const void *, size_t, hd_diag *)
 {
     return HD_OK;
@@ -1676,10 +1680,10 @@ void NullClose(hd_device *)
 }
 
 const hd_driver kNullDriver = {
-    "null",     NullOpen,    NullAlloc,  NullTell,    NullHear, NullExport,
-    NullImport, NullPrepare, NullSettle, NullVary,    NullPack, NullRun,
-    NullFinish, NullAwait,   NullTake,   NullGive,    NullLend, NullReclaim,
-    NullCopy,   NullStats,   NullClose,  NullOrdinal, false};
+    "null",      NullOpen,    NullAlloc,  NullTell,  NullHear,    NullExport,
+    NullImport,  NullPrepare, NullSettle, NullVary,  NullPack,    NullRun,
+    NullFinish,  NullAwait,   NullFail,   NullTake,  NullGive,    NullLend,
+    NullReclaim, NullCopy,    NullStats,  NullClose, NullOrdinal, false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
