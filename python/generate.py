@@ -25,6 +25,8 @@ void *heddle_export(const hd_call_view *view, int32_t device, int32_t ordinal);
 void heddle_free_capsule(void *capsule);
 void heddle_die_with_parent(void);
 extern "Python" hd_status heddle_call(void *context, const hd_call_site *site);
+extern "Python" hd_status heddle_allgather(void *context, const void *mine,
+                                           size_t bytes, void *all);
 extern "Python" void heddle_notify(void *context, hd_status status);
 """
 

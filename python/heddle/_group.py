@@ -50,6 +50,16 @@ class Group:
         return cls(out[0])
 
     @classmethod
+    def from_torch(cls, group: Any = None, timeout: float = 30.0) -> "Group":
+        """The ranks of a torch.distributed ProcessGroup (None is all ranks), of a
+        DeviceMesh of one dimension, or of a process group's name. Collective over
+        these ranks, which meet by the group's store; it works on any backend, and of
+        several hosts. `timeout` as of `from_env`. It is closed with the process group,
+        if it is not closed before."""
+        from .torch._group import join
+        return join(group, timeout)
+
+    @classmethod
     def _join(cls, place: Any, timeout: float) -> "Group":
         out = ffi.new("hd_group **")
         left: List[bool] = []

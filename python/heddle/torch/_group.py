@@ -1,0 +1,165 @@
+"""Groups of PyTorch's: from a process group to the ranks that run programs."""
+import datetime
+import itertools
+import time
+import weakref
+from typing import Any, Callable, Dict, Optional, Tuple, Union
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from .._error import ArgumentError, Diag, TimeoutError, refuse
+from .._group import Group
+from .._library import ffi, info, lib, uninterrupted
+
+# A group of heddle's, a ProcessGroup, a DeviceMesh of one dimension, the name of
+# a process group, or None for all ranks.
+AnyGroup = Union[None, Group, Any, str]
+OWN = "heddle:"  # what names of groups that no process group stands for begin with
+
+
+def process_group(group: AnyGroup) -> Any:
+    """The ProcessGroup that is meant."""
+    if not dist.is_initialized():
+        refuse("torch.distributed has no process group: call init_process_group")
+    if group is None:
+        return dist.group.WORLD
+    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
+        return group.get_group()
+    if isinstance(group, str):
+        try:
+            return c10d._resolve_process_group(group)
+        except (LookupError, RuntimeError, ValueError) as error:
+            raise ArgumentError(f"'{group}' names no process group") from error
+    if not isinstance(group, dist.ProcessGroup):
+        refuse(f"{group!r} is no process group that this rank is in")
+    return group
+
+
+class Gather:
+    """Bytes of each rank to all, by the store that the process group has met by. It
+    needs no connection of the group's own, so nothing is left under way in it."""
+
+    def __init__(self, group: Any, timeout: float) -> None:
+        self.rank, self.size = group.rank(), group.size()
+        self.timeout = timeout
+        self.store = group.get_group_store()
+        # All ranks make the same groups of it in the same order.
+        turn = self.store.add(f"heddle/turn/{self.rank}", 1)
+        self.prefix = f"heddle/{turn}"
+        self.round = 0
+        self.raised: Optional[BaseException] = None
+
+    def key(self, rank: int, turn: int) -> str:
+        return f"{self.prefix}/{turn}/{rank}"
+
+    def wait(self, peer: int, end: float) -> bytes:
+        key = self.key(peer, self.round)
+        left = max(end - time.monotonic(), 0.001)
+        try:
+            self.store.wait([key], datetime.timedelta(seconds=left))
+        except Exception as error:
+            if self.store.check([key]):
+                raise
+            raise TimeoutError(f"rank {self.rank} waits for rank {peer} in Group.from_torch, which "
+                               f"has not called it within {self.timeout:g} s") from error
+        return self.store.get(key)
+
+    def __call__(self, mine: bytes) -> bytes:
+        end = time.monotonic() + self.timeout
+        self.store.set(self.key(self.rank, self.round), mine)
+        parts = [self.wait(peer, end) for peer in range(self.size)]
+        if self.round > 0:  # all have read the round before when they write this one
+            self.store.delete_key(self.key(self.rank, self.round - 1))
+        self.round += 1
+        return b"".join(parts)
+
+
+@ffi.def_extern(error=lib.HD_ERROR_SYSTEM)
+def heddle_allgather(context: Any, mine: Any, count: int, everything: Any) -> int:
+    gather = ffi.from_handle(context)
+    try:
+        found = gather(bytes(ffi.buffer(mine, count)))
+        ffi.memmove(everything, found, len(found))
+    except BaseException as error:
+        gather.raised = error
+        return getattr(error, "status", lib.HD_ERROR_SYSTEM)
+    return lib.HD_OK
+
+
+def join(group: AnyGroup, timeout: float) -> Group:
+    """`Group.from_torch`."""
+    pg = process_group(group)
+    gather = Gather(pg, timeout)
+    handle = ffi.new_handle(gather)
+    oob, out = info("hd_oob"), ffi.new("hd_group **")
+    oob.context, oob.rank, oob.nranks = handle, gather.rank, gather.size
+    oob.allgather = lib.heddle_allgather
+    left = []
+
+    def create() -> None:
+        with Diag() as diag:
+            status = lib.hd_group_create(oob, timeout, diag.p, out)
+            if gather.raised is not None:
+                raise gather.raised
+            diag.check(status)
+        if left:  # nobody waits for it any more
+            lib.hd_group_destroy(out[0])
+
+    uninterrupted(create, lambda: left.append(True))
+    made = Group(out[0])
+    # The process group's end is this one's. At exit groups end by themselves.
+    weakref.finalize(pg, end, weakref.ref(made)).atexit = False
+    return made
+
+
+def end(reference: Callable[[], Optional[Group]]) -> None:
+    group = reference()
+    if group is not None and group._pointer:
+        if any(core.pending for core in group._cores):
+            group.abort()
+        group.close()
+
+
+# --------------------------------------------------- groups by name, for operators
+
+numbers = itertools.count()
+own: "weakref.WeakValueDictionary[str, Group]" = weakref.WeakValueDictionary()
+# By the name of a process group, which a later one may have again.
+known: Dict[str, Tuple[Callable[[], Any], Group]] = {}
+
+
+def name_of(group: AnyGroup) -> str:
+    """A name that operators take: tensors and plain values are all that they have."""
+    if isinstance(group, str):
+        return group
+    if not isinstance(group, Group):
+        return process_group(group).group_name
+    name = getattr(group, "_torch_name", None)
+    if name is None:
+        name = group._torch_name = f"{OWN}{next(numbers)}"  # type: ignore[attr-defined]
+        own[name] = group
+    return name
+
+
+def size_of(name: str) -> int:
+    """How many ranks it has, without making it."""
+    if name.startswith(OWN):
+        return find(name).size
+    return process_group(name).size()
+
+
+def find(name: str) -> Group:
+    """The group of that name. The first time it is made: collective then."""
+    if name.startswith(OWN):
+        group = own.get(name)
+        if group is None:
+            refuse(f"the group '{name}' is gone")
+        return group
+    pg = process_group(name)
+    entry = known.get(name)
+    if entry is not None and entry[0]() is pg and entry[1]._pointer:
+        return entry[1]
+    group = join(pg, 30.0)
+    known[name] = weakref.ref(pg), group
+    return group

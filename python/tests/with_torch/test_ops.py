@@ -1,0 +1,258 @@
+"""The operators and their gradients, exactly: small integers, whose products and sums
+every dtype here holds."""
+import unittest
+
+import heddle
+import heddle.torch as ht
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+RANK, TP = dist.get_rank(), dist.get_world_size()
+K, N, M = 6, 5, 3
+
+
+def draw(dtype, *shape):
+    """The same on all ranks."""
+    return torch.randint(-1, 2, shape).to(dtype)
+
+
+def own(weights, turned):
+    """This rank's weight, as a leaf, and as [in, out]; stored [out, in] if `turned`."""
+    leaf = weights[RANK].t().contiguous() if turned else weights[RANK].clone()
+    leaf.requires_grad_()
+    return leaf, leaf.t() if turned else leaf
+
+
+def mine(whole, dim):
+    return whole.chunk(TP, dim)[RANK].clone()
+
+
+class Same(unittest.TestCase):
+    def same(self, mine, expected):
+        self.assertEqual(mine.shape, expected.shape)
+        self.assertTrue(torch.equal(mine, expected), (mine, expected))
+
+    def each(self):
+        """Shapes of x, which dimension ranks share, and how weights are stored: all of
+        it for one dtype, and one for each other."""
+        shapes = (((2 * TP, K), 0), ((3, 2 * TP, K), 1), ((TP, 3, K), 0), ((2, 3, TP, 2, K), -3))
+        cases = [(torch.float32, shape, dim, turned) for shape, dim in shapes
+                 for turned in (False, True)]
+        for dtype in (torch.float64, torch.bfloat16, torch.float16):
+            i = int(torch.randint(0, len(cases), ()))
+            cases.append((dtype, *cases[i % 8][1:]))
+        for dtype, shape, dim, turned in cases:
+            with self.subTest(dtype=dtype, shape=shape, dim=dim, turned=turned):
+                yield dtype, shape, dim, turned
+
+
+class Operators(Same):
+    def test_all_gather_matmul(self):
+        for dtype, shape, dim, turned in self.each():
+            x, w = draw(dtype, *shape), draw(dtype, TP, K, N)
+            gy = draw(dtype, TP, *shape[:-1], N)
+            leaf, weight = own(w, turned)
+            part = mine(x, dim).requires_grad_()
+            y = ht.all_gather_matmul(part, weight, gather_dim=dim)
+            self.same(y, x @ w[RANK])
+            y.backward(gy[RANK])
+            whole, all_w = x.clone().requires_grad_(), w.clone().requires_grad_()
+            torch.autograd.backward([whole @ v for v in all_w], list(gy))
+            self.same(part.grad, mine(whole.grad, dim))
+            self.same(leaf.grad.t() if turned else leaf.grad, all_w.grad[RANK])
+            with torch.no_grad():
+                self.same(ht.all_gather_matmul(part, weight, gather_dim=dim), x @ w[RANK])
+
+    def test_several_weights_of_one_gather(self):
+        """Of which some need no gradient, or get none, and all rows have one."""
+        for dtype, shape, dim, turned in self.each():
+            x, ws = draw(dtype, *shape), [draw(dtype, TP, K, n) for n in (N, M, N)]
+            ge, gys = draw(dtype, TP, *shape), [draw(dtype, TP, *shape[:-1], n) for n in (N, M)]
+            leaves, weights = zip(*(own(w, turned) for w in ws))
+            leaves[1].requires_grad_(False)
+            part = mine(x, dim).requires_grad_()
+            rows, ys = ht.fused_all_gather_matmul(part, weights, gather_dim=dim)
+            self.same(rows, x)
+            for y, w in zip(ys, ws):
+                self.same(y, x @ w[RANK])
+            torch.autograd.backward([rows, ys[0], ys[1]], [ge[RANK], gys[0][RANK], gys[1][RANK]])
+            whole, first = x.clone().requires_grad_(), ws[0].clone().requires_grad_()
+            torch.autograd.backward([*(whole @ v for v in first), *(whole @ v for v in ws[1]),
+                                     *(whole * 1 for _ in range(TP))], [*gys[0], *gys[1], *ge])
+            self.same(part.grad, mine(whole.grad, dim))
+            self.same(leaves[0].grad.t() if turned else leaves[0].grad, first.grad[RANK])
+            self.assertIsNone(leaves[1].grad)
+            self.assertEqual(leaves[2].grad.count_nonzero(), 0)
+
+    def test_matmul_reduce_scatter(self):
+        for dtype, shape, dim, turned in self.each():
+            x, w, gy = draw(dtype, TP, *shape), draw(dtype, TP, K, N), draw(dtype, *shape[:-1], N)
+            leaf, weight = own(w, turned)
+            part = x[RANK].clone().requires_grad_()
+            y = ht.matmul_reduce_scatter(part, weight, scatter_dim=dim)
+            all_x, all_w = x.clone().requires_grad_(), w.clone().requires_grad_()
+            whole = sum(a @ b for a, b in zip(all_x, all_w))
+            self.same(y, mine(whole, dim))
+            y.backward(mine(gy, dim))
+            whole.backward(gy)
+            self.same(part.grad, all_x.grad[RANK])
+            self.same(leaf.grad.t() if turned else leaf.grad, all_w.grad[RANK])
+
+    def test_matmul_all_reduce(self):
+        """Of rows that ranks divide, and one more."""
+        for dtype, shape, _, turned in self.each():
+            for shape in (shape, (2 * TP + 1, K)):
+                x, w, gy = draw(dtype, TP, *shape), draw(dtype, TP, K, N), draw(dtype, *shape[:-1], N)
+                leaf, weight = own(w, turned)
+                part = x[RANK].clone().requires_grad_()
+                y = ht.matmul_all_reduce(part, weight)
+                all_x, all_w = x.clone().requires_grad_(), w.clone().requires_grad_()
+                whole = sum(a @ b for a, b in zip(all_x, all_w))
+                self.same(y, whole)
+                y.backward(gy)
+                whole.backward(gy)
+                self.same(part.grad, all_x.grad[RANK])
+                self.same(leaf.grad.t() if turned else leaf.grad, all_w.grad[RANK])
+
+    def test_replicated_matmul(self):
+        for dtype, shape, _, turned in self.each():
+            x, w, gy = draw(dtype, *shape), draw(dtype, TP, K, N), draw(dtype, TP, *shape[:-1], N)
+            leaf, weight = own(w, turned)
+            part = x.clone().requires_grad_()
+            ht.replicated_matmul(part, weight).backward(gy[RANK])
+            whole, all_w = x.clone().requires_grad_(), w.clone().requires_grad_()
+            torch.autograd.backward([whole @ v for v in all_w], list(gy))
+            self.same(part.grad, whole.grad)
+            self.same(leaf.grad.t() if turned else leaf.grad, all_w.grad[RANK])
+
+    def test_gradients_and_inputs_that_do_not_lie_dense(self):
+        x, w = draw(torch.float32, 2 * TP, 2 * K), draw(torch.float32, TP, K, N)
+        leaf, weight = own(w, False)
+        part = mine(x, 0).requires_grad_()
+        ht.all_gather_matmul(part[:, ::2], weight).sum().backward()
+        all_w = w.clone().requires_grad_()
+        whole = x.clone().requires_grad_()
+        sum((whole[:, ::2] @ v).sum() for v in all_w).backward()
+        self.same(part.grad, mine(whole.grad, 0))
+        self.same(leaf.grad, all_w.grad[RANK])
+
+    def test_gradient_of_a_gradient(self):
+        """matmul_reduce_scatter has it; all_gather_matmul says that it has not."""
+        x, w = draw(torch.float64, TP, 2 * TP, K), draw(torch.float64, TP, K, N)
+        _, weight = own(w, True)
+        part, all_x = x[RANK].clone().requires_grad_(), x.clone().requires_grad_()
+        y = ht.matmul_reduce_scatter(part, weight)
+        g, = torch.autograd.grad((y * y).sum(), part, create_graph=True)
+        found, = torch.autograd.grad((g * g).sum(), part)
+        whole = sum(a @ b for a, b in zip(all_x, w))
+        g, = torch.autograd.grad((whole * whole).sum(), all_x, create_graph=True)
+        expected, = torch.autograd.grad((g * g).sum(), all_x)
+        self.same(found, expected[RANK])
+        rows = mine(x[0], 0).requires_grad_()
+        y = ht.all_gather_matmul(rows, weight)
+        g, = torch.autograd.grad((y * y).sum(), rows, create_graph=True)
+        with self.assertRaisesRegex(heddle.UnsupportedError, "no gradient of its gradient"):
+            torch.autograd.grad((g * g).sum(), rows)
+
+    def test_traces_agree_with_runs(self):
+        """Fake kernels and gradients, as torch.library judges them."""
+        for dtype, turned in ((torch.float32, False), (torch.float64, True)):
+            _, w = own(draw(dtype, TP, K, N), turned)
+            x = draw(dtype, TP, 2, K)
+            for op, args in ((torch.ops.heddle.all_gather_matmul, (x, [w, w], 0, True, "0")),
+                             (torch.ops.heddle.all_gather_matmul, (x, [w.detach()], 1, False, "0")),
+                             (torch.ops.heddle.matmul_reduce_scatter, (x, w, 0, "0")),
+                             (torch.ops.heddle.matmul_all_reduce, (x, w, "0"))):
+                name = dist.group.WORLD.group_name
+                args = (*args[:-1], name)
+                torch.library.opcheck(op.default, args, test_utils=(
+                    "test_schema", "test_autograd_registration", "test_faketensor"))
+
+
+class Groups(Same):
+    def test_process_groups_meshes_and_groups_of_heddle(self):
+        x, w = draw(torch.float32, 2 * TP, K), draw(torch.float32, K, N)
+        part = mine(x, 0)
+        with heddle.Group.from_torch() as group:
+            self.assertEqual((group.rank, group.size), (RANK, TP))
+            for which in (None, group, dist.group.WORLD, dist.group.WORLD.group_name,
+                          init_device_mesh("cpu", (TP,))):
+                self.same(ht.all_gather_matmul(part, w, which), x @ w)
+
+    def test_part_of_the_ranks(self):
+        half = TP // 2
+        mesh = init_device_mesh("cpu", (half, 2), mesh_dim_names=("a", "b"))
+        x, w = draw(torch.float32, TP, K), draw(torch.float32, K, N)
+        for axis, ranks in (("a", range(RANK % 2, TP, 2)), ("b", (RANK // 2 * 2, RANK // 2 * 2 + 1))):
+            y = ht.all_gather_matmul(x[RANK:RANK + 1], w, mesh[axis])
+            self.same(y, x[list(ranks)] @ w)
+
+    def test_group_ends_with_the_process_group(self):
+        pg = dist.new_group(list(range(TP)))
+        x, w = draw(torch.float32, TP, K), draw(torch.float32, K, N)
+        self.same(ht.all_gather_matmul(x[RANK:RANK + 1], w, pg), x @ w)
+        group, other = ht.group_of(pg), heddle.Group.from_torch(pg)
+        self.assertIs(ht.group_of(pg), group)
+        dist.destroy_process_group(pg)
+        del pg
+        self.assertEqual((repr(group), repr(other)), ("<heddle.Group closed>",) * 2)
+
+    def test_group_that_was_closed_is_made_anew(self):
+        x, w = draw(torch.float32, TP, K), draw(torch.float32, K, N)
+        for _ in range(3):
+            self.same(ht.all_gather_matmul(x[RANK:RANK + 1], w), x @ w)
+            ht.group_of().close()
+
+    def test_what_is_kept_is_bounded(self):
+        from heddle.torch import _ops
+        for n in range(1, _ops.KEPT + 6):
+            ht.matmul_all_reduce(draw(torch.float32, 1, 1), draw(torch.float32, 1, n))
+        self.assertEqual(len(_ops.executables[ht.group_of()]), _ops.KEPT)
+        ht.group_of().close()
+
+
+class Wrong(unittest.TestCase):
+    def test_what_does_not_fit(self):
+        """Told on this rank before anything is exchanged."""
+        x, w = torch.zeros(2, K), torch.zeros(K, N)
+        scatter = ht.matmul_reduce_scatter
+        for call, words in (
+                (lambda: ht.all_gather_matmul(x, w.t()), r"x is \[2, 6\] and w \[5, 6\]: w must be"),
+                (lambda: ht.all_gather_matmul(x, w.double()), "float32 and torch.float64: dtypes differ"),
+                (lambda: ht.all_gather_matmul(x.long(), w.long()), "torch.int64: it takes float64"),
+                (lambda: ht.all_gather_matmul(x, w, gather_dim=1), "dimension 1 of x"),
+                (lambda: ht.all_gather_matmul(x[0], w), "needs two dimensions"),
+                (lambda: ht.all_gather_matmul(x[:0], w), "there is nothing in it"),
+                (lambda: ht.fused_all_gather_matmul(x, []), "has no weight"),
+                (lambda: scatter(torch.zeros(TP + 1, K), w),
+                 f"dimension 0 of x is {TP + 1}, which {TP} ranks do not divide"),
+                (lambda: ht.all_gather_matmul(x, w, "nobody"), "'nobody' names no process group"),
+                (lambda: ht.all_gather_matmul(x, w, 7), "7 is no process group"),
+                (lambda: ht.all_gather_matmul(x, w, "heddle:999"), "'heddle:999' is gone")):
+            with self.subTest(words), self.assertRaisesRegex(heddle.ArgumentError, words):
+                call()
+
+    def test_device(self):
+        with self.assertRaisesRegex(NotImplementedError, "heddle::matmul_all_reduce.*Sparse"):
+            ht.matmul_all_reduce(torch.zeros(2, K).to_sparse(), torch.zeros(K, N))
+
+    def test_ranks_that_disagree(self):
+        pg = dist.new_group(list(range(TP)))
+        with self.assertRaisesRegex(heddle.Error, "rank 1 binds another program than rank 0: line"):
+            ht.matmul_all_reduce(torch.zeros(2 + (RANK == 1), K), torch.zeros(K, N), pg)
+        ht.group_of(pg).close()
+
+    def test_program_of_other_ranks(self):
+        text = (f"heddle 1\ntensor program p\nmesh tp={TP + 1}\nin %x : f32[{TP + 1}@tp]\n"
+                f"out %y : f32[{TP + 1}]\n{{\n    %y = set %x\n}}\n")
+        with heddle.Group.from_torch() as group:
+            with self.assertRaisesRegex(heddle.Error, f"{TP + 1}.*{TP}|{TP}.*{TP + 1}"):
+                heddle.compile(heddle.Program(text), group)
+
+    def test_rank_that_does_not_come(self):
+        pg = dist.new_group(list(range(TP)))
+        if RANK == 0:
+            with self.assertRaisesRegex(heddle.TimeoutError, "rank 0 waits for rank 1 in Group.from_to"):
+                heddle.Group.from_torch(pg, timeout=0.2)
+        dist.barrier()
