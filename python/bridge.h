@@ -54,8 +54,8 @@ static hd_status heddle_take(const hd_session *session, size_t i,
     return HD_ERROR_ARGUMENT;
 }
 
-// Issues a run of `n` arguments: of each a capsule, or 0 where addresses[i] is
-// there already. `strides` has HD_MAX_DIMS for each, `rows` room for n
+// Issues a run of `n` arguments: of each a capsule, or 0 where addresses[i] and
+// rows[i] are there already. `strides` has HD_MAX_DIMS for each, `rows` room for n
 // pointers. HD_ERROR_ARGUMENT without a message: an object is no such capsule.
 static hd_status heddle_run(hd_session *session, size_t n,
                             const uintptr_t *capsules, void **addresses,
@@ -66,7 +66,6 @@ static hd_status heddle_run(hd_session *session, size_t n,
         int64_t *row = strides + i * HD_MAX_DIMS;
         hd_status status;
 
-        rows[i] = NULL;
         if (capsules[i] == 0)
             continue;
         status = heddle_take(session, i, capsules[i], diag, row, &addresses[i]);

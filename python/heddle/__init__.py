@@ -17,15 +17,16 @@ from ._call import Call, View
 from ._compile import Executable, Future, compile
 from ._error import (ArgumentError, Error, HeddleWarning, Message, OutOfMemoryError, PeerError,
                      ProgramError, Status, SystemFailure, TimeoutError, UnsupportedError)
+from ._event import Event
 from ._group import Group, launch
 from ._program import Argument, Axis, Prediction, Program, Reference, Size, Timeline
 from ._library import version as __version__
 from ._symbolic import Block, Builder, Extent, Tensor, blocks
 
 __all__ = [
-    "Argument", "ArgumentError", "Axis", "Block", "Builder", "Call", "Error", "Executable",
-    "Extent", "Future", "Group", "HeddleWarning", "Message", "OutOfMemoryError", "PeerError",
-    "Prediction", "Program", "ProgramError", "Reference", "Size", "Status", "SystemFailure",
-    "Tensor", "TimeoutError", "Timeline", "UnsupportedError", "View", "blocks", "compile",
-    "launch", "ops",
+    "Argument", "ArgumentError", "Axis", "Block", "Builder", "Call", "Error", "Event",
+    "Executable", "Extent", "Future", "Group", "HeddleWarning", "Message", "OutOfMemoryError",
+    "PeerError", "Prediction", "Program", "ProgramError", "Reference", "Size", "Status",
+    "SystemFailure", "Tensor", "TimeoutError", "Timeline", "UnsupportedError", "View", "blocks",
+    "compile", "launch", "ops",
 ]

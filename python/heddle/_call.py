@@ -7,6 +7,9 @@ from ._library import DTYPES, ffi, lib, text_of
 
 # As NumPy's __array_interface__ names them; the others it does not have.
 TYPESTR = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "|u1"}
+# What ml_dtypes calls those, and the integers that its elements are as large as.
+ML_DTYPES = {"bf16": ("bfloat16", "<u2"), "f8e4m3": ("float8_e4m3fn", "|u1"),
+             "f8e5m2": ("float8_e5m2", "|u1")}
 CPU, CUDA = 1, 2
 
 new_capsule = ctypes.pythonapi.PyCapsule_New
@@ -16,10 +19,19 @@ CAPSULE_NAME = b"dltensor"  # which the capsules point to
 FREE_CAPSULE = int(ffi.cast("uintptr_t", ffi.addressof(lib, "heddle_free_capsule")))
 
 
+def capsule_of(view: Any, device: Tuple[int, int]) -> Any:
+    """A hd_call_view as __dlpack__ returns it."""
+    managed = lib.heddle_export(view, *device)
+    if not managed:
+        raise MemoryError
+    return new_capsule(int(ffi.cast("uintptr_t", managed)), CAPSULE_NAME, FREE_CAPSULE)
+
+
 class View:
     """A result or an operand of a call, or the part of it that this call is for.
     `numpy.asarray(view)` and `torch.from_dlpack(view)` are arrays of its memory,
-    which is there until the function returns. Strides are in elements."""
+    which is there until the function returns; of bf16 and f8 NumPy's need
+    ml_dtypes. Strides are in elements."""
 
     def __init__(self, view: Any, device: Tuple[int, int]) -> None:
         self._view = view
@@ -33,18 +45,30 @@ class View:
     def __array_interface__(self) -> Dict[str, Any]:
         if self.dtype not in TYPESTR or self._device[0] != CPU:
             raise AttributeError(f"NumPy has no {self.dtype} on this device: use from_dlpack")
+        return self._interface(TYPESTR[self.dtype])
+
+    def _interface(self, typestr: str) -> Dict[str, Any]:
         size = lib.hd_dtype_size(self._view.dtype)
-        return {"version": 3, "shape": self.shape, "typestr": TYPESTR[self.dtype],
+        return {"version": 3, "shape": self.shape, "typestr": typestr,
                 "data": (self.address, False), "strides": tuple(s * size for s in self.strides)}
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        """What NumPy asks for where it has no name for the elements."""
+        if self._device[0] != CPU:
+            raise TypeError("the memory is on a GPU: use from_dlpack")
+        import ml_dtypes
+        import numpy
+
+        name, typestr = ML_DTYPES[self.dtype]
+        bits = type("Bits", (), {"__array_interface__": self._interface(typestr), "view": self})()
+        array = numpy.asarray(bits).view(getattr(ml_dtypes, name))
+        return array if dtype is None else array.astype(dtype)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return self._device
 
     def __dlpack__(self, **_: Any) -> Any:
-        managed = lib.heddle_export(ffi.addressof(self._view), *self._device)
-        if not managed:
-            raise MemoryError
-        return new_capsule(int(ffi.cast("uintptr_t", managed)), CAPSULE_NAME, FREE_CAPSULE)
+        return capsule_of(ffi.addressof(self._view), self._device)
 
 
 class Call:
@@ -72,7 +96,7 @@ class Table:
 
     def __init__(self, functions: Mapping[str, Function], device: Tuple[int, int]) -> None:
         self.functions = dict(functions)
-        self.device = device
+        self.device = device  # which a number below 0 leaves open
         self.raised: Optional[BaseException] = None
         self._names = [ffi.new("char[]", name.encode()) for name in self.functions]
         self._handles = [ffi.new_handle((self, fn)) for fn in self.functions.values()]

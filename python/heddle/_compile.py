@@ -1,19 +1,22 @@
 """Programs bound to a group: callables on arrays of any library."""
 import collections
 import numbers
+import sys
 import threading
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from ._call import CPU, CUDA, Function, Table
-from ._error import Diag, PeerError, TimeoutError, refuse
+from ._call import CPU, CUDA, ML_DTYPES, Function, Table, capsule_of
+from ._error import ArgumentError, Diag, PeerError, TimeoutError, refuse
+from ._event import event_of
 from ._group import Group
 from ._library import DTYPES, ffi, info, lib, text_of, uninterrupted
 from ._program import NUMPY, Argument, Machine, Program, set_transport
 
 SLICE = 0.05  # s that a wait blocks in C, and so signals
 RUNS = 16  # that may be under way
+KNOWN = 64  # kinds of tensors that an argument remembers
 # What array libraries call the dtypes that NumPy has no name for.
-TORCH = {**NUMPY, "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+TORCH = {**NUMPY, **{dtype: name for dtype, (name, _) in ML_DTYPES.items()}}
 NUMBERS = {"f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t"}
 Out = Union[None, Any, Sequence[Any], Mapping[str, Any]]
 
@@ -90,32 +93,99 @@ class Future:
         return self._answer
 
 
+def library_of(array: Any) -> Any:
+    """PyTorch, CuPy or NumPy, where the array is of one, subclasses too; else None.
+    What nobody has imported has made no array."""
+    for name, kind in (("torch", "Tensor"), ("cupy", "ndarray"), ("numpy", "ndarray")):
+        library = sys.modules.get(name)
+        if library is not None and isinstance(array, getattr(library, kind, ())):
+            return library
+    return None
+
+
+def torch_stream(torch: Any, ordinal: int) -> int:
+    """PyTorch's current stream, without making an object of it where it can be had
+    so: that takes longer than a run takes to issue."""
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    return int(raw(ordinal) if raw is not None else torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+def look_at(array: Any, torch: Any) -> Any:
+    """What decides whether a tensor of PyTorch's fits, and its address; None for what
+    is better asked by DLPack: subclasses, other layouts, what autograd would miss."""
+    if type(array) is not torch.Tensor and type(array) is not torch.nn.Parameter:
+        return None
+    try:
+        if array.requires_grad:
+            return None
+        return (array.shape, array.stride(), array.dtype, array.device), array.data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def current_stream(arrays: Sequence[Any], ordinal: int) -> int:
+    """The stream on which the library of the arrays would go on: PyTorch's current
+    one, or CuPy's, else the default stream."""
+    for array in arrays:
+        library = library_of(array)
+        name = "" if library is None else library.__name__
+        if name == "torch":
+            return torch_stream(library, ordinal)
+        if name == "cupy":
+            return int(library.cuda.get_current_stream(ordinal).ptr)
+    return 0
+
+
 def stream_of(stream: Any) -> int:
     """A CUstream as a number: an int, PyTorch's stream, CuPy's, or what has
     `__cuda_stream__`."""
-    if stream is None or isinstance(stream, int):
-        return stream or 0
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    for name in ("cuda_stream", "ptr"):
-        if hasattr(stream, name):
-            return int(getattr(stream, name))
+    if not isinstance(stream, int):
+        for name in ("cuda_stream", "ptr"):
+            if hasattr(stream, name):
+                return int(getattr(stream, name))
+        if hasattr(stream, "__cuda_stream__"):
+            return int(stream.__cuda_stream__()[1])
+    elif stream >= 0 and not isinstance(stream, bool):
+        return stream
     refuse(f"{stream!r} is no CUDA stream")
 
 
 def like(arrays: Sequence[Any], argument: Argument) -> Any:
     """A new array for an output, of the library that the others are of."""
     for array in arrays:
-        library = type(array).__module__.partition(".")[0]
-        if library == "torch" and argument.dtype in TORCH:
-            import torch
-            return torch.empty(argument.local_shape, dtype=getattr(torch, TORCH[argument.dtype]),
-                               device=array.device)
-        if library in ("numpy", "cupy") and argument.dtype in NUMPY:
-            module = __import__(library)
-            return module.empty(argument.local_shape, NUMPY[argument.dtype])
-    refuse(f"%{argument.name} is {argument.dtype}{list(argument.local_shape)}: pass an array for it, "
+        library = library_of(array)
+        name = "" if library is None else library.__name__
+        if name == "torch" and argument.dtype in TORCH:
+            return library.empty(argument.local_shape, dtype=getattr(library, TORCH[argument.dtype]),
+                                 device=array.device)
+        if name == "cupy" and argument.dtype in NUMPY:
+            with array.device:
+                return library.empty(argument.local_shape, NUMPY[argument.dtype])
+        if name == "numpy" and argument.dtype in TORCH:
+            try:
+                return library.empty(argument.local_shape, TORCH[argument.dtype])
+            except TypeError:  # ml_dtypes has not been imported
+                break
+    what = "an event" if argument.dtype == "event" else "an array"
+    refuse(f"%{argument.name} is {argument.dtype}{list(argument.local_shape)}: pass {what} for it, "
            "by its name or as out=")
+
+
+def export_numpy(array: Any) -> Any:
+    """A capsule for an array of dtypes that NumPy has from ml_dtypes, which its own
+    __dlpack__ refuses; None for any other."""
+    library = library_of(array)
+    if library is None or library.__name__ != "numpy" or array.ndim > lib.HD_MAX_DIMS:
+        return None
+    names = [dtype for dtype, (name, _) in ML_DTYPES.items() if name == array.dtype.name]
+    if not names or any(stride % array.itemsize for stride in array.strides):
+        return None
+    view = ffi.new("hd_call_view *")
+    view.address, view.ndims = ffi.cast("void *", array.ctypes.data), array.ndim
+    view.dtype = DTYPES.index(names[0])
+    for d in range(array.ndim):
+        view.extent[d], view.stride[d] = array.shape[d], array.strides[d] // array.itemsize
+    return capsule_of(view, (CPU, 0))
 
 
 class Executable:
@@ -138,7 +208,10 @@ class Executable:
         self._outputs = [i for i, a in enumerate(self._arguments) if a.role == "out"]
         self._sizes = [size.name for size in program.sizes]
         self._device = table.device
+        self._is_found = self._device[1] >= 0
         self._prepare(len(self._arguments))
+        # By argument, of tensors of PyTorch's that runs have taken: strides.
+        self._known: List[Dict[Any, Any]] = [{} for _ in self._arguments]
         # The arrays of runs that may be under way: of the last ones on CUDA, more
         # than there can be, and of a call that was interrupted.
         self._recent: Deque[Any] = collections.deque(maxlen=64)
@@ -148,6 +221,7 @@ class Executable:
         self._capsules = ffi.new("uintptr_t[]", n)
         self._addresses = ffi.new("void *[]", n)
         self._strides = ffi.new("int64_t[]", n * lib.HD_MAX_DIMS)
+        self._numbers = ffi.cast("uintptr_t *", self._addresses)
         self._rows = ffi.new("int64_t *[]", n)
         self._on_host = ffi.new("bool[]", n)
         self._extents = ffi.new("int64_t[]", len(self._sizes))
@@ -172,6 +246,9 @@ class Executable:
 
         On the cpu it returns when the run has ended. On CUDA it returns when the
         run is issued on `stream`, in order with what is there; `finish` waits.
+        Without `stream` that is the current one of PyTorch or CuPy, where an array is
+        theirs, else the default stream. One that is being captured into a graph takes
+        the run, of a `capturable` executable.
         Ctrl-C ends the run on all ranks, and the group with it.
 
         ArgumentError, with nothing begun, for an array that does not fit; PeerError
@@ -285,21 +362,40 @@ class Executable:
 
     def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
         """Issues a run, and returns what has to be there until it has ended."""
-        pointer, handle = self._open(), 0
-        if stream is not None or self._device[0] != CPU:
+        pointer, handle, torch = self._open(), 0, sys.modules.get("torch")
+        if not self._is_found:
+            self._find_device(arrays)
+        if stream is not None:
             handle = stream_of(stream)
+        elif self._device[0] != CPU:
+            handle = current_stream(arrays, max(self._device[1], 0))
+        if torch is not None and not self._is_plain(torch, arrays, handle):
+            torch = None
         if sizes is not None or self._sizes:
             self._set_sizes(sizes or {})
         self._options.stream = ffi.cast("void *", handle)
         kept: List[Any] = [arrays]
+        new = []
         for i, array in enumerate(arrays):
+            seen = look_at(array, torch) if torch is not None else None
+            if seen is not None:
+                row = self._known[i].get(seen[0])
+                if row is not None:
+                    self._capsules[i], self._on_host[i] = 0, False
+                    self._numbers[i], self._rows[i] = seen[1], row
+                    continue
+                new.append((i, seen[0]))
             if hasattr(array, "__dlpack__"):
                 capsule = self._export(array, i, handle)
                 self._capsules[i], self._on_host[i] = id(capsule), False
+            elif self._arguments[i].dtype == "event":
+                capsule = event_of(array, self._arguments[i].name, self._device[0] == CPU)
+                self._capsules[i], self._on_host[i] = 0, False
+                self._addresses[i], self._rows[i] = capsule, ffi.NULL
             else:
                 capsule = self._store(array, i)
                 self._capsules[i], self._on_host[i] = 0, True
-                self._addresses[i] = capsule
+                self._addresses[i], self._rows[i] = capsule, ffi.NULL
             kept.append(capsule)
         self._recent.append(kept)
         status = lib.heddle_run(pointer, len(arrays), self._capsules, self._addresses,
@@ -307,7 +403,35 @@ class Executable:
         if status != lib.HD_OK:
             self._recent.pop()
             self._fail(status)
+        self._is_found = self._device[1] >= 0
+        for i, key in new:
+            self._remember(i, key)
         return kept
+
+    def _find_device(self, arrays: List[Any]) -> None:
+        """Of a session on "cuda": right where the run is then taken."""
+        for array in arrays:
+            kind, ordinal = getattr(array, "__dlpack_device__", lambda: (CPU, 0))()
+            if kind == CUDA:
+                self._device = self._table.device = CUDA, ordinal
+                return
+
+    def _is_plain(self, torch: Any, arrays: List[Any], handle: int) -> bool:
+        """Whether there are tensors of PyTorch's that are passed without asking them:
+        where the run is on the stream on which PyTorch goes on nobody waits for
+        another."""
+        kind = getattr(torch, "Tensor", None)
+        if kind is None or not any(isinstance(array, kind) for array in arrays):
+            return False
+        return self._device[0] == CPU or handle == torch_stream(torch, self._device[1])
+
+    def _remember(self, i: int, key: Any) -> None:
+        """Of a tensor that DLPack has shown to fit, so that those like it need not be
+        asked, which takes ten times as long as a run takes to issue."""
+        if len(self._known[i]) >= KNOWN:
+            self._known[i].clear()
+        n, first = lib.HD_MAX_DIMS, i * lib.HD_MAX_DIMS
+        self._known[i][key] = ffi.new("int64_t[]", list(self._strides[first:first + n]))
 
     def _export(self, array: Any, i: int, stream: int) -> Any:
         kind = type(array)
@@ -320,9 +444,29 @@ class Executable:
                     UNVERSIONED.add(kind)
             return array.__dlpack__(**more)
         except Exception as error:
-            from ._error import ArgumentError
-            raise ArgumentError(f"the array for %{self._arguments[i].name} cannot be had by "
-                                f"DLPack: {error}") from error
+            capsule = export_numpy(array)
+            if capsule is not None:
+                self._check_export(array, i)
+                return capsule
+            raise ArgumentError(self._tell_export(array, i, error)) from error
+
+    def _check_export(self, array: Any, i: int) -> None:
+        """What the capsule of such an array does not say."""
+        argument = self._arguments[i]
+        if argument.role != "in" and not array.flags.writeable:
+            refuse(f"%{argument.name} is written, and the array may only be read")
+
+    def _tell_export(self, array: Any, i: int, error: Exception) -> str:
+        name, (kind, ordinal) = self._arguments[i].name, self._device
+        try:
+            where = array.__dlpack_device__()[0]
+        except Exception:
+            where = kind
+        if where != kind and CPU in (where, kind):
+            here = "the cpu" if kind == CPU else f"cuda:{ordinal}" if ordinal >= 0 else "cuda"
+            there = "the cpu" if where == CPU else f"DLPack's device type {int(where)}"
+            return f"the executable is on {here}, the array for %{name} on {there}"
+        return f"the array for %{name} cannot be had by DLPack: {error}"
 
     def _store(self, value: Any, i: int) -> Any:
         """A number as the one element of an argument."""
@@ -338,8 +482,6 @@ class Executable:
                 return ffi.new(NUMBERS[argument.dtype] + " *", number)
         except OverflowError:
             refuse(f"%{argument.name} is {argument.dtype}, which cannot hold {value!r}")
-        if argument.dtype == "event":
-            refuse(f"%{argument.name} is an event, which cannot be passed from Python")
         cell = ffi.new("uint64_t *")
         lib.hd_dtype_store(DTYPES.index(argument.dtype), ffi.new("double *", float(value)), 1, cell)
         return cell
@@ -401,11 +543,12 @@ class Executable:
 UNVERSIONED: Set[type] = set()
 
 
-def device_of(device: str, group: Group) -> Tuple[int, int]:
-    """A device as DLPack tells it."""
+def device_of(device: str) -> Tuple[int, int]:
+    """A device as DLPack tells it. Which number "cuda" is the arrays of the first
+    run say, since the library takes no others."""
     if device == "cpu":
         return CPU, 0
-    return CUDA, int(device[5:]) if device[5:].isdigit() else 0
+    return CUDA, int(device[5:]) if device[5:].isdigit() else -1
 
 
 def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any]] = "auto", *,
@@ -432,10 +575,7 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
         complete = program.lower(**options)
     if check:
         complete.check(program if program.stage == "tensor" else None, transport=transport)
-    for argument in complete.arguments:
-        if argument.dtype == "event":
-            refuse(f"%{argument.name} is an event, which cannot be passed from Python")
-    table = Table(calls or {}, device_of(device, group))
+    table = Table(calls or {}, device_of(device))
     name = ffi.new("char[]", device.encode())
     keep: List[Any] = []
     session = lib.hd_session_defaults()

@@ -13,7 +13,7 @@ import sys
 
 root, build, work = map(pathlib.Path, sys.argv[1:4])
 SKIPPED = 77
-TOOLS = ["scikit-build-core>=0.10", "cffi>=1.15", "numpy", "mypy"]
+TOOLS = ["scikit-build-core>=0.10", "cffi>=1.15", "numpy", "ml_dtypes", "mypy"]
 
 
 def run(*words, **more):
@@ -50,5 +50,6 @@ run(python, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w
 (wheel,) = (work / "dist").glob("heddle-*-cp39-abi3-*.whl")
 run(python, "-m", "pip", "install", "-q", "--no-deps", wheel)
 done = subprocess.run([python, "-m", "unittest", "discover", "-v", root / "python/tests"],
-                      cwd=work, env={**os.environ, "HEDDLE_ROOT": str(root)})
+                      cwd=work, env={**os.environ, "HEDDLE_ROOT": str(root),
+                                     "HEDDLE_FAKES": str(build / "tests/fake")})
 sys.exit(done.returncode)

@@ -179,6 +179,58 @@ class Runs(unittest.TestCase):
             future.result()
         self.assertIsInstance(caught.exception.__cause__, KeyError)
 
+    def test_dtypes_of_ml_dtypes(self):
+        try:
+            import ml_dtypes
+        except ImportError:
+            self.skipTest("ml_dtypes is not installed")
+
+        def fn(call):
+            y, x = np.asarray(call.results[0]), np.asarray(call.operands[0])
+            self.assertEqual(x.dtype.name, dtype.name)
+            y[...] = x[::-1]
+
+        for name, dtype in (("bf16", ml_dtypes.bfloat16), ("f8e4m3", ml_dtypes.float8_e4m3fn),
+                            ("f8e5m2", ml_dtypes.float8_e5m2)):
+            dtype = np.dtype(dtype)
+            called = self.compiled(CALLED.replace("DT", name), calls={"fn": fn})
+            x = floats(12, 5).astype(dtype)[::2]
+            y = called(x)
+            self.assertEqual(y.dtype, dtype)
+            np.testing.assert_array_equal(y, x[::-1])
+            y.flags.writeable = False
+            for call, words in ((lambda: called(x, out=y), "%y is written"),
+                                (lambda: called(floats(6, 5)), f"%x is {name}"),
+                                (lambda: called(x.view(f"i{dtype.itemsize}")), f"%x is {name}"),
+                                (lambda: called(x[:, :3]), "extents")):
+                self.assertRaisesRegex(heddle.ArgumentError, words, call)
+
+    def test_events(self):
+        gate = threading.Event()
+        first = self.compiled("""heddle 1 host program first in %x : f32[6, 5] out %done : event[]
+            out %y : f32[6, 5] { %y = call "fn" %x
+            %done = record }""", calls={"fn": lambda call: (
+                gate.wait(10), np.copyto(*map(np.asarray, call.results + call.operands)))})
+        x, y, z, done = floats(6, 5), np.empty((6, 5), "f4"), np.empty((6, 5), "f4"), heddle.Event()
+        done.wait(1)  # of what was never recorded nobody waits
+        first.start(x, y=y, done=done)
+        with heddle.Group.local() as group:  # whose runs are in no order with that one
+            second = heddle.compile(heddle.Program("""heddle 1 host program second
+                in %go : event[] in %y : f32[6, 5] out %z : f32[6, 5] { wait %go
+                %z = copy %y }"""), group)
+            future = second.start(done, y, out=z)
+            self.assertRaises(heddle.TimeoutError, done.wait, 0.05)
+            self.assertFalse(future.done())
+            gate.set()
+            done.wait(10)
+            np.testing.assert_array_equal(future.result(10), x)
+            done.record()
+            done.wait(0)
+            for wrong in (5, "go", x):
+                self.assertRaisesRegex(heddle.ArgumentError, "%go", second, wrong, y, out=z)
+        self.assertRaisesRegex(heddle.ArgumentError, "pass an event", first, x, y=y)
+        first.finish()
+
     def test_missing_function(self):
         with self.assertRaisesRegex(heddle.ArgumentError, "fn"):
             self.compiled(CALLED.replace("DT", "f32"))
