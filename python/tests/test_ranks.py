@@ -128,6 +128,13 @@ class Ranks(unittest.TestCase):
             heddle.launch(2, fail, "pending", start="fork")
         self.assertLess(time.monotonic() - begin, 5)
 
+    def test_killed_ranks_are_told_and_nothing_is_left(self):
+        """HEDDLE_KILLS=500 does it 500 times."""
+        said = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "killed.py"),
+                               os.environ.get("HEDDLE_KILLS", "5")],
+                              capture_output=True, text=True)
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+
     def test_who_failed_by_itself_is_told(self):
         peer, own = heddle.PeerError("another"), LookupError()
         for answers, failed, culprit in (
