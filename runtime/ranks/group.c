@@ -489,6 +489,17 @@ static hd_mail *await_mail(const hd_exchange *exchange, int peer,
     return mail;
 }
 
+bool hd_exchange_has_mail(const hd_exchange *exchange, int peer)
+{
+    hd_group *group = exchange->group;
+    bool has;
+
+    pthread_mutex_lock(&group->lock);
+    has = group->link[peer].first != NULL;
+    pthread_mutex_unlock(&group->lock);
+    return has;
+}
+
 static hd_status check_mail(const hd_exchange *exchange, int peer,
                             const hd_mail *mail, size_t bytes)
 {
@@ -735,8 +746,9 @@ static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
     return HD_OK;
 }
 
-hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
-                          hd_group **out)
+hd_status hd_group_connect(const hd_oob *oob, double timeout,
+                           const hd_hearsay *hearsay, hd_diag *diag,
+                           hd_group **out)
 {
     size_t said = diag != NULL ? hd_diag_count(diag) : 0;
     hd_oob with = HD_EMPTY(hd_oob);
@@ -752,9 +764,9 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     if (group == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        with.nranks);
-    status = group->size == 1
-                 ? HD_OK
-                 : hd_mesh_connect(group, &with, hd_clock_after(timeout), diag);
+    status = group->size == 1 ? HD_OK
+                              : hd_mesh_connect(group, &with, hearsay,
+                                                hd_clock_after(timeout), diag);
     if (status == HD_OK)
         status = hd_watch_start(group, diag);
     if (status != HD_OK)
@@ -767,6 +779,12 @@ fail:
     hd_group_note_failure(group, HD_ERROR_PEER, text);
     hd_group_destroy(group);
     return status;
+}
+
+hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
+                          hd_group **out)
+{
+    return hd_group_connect(oob, timeout, NULL, diag, out);
 }
 
 static void drop_mail(hd_link *link)

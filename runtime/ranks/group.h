@@ -46,6 +46,8 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
 // unless NULL, becomes the descriptor that came with it, or -1.
 hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
                               size_t bytes, int *fd);
+// Whether something of `peer` is there to be collected.
+bool hd_exchange_has_mail(const hd_exchange *exchange, int peer);
 hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
                                 size_t bytes, void *all);
 // Room for `bytes` of each rank, zeroed, which the caller frees. NULL if there

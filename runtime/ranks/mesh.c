@@ -34,6 +34,8 @@ typedef struct hd_endpoint {
     hd_host host;
 } hd_endpoint;
 
+#define LOOK 0.05 // seconds between questions of what is heard of a rank
+
 // Too large for the small stack that a user may have.
 typedef struct mesh {
     hd_group *group;
@@ -41,6 +43,7 @@ typedef struct mesh {
     hd_remote_endpoint *remote_endpoint; // owned, by rank; NULL within one host
     int listener;                        // owned
     hd_callers callers;                  // from other hosts
+    const hd_hearsay *hearsay;           // borrowed, may be NULL
     int64_t deadline;
     hd_diag *diag;
     union {
@@ -393,6 +396,38 @@ static hd_status report_missing(const mesh *mesh)
                    "rank %d has not called rank %d", peer, mesh->group->rank);
 }
 
+static hd_status ask_of_missing(const mesh *mesh)
+{
+    const hd_hearsay *hearsay = mesh->hearsay;
+    const hd_group *group = mesh->group;
+
+    for (int i = group->rank + 1; i < group->size; i++) {
+        if (group->link[i].wire.fd < 0)
+            HD_TRY(hearsay->ask(hearsay->context, i, mesh->diag));
+    }
+    return HD_OK;
+}
+
+// Whoever is heard of has called before, or does not any more: so callers are
+// looked at once more after that.
+static hd_status await_caller(const mesh *mesh, struct pollfd *ask, nfds_t n)
+{
+    while (hd_clock() < mesh->deadline) {
+        int64_t look = hd_clock_after(LOOK);
+        hd_status heard = HD_OK;
+
+        if (mesh->hearsay == NULL || look > mesh->deadline)
+            look = mesh->deadline;
+        if (hd_wait(ask, n, look))
+            return HD_OK;
+        if (mesh->hearsay != NULL)
+            heard = ask_of_missing(mesh);
+        if (heard != HD_OK)
+            return hd_poll(ask, n, hd_clock_after(LOOK)) > 0 ? HD_OK : heard;
+    }
+    return report_missing(mesh);
+}
+
 static hd_status answer_near(mesh *mesh, bool *found)
 {
     int on = 1;
@@ -422,8 +457,7 @@ static hd_status answer_one(mesh *mesh, bool *found)
         {.fd = mesh->listener, .events = POLLIN}};
     int n = 1 + hd_callers_ask(&mesh->callers, ask + 1);
 
-    if (!hd_wait(ask, (nfds_t)n, mesh->deadline))
-        return report_missing(mesh);
+    HD_TRY(await_caller(mesh, ask, (nfds_t)n));
     return ask[0].revents != 0 ? answer_near(mesh, found)
                                : answer_remote(mesh, found);
 }
@@ -469,7 +503,8 @@ static hd_status connect_ranks(mesh *mesh, const hd_oob *oob)
     return status;
 }
 
-hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
+hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob,
+                          const hd_hearsay *hearsay, int64_t deadline,
                           hd_diag *diag)
 {
     mesh *mesh = calloc(1, sizeof *mesh);
@@ -485,6 +520,7 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
     mesh->group = group;
     mesh->endpoint = endpoint;
     mesh->listener = -1;
+    mesh->hearsay = hearsay;
     mesh->deadline = deadline;
     mesh->diag = diag;
     hd_callers_init(&mesh->callers, group->rank);

@@ -67,9 +67,22 @@ struct hd_group {
     hd_allocator allocator; // of these; its functions are NULL if there is none
 };
 
+// What else a rank may hear of one whose call it waits for. HD_OK as long as
+// that may still come.
+typedef struct hd_hearsay {
+    void *context;
+    hd_status (*ask)(void *context, int peer, hd_diag *diag);
+} hd_hearsay;
+
+// hd_group_create, whose waits for a rank to call end as `hearsay` says, which
+// may be NULL: then at the deadline alone.
+hd_status hd_group_connect(const hd_oob *oob, double timeout,
+                           const hd_hearsay *hearsay, hd_diag *diag,
+                           hd_group **out);
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open
 // when it fails is closed by hd_group_destroy.
-hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
+hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob,
+                          const hd_hearsay *hearsay, int64_t deadline,
                           hd_diag *diag);
 
 hd_status hd_watch_start(hd_group *group, hd_diag *diag);

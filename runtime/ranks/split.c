@@ -42,6 +42,26 @@ static hd_status gather_part(void *context, const void *mine, size_t bytes,
     return HD_OK;
 }
 
+// A member that does not come into its part says so by the group that is split,
+// as all do that are through with this, or fails it.
+static hd_status hear_of(void *context, int peer, hd_diag *diag)
+{
+    const part *part = context;
+    hd_group *group = part->exchange->group;
+    char text[HD_GROUP_TEXT];
+    hd_status status;
+
+    if (hd_group_failed(group)) {
+        status = hd_group_failure(group, text);
+        return hd_fail(diag, status, "%s", text);
+    }
+    return hd_exchange_has_mail(part->exchange, part->member[peer])
+               ? hd_fail(diag, HD_ERROR_PEER,
+                         "rank %d has not come into its part of the group",
+                         part->member[peer])
+               : HD_OK;
+}
+
 // In order of keys, of equal ones in that of ranks.
 static void list_members(const choice *all, int size, int rank, part *part)
 {
@@ -80,6 +100,7 @@ static hd_status create_part(hd_group *group, const choice *all, part *part,
 {
     hd_oob oob = {
         .size = sizeof oob, .context = part, .allgather = gather_part};
+    hd_hearsay hearsay = {part, hear_of};
     hd_diag *diag = part->exchange->diag;
 
     if (all[group->rank].color < 0)
@@ -87,7 +108,7 @@ static hd_status create_part(hd_group *group, const choice *all, part *part,
     list_members(all, group->size, group->rank, part);
     oob.rank = part->rank;
     oob.nranks = part->size;
-    return hd_group_create(&oob, group->timeout, diag, out);
+    return hd_group_connect(&oob, group->timeout, &hearsay, diag, out);
 }
 
 hd_status hd_group_split(hd_group *group, int color, int key, hd_diag *diag,

@@ -138,7 +138,7 @@ class GroupFaults : public ::testing::TestWithParam<int>
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Rank, GroupFaults, ::testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Rank, GroupFaults, ::testing::Values(0, 1, 2));
 
 // Two ranks in one part, and one in the other.
 hd_status Split(Life &life, hd_group **out)
