@@ -414,8 +414,9 @@ hd_status hd_cache_get(hd_cache *cache, const hd_cache_request *request,
 
 void hd_cache_release(hd_cache *cache, const hd_module *module)
 {
-    assert(cache != NULL && module != NULL);
-    release(cache, &cache->programs, module);
+    assert(cache != NULL || module == NULL);
+    if (module != NULL)
+        release(cache, &cache->programs, module);
 }
 
 // ---------------------------------------------------------------- sessions
@@ -551,15 +552,18 @@ hd_status hd_cache_session(hd_cache *cache, hd_group *group,
 
 void hd_cache_release_session(hd_cache *cache, hd_session *session)
 {
-    assert(cache != NULL && session != NULL);
-    release(cache, &cache->sessions, session);
+    assert(cache != NULL || session == NULL);
+    if (session != NULL)
+        release(cache, &cache->sessions, session);
 }
 
 void hd_cache_forget(hd_cache *cache, const hd_group *group)
 {
     shelf *shelf;
 
-    assert(cache != NULL && group != NULL);
+    assert(cache != NULL || group == NULL);
+    if (group == NULL)
+        return;
     shelf = &cache->sessions;
     for (size_t i = shelf->n; i-- > 0;)
         if (shelf->entry[i]->group == group && shelf->entry[i]->users == 0)

@@ -19,17 +19,17 @@
 // refuses what must not be with HD_ERROR_ARGUMENT, as it does an enumerator
 // that does not exist; for one that does not, that is a bug of the caller's,
 // which debug builds assert. NULL for options or a machine is the default one.
-// Objects are opaque; whoever creates one destroys it, and destroying NULL does
-// nothing. A module, diag, group or session is used by one thread at a time;
-// distinct objects are independent, and a `const hd_module` may be read by
-// several threads at once. Groups, sessions and events belong to the process
-// that created them. In a child that it forks all calls of them are
-// HD_ERROR_ARGUMENT; destroying a group there closes its connections and does
-// nothing else. As long as a child has them, peers learn of its parent's death
-// only once it has ended or called exec as well. A handler of atexit may
-// destroy them. A session that two threads use at once refuses the second with
-// HD_ERROR_ARGUMENT; hd_session_destroy cannot. The library never exits or
-// aborts its host, and writes to no stream of it.
+// Objects are opaque; whoever creates one destroys it, and to destroy, free,
+// release or forget NULL does nothing. A module, diag, group or session is used
+// by one thread at a time; distinct objects are independent, and a `const
+// hd_module` may be read by several threads at once. Groups, sessions and
+// events belong to the process that created them. In a child that it forks all
+// calls of them are HD_ERROR_ARGUMENT; destroying a group there closes its
+// connections and does nothing else. As long as a child has them, peers learn
+// of its parent's death only once it has ended or called exec as well. A
+// handler of atexit may destroy them. A session that two threads use at once
+// refuses the second with HD_ERROR_ARGUMENT; hd_session_destroy cannot. The
+// library never exits or aborts its host, and writes to no stream of it.
 #ifndef HEDDLE_HEDDLE_H
 #define HEDDLE_HEDDLE_H
 
