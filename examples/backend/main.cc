@@ -1,6 +1,6 @@
 // A backend of a compiler: it finds communication beside products in its graph,
 // hands these regions to heddle with what follows them, and runs them on four
-// ranks with any number of rows: backend [--cuda | --graph] [--wrong] [M..]
+// ranks with any number of rows.
 #include <heddle/launch.h>
 #include <heddle/memory.h>
 #include <heddle/verify.h>
@@ -53,7 +53,7 @@ struct Backend {
     Region at = {};                   // that is being compiled or run
 
     void Issue(int64_t m);
-    void *Capture(int64_t m);
+    std::shared_ptr<void> Capture(int64_t m);
     double Run(int64_t m, std::mt19937_64 &random, void *captured);
     void RunAll(const hd_session_options &options);
     void Report() const;
@@ -85,7 +85,8 @@ void Backend::Issue(int64_t m)
 }
 
 // All of it as a CUDA graph of the backend's own: its kernel and heddle's runs.
-void *Backend::Capture(int64_t m)
+// Whatever happens, it is destroyed before the sessions are.
+std::shared_ptr<void> Backend::Capture(int64_t m)
 {
     void *driver = device->driver, *stream = device->stream;
     void *captured = nullptr, *made = nullptr;
@@ -95,7 +96,9 @@ void *Backend::Capture(int64_t m)
     Call(driver, "cuStreamEndCapture", stream, &captured);
     Call(driver, "cuGraphInstantiateWithFlags", &made, captured, 0ull);
     Call(driver, "cuGraphDestroy", captured);
-    return made;
+    auto *destroy =
+        reinterpret_cast<int (*)(void *)>(dlsym(driver, "cuGraphExecDestroy"));
+    return std::shared_ptr<void>(made, destroy);
 }
 
 // Runs on leaves drawn alike on all ranks, of which each takes its part: how
@@ -178,11 +181,9 @@ void Backend::RunAll(const hd_session_options &options)
             sessions.push_back(
                 Compile(model, region, made, group, options, diag));
         }
-        void *captured = graph ? Capture(m) : nullptr;
+        std::shared_ptr<void> captured = graph ? Capture(m) : nullptr;
         for (int i = 0; i < 3 && worst <= 1; i++)
-            worst = std::max(Run(m, random, captured), worst);
-        if (captured)
-            Call(device->driver, "cuGraphExecDestroy", captured);
+            worst = std::max(Run(m, random, captured.get()), worst);
         hd_cache_count(made, &count);
         tell << "M " << m << ": programs made " << count.misses << ", found "
              << count.hits << ", sessions made " << count.session_misses
@@ -238,6 +239,25 @@ static hd_status Rank(void *context, hd_group *group)
     }
 }
 
+// False of a word that is neither an option nor a number of rows.
+static bool TakeWord(const std::string &word, Backend &asked)
+{
+    char *end = nullptr;
+    long long m = std::strtoll(word.c_str(), &end, 10);
+
+    if (!*end && m >= 1 && m <= kMostRows)
+        asked.rows.push_back(m);
+    else if (word == "--graph")
+        asked.cuda = asked.graph = true;
+    else if (word == "--cuda")
+        asked.cuda = true;
+    else if (word == "--wrong")
+        asked.wrong = true;
+    else
+        return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     std::shared_ptr<hd_diag> diag(hd_diag_create(), hd_diag_destroy);
@@ -246,13 +266,12 @@ int main(int argc, char **argv)
     Backend asked;
 
     for (int i = 1; i < argc; i++) {
-        std::string word = argv[i];
-
-        asked.graph |= word == "--graph";
-        asked.cuda |= word == "--cuda" || asked.graph;
-        asked.wrong |= word == "--wrong";
-        if (word[0] != '-')
-            asked.rows.push_back(std::atoll(argv[i]));
+        if (TakeWord(argv[i], asked))
+            continue;
+        std::cerr << "'" << argv[i] << "' is no option, and no number of rows "
+                  << "from 1 to " << kMostRows
+                  << "\nusage: backend [--cuda | --graph] [--wrong] [M..]\n";
+        return 2;
     }
     if (asked.rows.empty())
         asked.rows = {1, 17, 4096, 17};

@@ -131,6 +131,10 @@ def backend(prefix):
     said = [rank.communicate(timeout=60)[0] for rank in ranks]
     if any(rank.returncode for rank in ranks) or "".join(said[1:]) or "M 17: programs made 3, found 1," not in said[0]:
         sys.exit(f"ranks that were started printed {said}")
+    for word in ("--grpah", "17x", "0", "4097", ""):
+        refused = subprocess.run([folder / "backend", word], text=True, capture_output=True, timeout=60)
+        if refused.returncode != 2 or not refused.stderr.startswith(f"'{word}' is no option, and no number of rows"):
+            sys.exit(f"{word} is refused as\n{refused.stderr}")
     wrong = subprocess.run([folder / "backend", "--wrong"], text=True, capture_output=True, timeout=60)
     if wrong.returncode != 1 or "node 9 (matmul): matmul of " not in wrong.stderr:
         sys.exit(f"a wrong graph is told as\n{wrong.stderr}")
