@@ -10,19 +10,21 @@ group, a `heddle.Group`, or None for all ranks. All ranks of it make the same ca
 in the same order, with the same shapes. Weights are [in, out], as torch.mm takes
 them; the `.t()` of what torch.nn.Linear has costs nothing. Docs: docs/torch.md.
 """
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from .._group import Group
 from ._group import AnyGroup, find, name_of
-from ._ops import gather_call, product
-from ._ops import executables as _executables
+from ._fuse import backend, fuse
+from ._ops import gather_call
+from ._parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 __all__ = [
-    "all_gather_matmul", "fused_all_gather_matmul", "group_of", "matmul_all_reduce",
-    "matmul_reduce_scatter", "replicated_matmul",
+    "ColwiseParallel", "RowwiseParallel", "all_gather_matmul", "backend", "fuse",
+    "fused_all_gather_matmul", "group_of", "matmul_all_reduce", "matmul_reduce_scatter",
+    "parallelize_module", "replicated_matmul",
 ]
 
 
@@ -69,23 +71,8 @@ def matmul_all_reduce(x: Tensor, w: Tensor, group: AnyGroup = None) -> Tensor:
     return torch.ops.heddle.matmul_all_reduce(x, w, name_of(group))
 
 
-class _Replicated(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, group: str) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.group = group
-        return x @ w
-
-    @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> Any:  # type: ignore[override]
-        x, w = ctx.saved_tensors
-        gx = torch.ops.heddle.matmul_all_reduce(gy, w.t(), ctx.group) \
-            if ctx.needs_input_grad[0] else None
-        return gx, product(x, gy) if ctx.needs_input_grad[1] else None, None
-
-
 def replicated_matmul(x: Tensor, w: Tensor, group: AnyGroup = None) -> Tensor:
     """`x @ w` of an `x` that is the same on all ranks and a `w` that is each rank's own.
     Nothing is exchanged for it; the gradient of `x` is the sum over ranks, which
     matmul_all_reduce makes."""
-    return _Replicated.apply(x, w, name_of(group))
+    return torch.ops.heddle.replicated_matmul(x, w, name_of(group))

@@ -3,7 +3,7 @@ import datetime
 import itertools
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -95,7 +95,7 @@ def join(group: AnyGroup, timeout: float) -> Group:
     oob, out = info("hd_oob"), ffi.new("hd_group **")
     oob.context, oob.rank, oob.nranks = handle, gather.rank, gather.size
     oob.allgather = lib.heddle_allgather
-    left = []
+    left: List[bool] = []
 
     def create() -> None:
         with Diag() as diag:

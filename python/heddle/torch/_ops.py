@@ -243,6 +243,23 @@ def sum_op(x: Tensor, w: Tensor, group: str) -> Tensor:
     return y
 
 
+def local_shapes(x: Tensor, w: Tensor, group: str) -> Tensor:
+    judge("replicated_matmul", x, [w], 0)
+    return x.new_empty([*x.shape[:-1], w.shape[1]])
+
+
+@define("replicated_matmul(Tensor x, Tensor w, str group) -> Tensor", local_shapes)
+def local_op(x: Tensor, w: Tensor, group: str) -> Tensor:
+    local_shapes(x, w, group)
+    return x.detach() @ w.detach()
+
+
+@define("add_shared(Tensor x, Tensor b, str group) -> Tensor", lambda x, b, group: x.new_empty(x.shape))
+def add_op(x: Tensor, b: Tensor, group: str) -> Tensor:
+    """A bias that all ranks have, added to the rows that each has of its own."""
+    return x.detach() + b.detach()
+
+
 # ------------------------------------------------------------------- gradients
 
 
@@ -292,6 +309,26 @@ def flow_sum(ctx: Any, gy: Tensor) -> Any:
     return gx, product(x, gy) if ctx.needs_input_grad[1] else None, None
 
 
+def flow_local(ctx: Any, gy: Tensor) -> Any:
+    x, w = ctx.saved_tensors
+    gx = torch.ops.heddle.matmul_all_reduce(gy, w.t(), ctx.group) if ctx.needs_input_grad[0] \
+        else None
+    return gx, product(x, gy) if ctx.needs_input_grad[1] else None, None
+
+
+def keep_add(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    ctx.group = inputs[2]
+
+
+def flow_add(ctx: Any, gy: Tensor) -> Any:
+    """The bias's gradient is the sum over the rows of all ranks: a product with ones."""
+    rows = gy.reshape(-1, gy.shape[-1])
+    ones = rows.new_ones(1, rows.shape[0])
+    gb = torch.ops.heddle.matmul_all_reduce(ones, rows, ctx.group)[0] \
+        if ctx.needs_input_grad[1] else None
+    return gy, gb, None
+
+
 gather_call, backward_call = torch.ops.heddle.all_gather_matmul, \
     torch.ops.heddle.all_gather_matmul_backward
 torch.library.register_autograd("heddle::all_gather_matmul", flow_gather,
@@ -300,6 +337,9 @@ torch.library.register_autograd("heddle::matmul_reduce_scatter", flow_reduce,
                                 setup_context=keep_reduce, lib=library)
 torch.library.register_autograd("heddle::matmul_all_reduce", flow_sum,
                                 setup_context=keep_reduce, lib=library)
+torch.library.register_autograd("heddle::replicated_matmul", flow_local,
+                                setup_context=keep_reduce, lib=library)
+torch.library.register_autograd("heddle::add_shared", flow_add, setup_context=keep_add, lib=library)
 
 
 def refuse_second(ctx: Any, *_: Any) -> NoReturn:

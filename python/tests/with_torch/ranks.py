@@ -2,11 +2,13 @@
 import os
 import sys
 import unittest
+import warnings
 
 import torch
 import torch.distributed as dist
 
 sys.path.insert(0, os.path.dirname(__file__))
+warnings.simplefilter("ignore", FutureWarning)  # PyTorch renames its collectives
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)  # which makes new memory NaN
 dist.init_process_group("gloo")
