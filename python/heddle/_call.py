@@ -1,5 +1,7 @@
 """Functions of Python's as operations of a program: `%y = call "gelu" %x`."""
+import contextlib
 import ctypes
+import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ._error import refuse
@@ -81,13 +83,25 @@ class Call:
         self.line: int = site.line  # of the statement; 0 if it has none
         self.over: int = site.over  # how many last dimensions belong together
         self.keep: bool = site.keep  # results are read, too
-        # On CUDA, what work is enqueued onto; on the cpu 0.
+        # On CUDA, what work is enqueued onto, 0 being the default stream; PyTorch's
+        # current stream is that one already. On the cpu 0.
         self.stream = int(ffi.cast("uintptr_t", site.stream))
         self.results: List[View] = [View(site.result[i], device) for i in range(site.nresults)]
         self.operands: List[View] = [View(site.operand[i], device) for i in range(site.noperands)]
 
 
 Function = Callable[[Call], Any]
+
+
+def on_stream(stream: int, device: Tuple[int, int]) -> Any:
+    """A context in which what PyTorch launches goes onto a stream of CUDA. By hand it
+    is easily another one: ExternalStream(0) is not the default stream."""
+    torch: Any = sys.modules.get("torch")
+    if device[0] != CUDA or torch is None or not torch.cuda.is_initialized():
+        return contextlib.nullcontext()
+    if stream == 0:
+        return torch.cuda.stream(torch.cuda.default_stream(device[1]))
+    return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device[1]))
 
 
 class Table:
@@ -122,7 +136,9 @@ def heddle_call(context: Any, site: Any) -> int:
     """On a thread of the library's on the cpu, and on the one that issues on CUDA."""
     table, fn = ffi.from_handle(context)
     try:
-        fn(Call(site, table.device))
+        call = Call(site, table.device)
+        with on_stream(call.stream, table.device):
+            fn(call)
     except BaseException as error:
         return table.fail(site, error)
     return lib.HD_OK

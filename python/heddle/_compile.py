@@ -123,17 +123,13 @@ def look_at(array: Any, torch: Any) -> Any:
         return None
 
 
-def current_stream(arrays: Sequence[Any], ordinal: int) -> int:
-    """The stream on which the library of the arrays would go on: PyTorch's current
-    one, or CuPy's, else the default stream."""
-    for array in arrays:
-        library = library_of(array)
-        name = "" if library is None else library.__name__
-        if name == "torch":
-            return torch_stream(library, ordinal)
-        if name == "cupy":
-            return int(library.cuda.get_current_stream(ordinal).ptr)
-    return 0
+def cupy_stream(arrays: Sequence[Any], ordinal: int) -> int:
+    """CuPy's current stream where an array is its, else the default stream."""
+    cupy = sys.modules.get("cupy")
+    kind = getattr(cupy, "ndarray", None)
+    if kind is None or not any(isinstance(array, kind) for array in arrays):
+        return 0
+    return int(cupy.cuda.get_current_stream(ordinal).ptr)  # type: ignore[union-attr]
 
 
 def stream_of(stream: Any) -> int:
@@ -362,15 +358,10 @@ class Executable:
 
     def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
         """Issues a run, and returns what has to be there until it has ended."""
-        pointer, handle, torch = self._open(), 0, sys.modules.get("torch")
+        pointer = self._open()
         if not self._is_found:
             self._find_device(arrays)
-        if stream is not None:
-            handle = stream_of(stream)
-        elif self._device[0] != CPU:
-            handle = current_stream(arrays, max(self._device[1], 0))
-        if torch is not None and not self._is_plain(torch, arrays, handle):
-            torch = None
+        handle, torch = self._choose_stream(arrays, stream)
         if sizes is not None or self._sizes:
             self._set_sizes(sizes or {})
         self._options.stream = ffi.cast("void *", handle)
@@ -416,14 +407,20 @@ class Executable:
                 self._device = self._table.device = CUDA, ordinal
                 return
 
-    def _is_plain(self, torch: Any, arrays: List[Any], handle: int) -> bool:
-        """Whether there are tensors of PyTorch's that are passed without asking them:
-        where the run is on the stream on which PyTorch goes on nobody waits for
-        another."""
+    def _choose_stream(self, arrays: List[Any], stream: Any) -> Tuple[int, Any]:
+        """The stream of a run, and PyTorch where its tensors are passed without being
+        asked: on the stream on which it goes on nobody waits for another."""
+        torch = sys.modules.get("torch")
         kind = getattr(torch, "Tensor", None)
         if kind is None or not any(isinstance(array, kind) for array in arrays):
-            return False
-        return self._device[0] == CPU or handle == torch_stream(torch, self._device[1])
+            torch = None
+        if self._device[0] == CPU:
+            return 0 if stream is None else stream_of(stream), torch
+        ordinal = max(self._device[1], 0)
+        if stream is None:
+            return torch_stream(torch, ordinal) if torch else cupy_stream(arrays, ordinal), torch
+        handle = stream_of(stream)
+        return handle, torch if torch and handle == torch_stream(torch, ordinal) else None
 
     def _remember(self, i: int, key: Any) -> None:
         """Of a tensor that DLPack has shown to fit, so that those like it need not be

@@ -1,5 +1,6 @@
 """Runs on CUDA: on the stand-ins for the vendors' libraries in the folder
 HEDDLE_FAKES, or on what HEDDLE_CUDA_LIB and its like name."""
+import contextlib
 import ctypes
 import gc
 import os
@@ -206,6 +207,18 @@ class Cuda(unittest.TestCase):
             driver.let_go()
             np.testing.assert_array_equal(y.get(stream), self.x)
             self.assertEqual(seen[-1][1:], ((2, ordinal), (6, 5)))
+            entered = []
+            torch = types.ModuleType("torch")
+            torch.cuda = types.SimpleNamespace(
+                is_initialized=lambda: True, default_stream=lambda device: (device, "default"),
+                ExternalStream=lambda stream, device: (device, stream),
+                stream=lambda stream: entered.append(stream) or contextlib.nullcontext())
+            with unittest.mock.patch.dict(sys.modules, {"torch": torch}):
+                called(x, out=y, stream=stream)
+                called(x, out=y)
+            np.testing.assert_array_equal(y.get(), self.x)
+            self.assertEqual(entered, [(ordinal, one[0] or "default") for one in seen[-2:]])
+            self.assertEqual(seen[-1][0], 0)
             called.finish()
             if device == "cuda":
                 again = self.compiled(CALLED, device, calls={"fn": fn})

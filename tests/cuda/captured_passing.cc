@@ -118,7 +118,7 @@ struct GivenScene {
     Turn turn{&caller};
     Session session;
     hd_cu_stream stream = nullptr;
-    void *at[5];
+    void *at[5] = {};
 
     hd_status Open(const Rank &rank, const Program &program,
                    hd_session_options options)

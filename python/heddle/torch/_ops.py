@@ -125,7 +125,7 @@ def define(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any
 
     def decorate(fn: Callable[..., Any]) -> Any:
         torch.library.define(name, schema[schema.index("("):], lib=library, tags=tags)
-        torch.library.impl(name, "CPU", fn, lib=library)
+        torch.library.impl(name, ("CPU", "CUDA"), fn, lib=library)
         torch.library.register_fake(name, fake, lib=library)
         return getattr(torch.ops.heddle, name[8:]).default
 
