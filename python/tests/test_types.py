@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
-PAGES = {"readme": "README.md", "python": "docs/python.md"}
+PAGES = {"readme": "README.md", "python": "docs/python.md", "tutorial": "docs/tutorial.md"}
 WRONG = """import heddle
 heddle.Program(3)
 heddle.Builder("b").input("x", "f32", (2,)).reshape
@@ -23,7 +23,8 @@ class Types(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "wrong.py").write_text(WRONG)
             for name, page in PAGES.items():
-                blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+                blocks = re.findall(r"^```python.*?\n(.*?)^```$", (ROOT / page).read_text(),
+                                    re.M | re.S)
                 pathlib.Path(folder, name + "_page.py").write_text(OWN + "\n".join(blocks))
             modules = [word for name in PAGES for word in ("-m", name + "_page")]
             said = subprocess.run([sys.executable, "-m", "mypy", "--config-file",

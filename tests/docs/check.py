@@ -103,7 +103,7 @@ check_words((root / "ir/ops.def").read_text(), (root / "docs/semantics.md").read
 check_map((root / "docs/design.md").read_text(encoding="utf-8"))
 for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
     text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
+    blocks = re.findall(r"^```[^\n`]*\n(.*?)^```$", text, re.M | re.S)
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
     check_links(page, prose)
     for line in re.findall(r"`(heddle [^`]*)`", " ".join(prose.split())):

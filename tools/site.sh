@@ -1,0 +1,17 @@
+#!/bin/sh
+# The pages as a site, in build/site, with an environment of its own: mkdocs with
+# its theme material, from PyPI. It fails where a link leads nowhere.
+#
+#   tools/site.sh [HEDDLE]   # the command, whose --help becomes pages
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+heddle=${1:-$root/build/dev/tools/heddle}
+venv=$root/build/site-venv
+cd "$root"
+if [ ! -x "$venv/bin/mkdocs" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q --only-binary :all: mkdocs-material
+fi
+python3 tools/site.py "$root" "$heddle" build/site-pages
+"$venv/bin/mkdocs" build --strict # not -q, which would hide and allow all warnings
+echo "build/site/index.html"
