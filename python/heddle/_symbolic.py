@@ -8,14 +8,27 @@ not fit is told by `build`, all of it, each at its place.
 from __future__ import annotations
 
 import dataclasses
-from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple,
-                    Union)
+import numbers
+import operator
+from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set,
+                    Tuple, Union)
 
 from ._error import Diag, Site, caller_site, refuse
 from ._library import DTYPES, ROLES, ffi, lib
 from ._program import Program
 
 On = Tuple[str, int, int]  # an axis, and the first coordinate on it and the one past the last
+
+
+def integer(value: Any, what: str) -> int:
+    """A whole number of Python's or NumPy's that the library can hold."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        refuse(f"{what} is {value!r}, which is no whole number")
+    if not -2**63 <= found < 2**63:
+        refuse(f"{what} is {found}: it has to be less than 2^63")
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +64,8 @@ Counts = Mapping[int, "Tensor"]
 def blocks(extent: Length, n: int) -> Extent:
     """`extent` cut into n blocks, "4093 in 8", as a dimension is that is not
     sharded where the ranks have had blocks of it."""
-    whole = extent if isinstance(extent, Extent) else Extent(extent)
-    return dataclasses.replace(whole, cut=n)
+    whole = extent if isinstance(extent, Extent) else Extent(integer(extent, "an extent"))
+    return dataclasses.replace(whole, cut=integer(n, "the number of blocks"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +92,22 @@ Dims = Tuple[Dim, ...]
 
 
 def dims_of(shape: Shape, axes: Optional[Axes], by: Optional[Counts]) -> Dims:
+    if isinstance(axes, str):
+        refuse(f"axes is {axes!r}: it has one for each dimension, ({axes!r}, None, ..)")
     marks = list(axes) if axes is not None else [None] * len(shape)
     counts = dict(by or {})
+    for mark in marks:
+        if not isinstance(mark, (str, type(None))):
+            refuse(f"{mark!r} is no axis of the mesh, \"stream\" or None")
     if len(marks) != len(shape):
         refuse(f"{len(shape)} dimensions, and axes for {len(marks)}")
     for i in counts:
         if not 0 <= i < len(shape):
             refuse(f"counts of dimension {i}, of {len(shape)}")
+    extents = [extent if isinstance(extent, Extent) else integer(extent, f"dimension {i}")
+               for i, extent in enumerate(shape)]
     return tuple(Dim(extent, mark, counts.get(i))
-                 for i, (extent, mark) in enumerate(zip(shape, marks)))
+                 for i, (extent, mark) in enumerate(zip(extents, marks)))
 
 
 class Buffer:
@@ -284,14 +304,15 @@ Result = Optional[Tensor]
 
 
 def ranks_of(on: Union[Tuple[str, int], On]) -> On:
-    return on if len(on) == 3 else (on[0], on[1], on[1] + 1)
+    low = integer(on[1], f"a coordinate on {on[0]}")
+    return on[0], low, integer(on[2], f"a coordinate on {on[0]}") if len(on) == 3 else low + 1
 
 
 def number(value: Any) -> str:
     """A number of Python's as the text form has it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         refuse(f"{value!r} is neither a tensor of the program nor a number")
-    return repr(value)
+    return repr(int(value) if isinstance(value, numbers.Integral) else float(value))
 
 
 def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
@@ -302,6 +323,8 @@ def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
             if extent.size is not None:
                 refuse(f"{tensor!r}: a block of a size that runs are given is no part")
             extent = extent.times
+        if not 0 <= index.index < index.of:
+            refuse(f"{tensor!r}: {index!r}")
         length = -(-extent // index.of)
         kept = min(length, extent - index.index * length)
         return f"{index.index} of {index.of}", Dim(kept)
@@ -312,11 +335,8 @@ def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
             refuse(f"{tensor!r}: a part is one index, or a range of a constant extent")
         first, past, _ = index.indices(dim.extent)
         return f"{first}..{past}", Dim(past - first)
-    if isinstance(index, int) and not isinstance(index, bool):
-        if index < 0 and isinstance(dim.extent, int):
-            index += dim.extent
-        return str(index), None
-    refuse(f"{tensor!r}: {index!r} is no index")
+    at = integer(index, f"an index of {tensor!r}")
+    return str(at + dim.extent if at < 0 and isinstance(dim.extent, int) else at), None
 
 
 def shared_ranks(tensors: Sequence[Tensor]) -> Optional[On]:
@@ -355,14 +375,14 @@ def builder_of(*operands: Any) -> Builder:
     return found[0]
 
 
-def apply_map(op: str, numbers: str, operands: Sequence[Operand],
+def apply_map(op: str, kind: str, operands: Sequence[Operand],
               attributes: Sequence[Tuple[str, Any]] = (), out: Result = None) -> Tensor:
-    """An op of elements. `numbers` is that of its row in ops.def."""
+    """An op of elements. `kind` is the `numbers` of its row in ops.def."""
     builder = builder_of(*operands)
-    dtype = next(x.dtype for x in operands[1 if numbers == "PICK" else 0:]
+    dtype = next(x.dtype for x in operands[1 if kind == "PICK" else 0:]
                  if isinstance(x, Tensor))
     tensors = [x if isinstance(x, Tensor) else builder.fill(x, dtype, ()) for x in operands]
-    return builder._make(op, "u8" if numbers == "TEST" else dtype, laid(tensors), tensors,
+    return builder._make(op, "u8" if kind == "TEST" else dtype, laid(tensors), tensors,
                          attributes, out)
 
 
@@ -382,7 +402,7 @@ class Builder:
     def __init__(self, name: str = "program", *, mesh: Optional[Mapping[str, int]] = None) -> None:
         self.name = name
         self._site = caller_site()
-        self._mesh = dict(mesh or {})
+        self._mesh = {axis: integer(n, f"axis {axis!r}") for axis, n in (mesh or {}).items()}
         self._sizes: List[Tuple[str, int, int, Site]] = []
         self._arguments: List[Buffer] = []
         self._temps: List[Buffer] = []
@@ -390,7 +410,7 @@ class Builder:
 
     def size(self, name: str, low: int, high: int) -> Extent:
         """An extent that each run is given, from `low` to `high`: `m` or `2 * m`."""
-        self._sizes.append((name, low, high, caller_site()))
+        self._sizes.append((name, integer(low, name), integer(high, name), caller_site()))
         return Extent(1, name)
 
     def input(self, name: str, dtype: str, shape: Shape, axes: Optional[Axes] = None, *,
@@ -413,7 +433,7 @@ class Builder:
         if value._index is not None or buffer.role != "temp":
             value = self._make("copy", value.dtype, value._dims, [value], on=value._on)
             buffer = value._buffer
-        buffer.role, buffer.name = "out", name
+        buffer.role, buffer.name, buffer.site = "out", name, caller_site()
         self._temps.remove(buffer)
         self._arguments.append(buffer)
         return value
@@ -495,11 +515,11 @@ class Writer:
 
     def __init__(self, name: str) -> None:
         self.sites: List[Site] = []
-        self.written: List[Buffer] = []
+        self.written: Set[Buffer] = set()
         self.keep: List[Any] = []
         out = ffi.new("hd_builder **")
         with Diag() as diag:
-            diag.check(lib.hd_builder_create(name.encode(), lib.HD_STAGE_TENSOR, diag.p, out))
+            diag.check(lib.hd_builder_create(self.chars(name), lib.HD_STAGE_TENSOR, diag.p, out))
         self.builder = ffi.gc(out[0], lib.hd_builder_destroy)
 
     def at(self, site: Site) -> int:
@@ -508,13 +528,15 @@ class Writer:
 
     def chars(self, text: str) -> Any:
         """Which the library needs no longer than it is told."""
+        if not isinstance(text, str) or "\0" in text:
+            refuse(f"{text!r} is no name, nor text as a program has it")
         self.keep.append(ffi.new("char[]", text.encode()))
         return self.keep[-1]
 
     def buffer(self, buffer: Buffer) -> None:
         if buffer in self.written:
             return
-        self.written.append(buffer)
+        self.written.add(buffer)
         for dim in buffer.dims:
             if dim.by is not None:
                 self.buffer(dim.by._buffer)  # is declared before

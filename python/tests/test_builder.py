@@ -287,6 +287,14 @@ class Built(unittest.TestCase):
         b.output("z", b.input("u", "i32", ()) + 1)
         self.assertEqual(len(b.build().arguments), 4)
 
+    def test_numbers_of_numpys_are_numbers(self):
+        b = heddle.Builder("numbers", mesh={"tp": np.int64(1)})
+        x = b.input("x", "f32", (np.int32(2), 3))
+        b.output("y", np.float64(0.5) * x[np.int64(1)] + np.float32(0.25) - np.int8(2))
+        text = str(b.build())
+        for words in ("by 0.5", "value 0.25", "value 2.0", "%x[1]"):
+            self.assertIn(words, text)
+
     def test_parts_are_written(self):
         b = heddle.Builder("pad")
         x = b.input("x", "f32", (6, 4))
@@ -418,7 +426,16 @@ class Wrong(unittest.TestCase):
                             (lambda: x[1][2], "a part already"),
                             (lambda: x[0, 0, 0], "3 indices"),
                             (lambda: x[::2], "range"),
-                            (lambda: x["a"], "no index"),
+                            (lambda: x["a"], "index.*'a'.*no whole number"),
+                            (lambda: x[True:, 2.0], "2.0"),
+                            (lambda: x[heddle.Block(3, 3)], "Block"),
+                            (lambda: b.input("z", "f32", (2.5,)), "dimension 0 is 2.5"),
+                            (lambda: b.input("z", "f32", (2**63,)), "less than 2"),
+                            (lambda: x.set("tp"), "one for each dimension"),
+                            (lambda: x.set((4, None)), "4 is no axis"),
+                            (lambda: heddle.Builder("c", mesh={"tp": "4"}), "'tp' is '4'"),
+                            (lambda: x * None, "None is neither"),
+                            (lambda: heddle.Builder("a\0b").build(), "no name"),
                             (lambda: ops.sum(x, dim=2), "dimension 2"),
                             (lambda: x @ x[0], "too few"),
                             (lambda: x + "a", "'a'"),
