@@ -147,9 +147,11 @@ static hd_status take_memory(hd_device *device, hd_diag *diag)
     size_t slots = lay_out_slots(device);
     size_t shared = lay_out_shared(device, somewhere) - somewhere;
 
-    HD_TRY(hd_cuda_region_take(
-        device, &device->home->memory, lay_out_private(device),
-        hd_cuda_share_lacks(device, slots, shared), diag, &device->memory));
+    size_t mine = lay_out_private(device);
+
+    HD_TRY(hd_cuda_region_take(device, &device->home->memory, mine, mine,
+                               hd_cuda_share_lacks(device, slots, shared), diag,
+                               &device->memory));
     HD_TRY(hd_cuda_share_take(device, slots, shared, diag, &peers->place,
                               &peers->hold));
     peers->window = peers->place->at;
@@ -256,10 +258,12 @@ static hd_status alloc_own_rooms(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
 {
+    size_t scratch = lay_out_rooms(device, 0, HD_CUDA_WORKSPACE);
     size_t bytes = lay_out_rooms(device, 0, HD_CUDA_ROOMS_OWN);
 
-    HD_TRY(hd_cuda_region_take(device, &device->home->rooms, bytes, 0, diag,
-                               &device->rooms));
+    // What cuBLASLt works in it never reads before it has written it.
+    HD_TRY(hd_cuda_region_take(device, &device->home->rooms, bytes, scratch, 0,
+                               diag, &device->rooms));
     if (device->rooms != NULL)
         place_rooms(device, 0, HD_CUDA_ROOMS_OWN, device->rooms->at);
     return alloc_own_rooms(device, diag);

@@ -64,18 +64,19 @@ static hd_status check_left(hd_device *device, size_t bytes, hd_diag *diag)
                    left >> 20);
 }
 
-static hd_status fill(hd_device *device, const hd_cuda_chunk *chunk,
+static hd_status fill(hd_device *device, hd_cu_ptr at, size_t bytes,
                       hd_diag *diag)
 {
-    HD_CUDA_TRY(device, diag, fill8, chunk->at, 0xff, chunk->bytes,
-                device->home->rescue);
+    if (bytes == 0)
+        return HD_OK;
+    HD_CUDA_TRY(device, diag, fill8, at, 0xff, bytes, device->home->rescue);
     HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
     return HD_OK;
 }
 
 // It is put in front.
 static hd_status make_chunk(hd_device *device, hd_cuda_region *region,
-                            size_t bytes, hd_diag *diag)
+                            size_t bytes, size_t filled, hd_diag *diag)
 {
     hd_cuda_chunk *chunk = calloc(1, sizeof *chunk);
     hd_status status;
@@ -90,14 +91,15 @@ static hd_status make_chunk(hd_device *device, hd_cuda_region *region,
     }
     chunk->next = region->first;
     region->first = chunk;
-    status = fill(device, chunk, diag);
+    status = fill(device, chunk->at, filled, diag);
     if (status != HD_OK)
         free_chunk(device->home, &region->first);
     return status;
 }
 
 static hd_status take(hd_device *device, hd_cuda_region *region, size_t bytes,
-                      size_t more, hd_diag *diag, hd_cuda_chunk **out)
+                      size_t filled, size_t more, hd_diag *diag,
+                      hd_cuda_chunk **out)
 {
     hd_cuda_chunk *chunk = find_chunk(region, bytes);
 
@@ -109,7 +111,7 @@ static hd_status take(hd_device *device, hd_cuda_region *region, size_t bytes,
         (chunk == NULL && !hd_cuda_home_asks(device) ? bytes : 0) + more,
         diag));
     if (chunk == NULL) {
-        HD_TRY(make_chunk(device, region, bytes, diag));
+        HD_TRY(make_chunk(device, region, bytes, filled, diag));
         chunk = region->first;
     }
     chunk->users++;
@@ -118,15 +120,15 @@ static hd_status take(hd_device *device, hd_cuda_region *region, size_t bytes,
 }
 
 hd_status hd_cuda_region_take(hd_device *device, hd_cuda_region *region,
-                              size_t bytes, size_t more, hd_diag *diag,
-                              hd_cuda_chunk **out)
+                              size_t bytes, size_t filled, size_t more,
+                              hd_diag *diag, hd_cuda_chunk **out)
 {
     hd_status status;
 
     if (bytes == 0)
         return check_left(device, more, diag);
     pthread_mutex_lock(&device->home->making);
-    status = take(device, region, bytes, more, diag, out);
+    status = take(device, region, bytes, filled, more, diag, out);
     pthread_mutex_unlock(&device->home->making);
     return status;
 }

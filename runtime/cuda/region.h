@@ -24,13 +24,14 @@ typedef struct hd_cuda_region {
     hd_cuda_chunk *first; // owned; guarded by the home's `making`
 } hd_cuda_region;
 
-// A chunk of as many bytes, NULL for none. What is new has every bit set, which
-// is a NaN in each floating dtype: who reads what nobody wrote will see it in
-// the answer. HD_ERROR_NO_MEMORY, in words that have the program's name, if the
-// device has less than `bytes` and `more` left.
+// A chunk of as many bytes, NULL for none. Of one that is new the first
+// `filled` bytes have every bit set, which is a NaN in each floating dtype: who
+// reads what nobody wrote will see it in the answer. HD_ERROR_NO_MEMORY, in
+// words that have the program's name, if the device has less than `bytes` and
+// `more` left.
 hd_status hd_cuda_region_take(hd_device *device, hd_cuda_region *region,
-                              size_t bytes, size_t more, hd_diag *diag,
-                              hd_cuda_chunk **out);
+                              size_t bytes, size_t filled, size_t more,
+                              hd_diag *diag, hd_cuda_chunk **out);
 // Takes NULL too.
 void hd_cuda_region_give(hd_device *device, hd_cuda_region *region,
                          hd_cuda_chunk *chunk);

@@ -537,10 +537,11 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
     if (bytes != 0 && locate(from, bytes) == Place::PAGEABLE) {
         const char *bytes_at =
             reinterpret_cast<const char *>(static_cast<uintptr_t>(from));
-        std::vector<char> staged(bytes_at, bytes_at + bytes);
+        auto staged =
+            std::make_shared<std::vector<char>>(bytes_at, bytes_at + bytes);
 
         result = submit(stream, [=](Lane &) {
-            return copy_now(to, reinterpret_cast<uintptr_t>(staged.data()),
+            return copy_now(to, reinterpret_cast<uintptr_t>(staged->data()),
                             bytes);
         });
     } else {
