@@ -252,15 +252,15 @@ hd_cuda_mapped *hd_cuda_share_find(hd_device *device, int peer, uint64_t home,
     return mapped;
 }
 
-// Of what CUDA does not know nothing may be touched.
-static uint64_t measure(const hd_device *device, hd_cu_ptr at)
+static hd_cu_result measure(const hd_device *device, hd_cuda_mapped *mapped)
 {
     hd_cu_ptr base = 0;
     size_t bytes = 0;
+    hd_cu_result result = device->cu.address_range(&base, &bytes, mapped->at);
 
-    return device->cu.address_range(&base, &bytes, at) == HD_CU_SUCCESS
-               ? base + bytes - at
-               : 0;
+    if (result == HD_CU_SUCCESS)
+        mapped->bytes = base + bytes - mapped->at;
+    return result;
 }
 
 hd_status hd_cuda_share_map(hd_device *device, int peer, uint64_t home,
@@ -284,7 +284,12 @@ hd_status hd_cuda_share_map(hd_device *device, int peer, uint64_t home,
                              "was to map",
                              peer, device->rank);
     }
-    mapped->bytes = measure(device, mapped->at);
+    result = measure(device, mapped);
+    if (result != HD_CU_SUCCESS) {
+        hd_cuda_window_close(&device->cu, mapped->at, near);
+        free(mapped);
+        return hd_cuda_error(device, result, diag, "address_range");
+    }
     mapped->near = near;
     mapped->peer = peer;
     mapped->home = home;

@@ -42,17 +42,6 @@ enum {
 
 enum class Form { GATHER, SCATTER, REDUCE, NONE };
 
-template <class Function> Function *find(const char *variable, const char *name)
-{
-    const char *path = getenv(variable);
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    void *address = library ? dlsym(library, name) : nullptr;
-    Function *function = nullptr;
-
-    memcpy(&function, &address, sizeof(address));
-    return function;
-}
-
 bool is(const cublasMpMatrixDescriptor &x, int64_t m, int64_t n, int64_t mb,
         int64_t nb, bool over_rows)
 {
@@ -164,8 +153,8 @@ size_t workspace(Form form, int64_t m, int64_t n, int64_t k)
 int sum_ranks(Form form, int type, const Work &part, char *d, hd_nccl_comm comm,
               int64_t p, hd_cu_stream stream)
 {
-    auto *scatter = find<int(const void *, void *, size_t, int, int,
-                             hd_nccl_comm, hd_cu_stream)>(
+    auto *scatter = fake::find_in<int(const void *, void *, size_t, int, int,
+                                      hd_nccl_comm, hd_cu_stream)>(
         "HEDDLE_NCCL_LIB",
         form == Form::SCATTER ? "ncclReduceScatter" : "ncclAllReduce");
     size_t all = static_cast<size_t>(part.m * part.n);
@@ -307,8 +296,8 @@ int cublasMpMatmul(hd_mp_handle handle, hd_mp_desc desc, int64_t m, int64_t n,
     Form form = form_of(*desc, m, n, k, *matrix_a, *matrix_b, *matrix_d);
     int64_t p = matrix_a->grid->rows * matrix_a->grid->columns;
     int type = matrix_a->type == HD_LT_BF16 ? HD_NCCL_BF16 : HD_NCCL_F16;
-    auto *given =
-        find<size_t(const void *)>("HEDDLE_NVSHMEM_LIB", "fake_nvshmem_bytes");
+    auto *given = fake::find_in<size_t(const void *)>("HEDDLE_NVSHMEM_LIB",
+                                                      "fake_nvshmem_bytes");
     Work work = {static_cast<const char *>(a),
                  static_cast<const char *>(b),
                  static_cast<char *>(d),
@@ -337,8 +326,9 @@ int cublasMpMatmul(hd_mp_handle handle, hd_mp_desc desc, int64_t m, int64_t n,
                                matrix_a->grid->comm, p, handle->stream)
                    : NOT_SUPPORTED;
     }
-    auto *gather = find<int(const void *, void *, size_t, int, hd_nccl_comm,
-                            hd_cu_stream)>("HEDDLE_NCCL_LIB", "ncclAllGather");
+    auto *gather =
+        fake::find_in<int(const void *, void *, size_t, int, hd_nccl_comm,
+                          hd_cu_stream)>("HEDDLE_NCCL_LIB", "ncclAllGather");
     if (matrix_b->lld != k)
         return NOT_SUPPORTED;
     if (gather(b, device_work, static_cast<size_t>(k * n / p), type,

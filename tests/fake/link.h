@@ -6,18 +6,36 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <mutex>
+#include <string>
+#include <unordered_map>
 
 #include "fake_cuda.h"
 
 namespace fake
 {
 
-// NULL as long as nobody has loaded fake_cuda.
-template <class Function> Function *find_in_cuda(const char *name)
+// The library at path if it is loaded, else NULL. One asked for is looked up
+// once: dlopen is slow beneath a sanitizer, and fakes ask at each call.
+inline void *loaded(const char *path)
 {
-    const char *path = getenv("HEDDLE_CUDA_LIB");
-    void *library =
-        path == nullptr ? RTLD_DEFAULT : dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    static std::mutex mutex;
+    static std::unordered_map<std::string, void *> libraries;
+    std::lock_guard<std::mutex> lock(mutex);
+    void *&library = libraries[path];
+
+    if (library == nullptr)
+        library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    return library;
+}
+
+// A function of the library that the setting names, or of the process where it
+// names none; NULL as long as nobody has loaded that.
+template <class Function>
+Function *find_in(const char *setting, const char *name)
+{
+    const char *path = getenv(setting);
+    void *library = path == nullptr ? RTLD_DEFAULT : loaded(path);
     void *address =
         library == nullptr && path != nullptr ? nullptr : dlsym(library, name);
     Function *function = nullptr;
@@ -25,6 +43,11 @@ template <class Function> Function *find_in_cuda(const char *name)
     static_assert(sizeof(function) == sizeof(address), "POSIX");
     memcpy(&function, &address, sizeof(address));
     return function;
+}
+
+template <class Function> Function *find_in_cuda(const char *name)
+{
+    return find_in<Function>("HEDDLE_CUDA_LIB", name);
 }
 
 // Counts a call; true if it is to fail.
