@@ -8,8 +8,9 @@
 #                            command, packages and oracles optimised (the preset
 #                            plain), the library under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer with clang, what has
-#                            threads under ThreadSanitizer, and each fuzz target
-#                            for 5 seconds
+#                            threads under ThreadSanitizer, each fuzz target
+#                            for 5 seconds, and heddle.torch with PyTorch in an
+#                            environment of its own
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
@@ -23,7 +24,7 @@ case "${1-}" in
     needs=fuzz
     ;;
 *)
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -74,4 +75,12 @@ if [ "$needs" = fuzz ]; then
     echo "fuzz: 5 seconds a target"
     tests/fuzz/run.sh 5
     spent "fuzz, searched"
+
+    echo "torch: 5 peers are killed"
+    python3 python/tests/with_torch/run.py . build/plain build/torch 5 || {
+        code=$?
+        [ "$code" -eq 77 ] || exit 1
+        echo "skipped: PyTorch cannot be installed"
+    }
+    spent "torch, tested"
 fi

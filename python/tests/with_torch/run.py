@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-TORCH = "torch>=2.11"
+TORCH = "torch>=2.15"
 NEEDED = ["filelock", "typing-extensions>=4.13", "sympy>=1.13.3", "networkx", "jinja2", "fsspec",
           "numpy", "cffi>=1.15", "scikit-build-core>=0.10"]
 NO_DEVICE = 100  # cudaErrorNoDevice, CUDA_ERROR_NO_DEVICE
