@@ -1,4 +1,5 @@
-"""What each rank of torchrun does: all tests, in one order on all ranks."""
+"""What each rank of torchrun does: all tests, or those of one file, in one order on all
+ranks."""
 import os
 import sys
 import unittest
@@ -17,7 +18,7 @@ dist.broadcast_object_list(seed)
 torch.manual_seed(seed[0])
 if dist.get_rank() == 0:
     print("seed", seed[0], flush=True)
-tests = unittest.defaultTestLoader.discover(os.path.dirname(__file__))
+tests = unittest.defaultTestLoader.discover(os.path.dirname(__file__), *sys.argv[1:])
 # A rank that fails must not let the others wait.
 done = unittest.TextTestRunner(verbosity=2, failfast=True).run(tests)
 if not done.wasSuccessful():

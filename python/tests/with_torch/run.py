@@ -118,7 +118,7 @@ def main():
     more = {"cwd": work, "env": {**os.environ, "HEDDLE_ROOT": str(root), "OMP_NUM_THREADS": "1"}}
     torchrun = [work / "bin/torchrun", "--nproc-per-node"]
     for what, words in (("2 ranks", [*torchrun, "2", here / "ranks.py"]),
-                        ("4 ranks", [*torchrun, "4", here / "ranks.py"]),
+                        ("4 ranks", [*torchrun, "4", here / "ranks.py", "test_ops.py"]),
                         ("killed peers", [work / "bin/python", here / "killed.py", kills])):
         code, said = run(*words, **more)
         failed += code != 0
