@@ -7,7 +7,7 @@ that its shapes, dtypes and group come, and kept.
 import collections
 import math
 import weakref
-from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -25,25 +25,60 @@ DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16",
 # Executables that a group keeps. All ranks make the same calls, and so drop the same.
 KEPT = 64
 
-executables: "weakref.WeakKeyDictionary[Group, collections.OrderedDict[Any, Executable]]" = \
-    weakref.WeakKeyDictionary()
+
+class Table:
+    """The executables of a group. A CUDA graph has addresses of those that were
+    captured, so that they stay as long as the group."""
+
+    def __init__(self) -> None:
+        self.kept: "collections.OrderedDict[Any, Executable]" = collections.OrderedDict()
+        self.captured: Dict[Any, Executable] = {}
+
+    def find(self, key: Any, capturing: bool) -> Optional[Executable]:
+        found = self.captured.get(key)
+        if found is None and key in self.kept:
+            self.kept.move_to_end(key)
+            found = self.kept[key]
+            if capturing:
+                self.captured[key] = self.kept.pop(key)
+        return found
+
+    def add(self, key: Any, made: Executable) -> None:
+        """The one used the longest ago is dropped."""
+        self.kept[key] = made
+        if len(self.kept) > KEPT:
+            self.kept.popitem(last=False)[1].close()
+
+
+tables: "weakref.WeakKeyDictionary[Group, Table]" = weakref.WeakKeyDictionary()
 
 
 def executable(name: str, key: Tuple[Any, ...], text: Callable[..., str], device: torch.device
                ) -> Executable:
-    """What runs `text(*key)` on that group, the one used the longest ago dropped."""
-    group = find(name)
-    table = executables.setdefault(group, collections.OrderedDict())
+    """What runs `text(*key)` on that group."""
+    group, on_cuda = find(name), device.type == "cuda"
+    table = tables.get(group)
+    if table is None:
+        table = tables[group] = Table()
+    capturing = on_cuda and torch.cuda.is_current_stream_capturing()
     whole = text, key, device
-    found = table.get(whole)
-    if found is not None:
-        table.move_to_end(whole)
-        return found
-    made = compile(Program(text(*key), name="heddle.torch"), group, device=str(device))
-    table[whole] = made
-    if len(table) > KEPT:
-        table.popitem(last=False)[1].close()
-    return made
+    found = table.find(whole, capturing)
+    if found is None:
+        program = Program(text(*key), name="heddle.torch")
+        if capturing:
+            shapes = ", ".join(f"{a.name} {a.dtype}{list(a.local_shape)}" for a in program.arguments)
+            refuse(f"{program.name} of {shapes} first comes in a capture of a CUDA graph, where its "
+                   "program cannot be made: call it with such tensors once before, on all ranks")
+        found = compile(program, group, device=str(device), capturable=on_cuda)
+        table.add(whole, found)
+    return found
+
+
+def run(made: Executable, *args: Any, **named: Any) -> None:
+    """On CUDA a run is in order with PyTorch's current stream, as is whatever its
+    allocator uses the memory for next: nothing is kept until the run has ended."""
+    made(*args, **named)
+    made._recent.clear()
 
 
 def turned(w: Tensor) -> bool:
@@ -166,7 +201,7 @@ def gather_op(x: Tensor, ws: Sequence[Tensor], dim: int, keep: bool, group: str
     out = [y.view(rows.all(w.n)) for y, w in zip(ys, weights)]
     if keep:
         out.insert(0, kept.view(rows.all(k)))
-    made(dense(x).view(rows.own(k)), *stored, out=out)
+    run(made, dense(x).view(rows.own(k)), *stored, out=out)
     return kept, ys
 
 
@@ -199,7 +234,7 @@ def backward_op(gys: Sequence[Tensor], ws: Sequence[Tensor], h: Tensor, extra: O
         named["e"] = dense(extra).view(rows.all(k))
     if any(wanted):
         named["h"] = dense(h).view(whole, k)
-    made(**named, x=gx.view(rows.own(k)))
+    run(made, **named, x=gx.view(rows.own(k)))
     return gx, gws
 
 
@@ -216,7 +251,7 @@ def reduce_op(x: Tensor, w: Tensor, dim: int, group: str) -> Tensor:
     rows = divide(x, dim, size_of(group), True)
     weight, stored = place(w)
     made = executable(group, (rows, weight, DTYPES[x.dtype], True), _programs.reduce, x.device)
-    made(dense(x).view(rows.all(weight.k)), stored, out=[y.view(rows.own(weight.n))])
+    run(made, dense(x).view(rows.all(weight.k)), stored, out=[y.view(rows.own(weight.n))])
     return y
 
 
@@ -239,7 +274,7 @@ def sum_op(x: Tensor, w: Tensor, group: str) -> Tensor:
     else:
         made = executable(group, (tp, total, weight, dtype), _programs.reduce_whole, x.device)
         shapes = (total, weight.k), (total, weight.n)
-    made(dense(x).view(shapes[0]), stored, out=[y.view(shapes[1])])
+    run(made, dense(x).view(shapes[0]), stored, out=[y.view(shapes[1])])
     return y
 
 

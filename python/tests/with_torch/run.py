@@ -119,12 +119,15 @@ def main():
     torchrun = [work / "bin/torchrun", "--nproc-per-node"]
     for what, words in (("2 ranks", [*torchrun, "2", here / "ranks.py"]),
                         ("4 ranks", [*torchrun, "4", here / "ranks.py", "test_ops.py"]),
+                        ("the script for CUDA, on the cpu",
+                         [work / "bin/python", here / "on_cuda.py", "--device", "cpu", "--only",
+                          "operators"]),
                         ("killed peers", [work / "bin/python", here / "killed.py", kills])):
         code, said = run(*words, **more)
         failed += code != 0
         print(said if code else "\n".join(re.findall("^(?:seed|Ran|[0-9]+ peers).*$", said, re.M)))
         tell(f"{what}: {'FAILED' if code else 'passed'}")
-    print(f"{3 - failed} passed, {failed} failed")
+    print(f"{4 - failed} passed, {failed} failed")
     sys.exit(failed > 0)
 
 

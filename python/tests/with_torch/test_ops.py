@@ -1,5 +1,6 @@
 """The operators and their gradients, exactly: small integers, whose products and sums
 every dtype here holds."""
+import types
 import unittest
 
 import heddle
@@ -208,8 +209,20 @@ class Groups(Same):
         from heddle.torch import _ops
         for n in range(1, _ops.KEPT + 6):
             ht.matmul_all_reduce(draw(torch.float32, 1, 1), draw(torch.float32, 1, n))
-        self.assertEqual(len(_ops.executables[ht.group_of()]), _ops.KEPT)
+        self.assertEqual(len(_ops.tables[ht.group_of()].kept), _ops.KEPT)
         ht.group_of().close()
+
+    def test_what_a_graph_has_is_kept(self):
+        """A run in a capture: its executable must outlive the graph."""
+        from heddle.torch import _ops
+        table, closed = _ops.Table(), []
+        for i in range(3):
+            table.add(i, types.SimpleNamespace(close=lambda i=i: closed.append(i)))
+        self.assertIs(table.find(1, True), table.find(1, False))
+        for i in range(3, _ops.KEPT + 6):
+            table.add(i, types.SimpleNamespace(close=lambda i=i: closed.append(i)))
+        self.assertEqual(closed, [0, *range(2, 6)])
+        self.assertEqual((table.find(2, True), table.find(1, True)), (None, table.captured[1]))
 
 
 class Wrong(unittest.TestCase):
