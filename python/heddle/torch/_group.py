@@ -3,7 +3,7 @@ import datetime
 import itertools
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple, Union
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -15,6 +15,7 @@ from .._library import ffi, info, lib, uninterrupted
 # A group of heddle's, a ProcessGroup, a DeviceMesh of one dimension, the name of
 # a process group, or None for all ranks.
 AnyGroup = Union[None, Group, Any, str]
+SLICE = 0.005  # s between looks into the store
 OWN = "heddle:"  # what names of groups that no process group stands for begin with
 
 
@@ -44,33 +45,73 @@ class Gather:
         self.rank, self.size = group.rank(), group.size()
         self.timeout = timeout
         self.store = group.get_group_store()
-        # All ranks make the same groups of it in the same order.
-        turn = self.store.add(f"heddle/turn/{self.rank}", 1)
-        self.prefix = f"heddle/{turn}"
+        self.prefix = ""
         self.round = 0
         self.raised: Optional[BaseException] = None
 
     def key(self, rank: int, turn: int) -> str:
         return f"{self.prefix}/{turn}/{rank}"
 
+    def meet(self) -> None:
+        """Agrees with all ranks on keys that are of this attempt of each alone. Any may
+        have given up one that the others still see, and have begun another: who waits
+        goes on to that."""
+        end = time.monotonic() + self.timeout
+        mark, seen = "heddle/at/{}".format, {}  # type: Callable[[int], str], Dict[int, bytes]
+        attempt = self.store.add(f"heddle/attempt/{self.rank}", 1)
+        self.store.set(mark(self.rank), str(attempt))
+        try:
+            while not self.confirm(seen, mark):
+                if time.monotonic() > end:
+                    ranks = range(self.size)
+                    late = [peer for peer in ranks if not seen.get(peer)] or \
+                        [peer for peer in ranks if not self.store.check([self.key(peer, 0)])]
+                    if late:
+                        self.give_up(late[0])
+                time.sleep(SLICE)
+        finally:
+            self.store.set(mark(self.rank), "")
+        self.round = 1
+
+    def confirm(self, seen: Dict[int, bytes], mark: Callable[[int], str]) -> bool:
+        """Whether all ranks have told that they see the same attempts. What one no
+        longer shows is over, or agreed upon: as long as it has no other one it stays."""
+        all_told = [self.key(peer, 0) for peer in range(self.size)]
+        if self.prefix and self.store.check(all_told):
+            return True
+        for peer in range(self.size):
+            if self.store.check([mark(peer)]):
+                seen[peer] = self.store.get(mark(peer)) or seen.get(peer, b"")
+        if all(seen.get(peer) for peer in range(self.size)):
+            prefix = "heddle/" + ".".join(seen[peer].decode() for peer in range(self.size))
+            if prefix != self.prefix:
+                if self.prefix:
+                    self.store.delete_key(self.key(self.rank, 0))
+                self.prefix = prefix
+                self.store.set(self.key(self.rank, 0), "here")
+        return False
+
+    def give_up(self, peer: int) -> NoReturn:
+        raise TimeoutError(f"rank {self.rank} waits for rank {peer} in Group.from_torch, which "
+                           f"has not called it within {self.timeout:g} s")
+
     def wait(self, peer: int, end: float) -> bytes:
         key = self.key(peer, self.round)
         left = max(end - time.monotonic(), 0.001)
         try:
             self.store.wait([key], datetime.timedelta(seconds=left))
-        except Exception as error:
+        except Exception:
             if self.store.check([key]):
                 raise
-            raise TimeoutError(f"rank {self.rank} waits for rank {peer} in Group.from_torch, which "
-                               f"has not called it within {self.timeout:g} s") from error
+            self.give_up(peer)
         return self.store.get(key)
 
     def __call__(self, mine: bytes) -> bytes:
         end = time.monotonic() + self.timeout
         self.store.set(self.key(self.rank, self.round), mine)
         parts = [self.wait(peer, end) for peer in range(self.size)]
-        if self.round > 0:  # all have read the round before when they write this one
-            self.store.delete_key(self.key(self.rank, self.round - 1))
+        # All have read the round before when they write this one.
+        self.store.delete_key(self.key(self.rank, self.round - 1))
         self.round += 1
         return b"".join(parts)
 
@@ -98,6 +139,7 @@ def join(group: AnyGroup, timeout: float) -> Group:
     left: List[bool] = []
 
     def create() -> None:
+        gather.meet()
         with Diag() as diag:
             status = lib.hd_group_create(oob, timeout, diag.p, out)
             if gather.raised is not None:

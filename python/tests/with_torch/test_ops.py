@@ -269,3 +269,23 @@ class Wrong(unittest.TestCase):
             with self.assertRaisesRegex(heddle.TimeoutError, "rank 0 waits for rank 1 in Group.from_to"):
                 heddle.Group.from_torch(pg, timeout=0.2)
         dist.barrier()
+
+    def test_attempt_after_some_that_timed_out(self):
+        """The last rank comes when the first one has given up twice, and the others,
+        who have seen that, wait all the time."""
+        pg = dist.new_group(list(range(TP)))
+        store = pg.get_group_store()
+        if RANK == 0:
+            for _ in range(2):
+                with self.assertRaisesRegex(heddle.TimeoutError, f"rank 0 waits for rank {TP - 1} "):
+                    heddle.Group.from_torch(pg, timeout=0.2)
+            store.set("test/go", "")
+        elif RANK == TP - 1:
+            store.wait(["test/go"])
+        for _ in range(3):
+            with heddle.Group.from_torch(pg, timeout=20) as group:
+                self.assertEqual((group.rank, group.size), (RANK, TP))
+                group.barrier()
+        x, w = draw(torch.float32, TP, K), draw(torch.float32, K, N)
+        self.assertTrue(torch.equal(ht.all_gather_matmul(x[RANK:RANK + 1], w, pg), x @ w))
+        dist.destroy_process_group(pg)
