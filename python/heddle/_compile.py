@@ -399,6 +399,24 @@ class Executable:
             self._remember(i, key)
         return kept
 
+    def _run_at(self, addresses: Sequence[int], stream: int, arrays: Any) -> None:
+        """A call, on dense arrays of which whoever calls knows that they fit. On CUDA
+        nothing is kept of them."""
+        pointer = self._open()
+        self._options.stream = ffi.cast("void *", stream)
+        for i, address in enumerate(addresses):
+            self._capsules[i], self._on_host[i] = 0, False
+            self._numbers[i], self._rows[i] = address, ffi.NULL
+        if self._device[0] == CPU:
+            self._recent.append(arrays)
+        status = lib.heddle_run(pointer, len(addresses), self._capsules, self._addresses,
+                                self._strides, self._rows, self._options, self._diag.p)
+        if status != lib.HD_OK:
+            self._recent.clear()
+            self._fail(status)
+        if self._device[0] == CPU:
+            self._await()
+
     def _find_device(self, arrays: List[Any]) -> None:
         """Of a session on "cuda": right where the run is then taken."""
         for array in arrays:

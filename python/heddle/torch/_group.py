@@ -21,20 +21,25 @@ OWN = "heddle:"  # what names of groups that no process group stands for begin w
 
 def process_group(group: AnyGroup) -> Any:
     """The ProcessGroup that is meant."""
-    if not dist.is_initialized():
-        refuse("torch.distributed has no process group: call init_process_group")
-    if group is None:
-        return dist.group.WORLD
-    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
-        return group.get_group()
     if isinstance(group, str):
         try:
             return c10d._resolve_process_group(group)
         except (LookupError, RuntimeError, ValueError) as error:
+            judge_there()
             raise ArgumentError(f"'{group}' names no process group") from error
+    judge_there()
+    if group is None:
+        return dist.group.WORLD
+    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
+        return group.get_group()
     if not isinstance(group, dist.ProcessGroup):
         refuse(f"{group!r} is no process group that this rank is in")
     return group
+
+
+def judge_there() -> None:
+    if not dist.is_initialized():
+        refuse("torch.distributed has no process group: call init_process_group")
 
 
 class Gather:

@@ -5,6 +5,7 @@ An operator is given a group by its name. What it runs is compiled the first tim
 that its shapes, dtypes and group come, and kept.
 """
 import collections
+import itertools
 import math
 import weakref
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
@@ -12,7 +13,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tupl
 import torch
 from torch import Tensor
 
-from .._compile import Executable, compile
+from .._compile import Executable, compile, torch_stream
 from .._error import UnsupportedError, refuse
 from .._group import Group
 from .._program import Program
@@ -22,6 +23,7 @@ from ._programs import Rows, Weight
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16",
           torch.bfloat16: "bf16"}
+ALIGNED = 16  # bytes, of what a run on CUDA is given
 # Executables that a group keeps. All ranks make the same calls, and so drop the same.
 KEPT = 64
 
@@ -74,11 +76,13 @@ def executable(name: str, key: Tuple[Any, ...], text: Callable[..., str], device
     return found
 
 
-def run(made: Executable, *args: Any, **named: Any) -> None:
-    """On CUDA a run is in order with PyTorch's current stream, as is whatever its
-    allocator uses the memory for next: nothing is kept until the run has ended."""
-    made(*args, **named)
-    made._recent.clear()
+def run(made: Executable, *tensors: Tensor) -> None:
+    """Of dense tensors, as many elements as the program's arguments have and in their
+    order. On CUDA a run is in order with PyTorch's current stream, as is whatever its
+    allocator uses the memory for next."""
+    device = tensors[0].device
+    stream = torch_stream(torch, device.index) if device.type == "cuda" else 0
+    made._run_at([tensor.data_ptr() for tensor in tensors], stream, tensors)
 
 
 def turned(w: Tensor) -> bool:
@@ -92,8 +96,9 @@ def empty_gradient(w: Tensor) -> Tensor:
 
 
 def dense(x: Tensor) -> Tensor:
-    """Without gradients, which DLPack refuses, and gaps, which a run packs slowly."""
-    return x.detach().contiguous()
+    """Without gaps, which a run packs slowly, and where a run on CUDA may read it."""
+    x = x.contiguous()
+    return x if x.data_ptr() % ALIGNED == 0 or x.device.type == "cpu" else x.clone()
 
 
 def place(w: Tensor) -> Tuple[Weight, Tensor]:
@@ -198,10 +203,8 @@ def gather_op(x: Tensor, ws: Sequence[Tensor], dim: int, keep: bool, group: str
     rows = divide(x, dim, tp, False)
     weights, stored = zip(*map(place, ws))
     made = executable(group, (rows, weights, k, DTYPES[x.dtype], keep), _programs.gather, x.device)
-    out = [y.view(rows.all(w.n)) for y, w in zip(ys, weights)]
-    if keep:
-        out.insert(0, kept.view(rows.all(k)))
-    run(made, dense(x).view(rows.own(k)), *stored, out=out)
+    pairs = itertools.chain.from_iterable(zip(stored, ys))
+    run(made, dense(x), *[kept] * keep, *pairs)
     return kept, ys
 
 
@@ -223,18 +226,17 @@ def backward_op(gys: Sequence[Tensor], ws: Sequence[Tensor], h: Tensor, extra: O
     weights, stored = zip(*map(place, ws))
     key = (rows, weights, k, DTYPES[h.dtype], extra is not None, tuple(map(bool, wanted)))
     made = executable(group, key, _programs.backward, h.device)
-    whole = rows.batch * rows.tp * rows.rows
-    named = {}
-    for i, (gy, w, weight) in enumerate(zip(map(dense, gys), stored, weights)):
-        named[f"g{i}"], named[f"w{i}"] = gy.view(rows.all(weight.n)), w
-        if wanted[i]:
-            named[f"v{i}"] = gy.view(whole, weight.n)
-            named[f"d{i}"] = gws[i].t() if weight.turned else gws[i]
+    gys = [dense(gy) for gy in gys]
+    given = [*itertools.chain.from_iterable(zip(gys, stored))]
     if extra is not None:
-        named["e"] = dense(extra).view(rows.all(k))
+        given.append(dense(extra))
+    given.append(gx)
     if any(wanted):
-        named["h"] = dense(h).view(whole, k)
-    run(made, **named, x=gx.view(rows.own(k)))
+        given.append(dense(h))
+    for gy, gw, want in zip(gys, gws, wanted):
+        if want:
+            given += [gy, gw]
+    run(made, *given)
     return gx, gws
 
 
@@ -251,7 +253,7 @@ def reduce_op(x: Tensor, w: Tensor, dim: int, group: str) -> Tensor:
     rows = divide(x, dim, size_of(group), True)
     weight, stored = place(w)
     made = executable(group, (rows, weight, DTYPES[x.dtype], True), _programs.reduce, x.device)
-    run(made, dense(x).view(rows.all(weight.k)), stored, out=[y.view(rows.own(weight.n))])
+    run(made, dense(x), stored, y)
     return y
 
 
@@ -270,11 +272,9 @@ def sum_op(x: Tensor, w: Tensor, group: str) -> Tensor:
     if total % tp == 0:
         rows = Rows(1, tp, total // tp)
         made = executable(group, (rows, weight, dtype, False), _programs.reduce, x.device)
-        shapes = rows.all(weight.k), rows.all(weight.n)
     else:
         made = executable(group, (tp, total, weight, dtype), _programs.reduce_whole, x.device)
-        shapes = (total, weight.k), (total, weight.n)
-    run(made, dense(x).view(shapes[0]), stored, out=[y.view(shapes[1])])
+    run(made, dense(x), stored, y)
     return y
 
 

@@ -14,14 +14,6 @@ class Rows(NamedTuple):
         parts = [f"{self.tp}{mark}", str(self.rows), str(features)]
         return ", ".join([str(self.batch)] * (self.batch > 1) + parts)
 
-    def own(self, features: int) -> Tuple[int, ...]:
-        """The shape of what one rank has of `text("@tp", ..)`."""
-        return (self.batch,) * (self.batch > 1) + (1, self.rows, features)
-
-    def all(self, features: int) -> Tuple[int, ...]:
-        """Of all rows, which one rank has."""
-        return (self.batch,) * (self.batch > 1) + (self.tp, self.rows, features)
-
 
 class Weight(NamedTuple):
     """[k, n], or stored [n, k]."""
