@@ -1711,6 +1711,53 @@ TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
     EXPECT_EQ(text, "apsrrf.");
 }
 
+// Sessions one after another, the runs of which have fewer rows than there is
+// room for: whoever has one first begins its run while others still make it.
+hd_status RunSizesInTurn(hd_group *group, unsigned seed, hd_diag *diag)
+{
+    std::mt19937_64 random(seed); // the same on all ranks
+    hd_module *module = nullptr;
+
+    HD_TRY(Parse("heddle 1 tensor program t param m in 1..64 mesh tp=4 "
+                 "in %x : f32[4@tp, m, 4] out %y : f32[4, m, 4] "
+                 "{ %y = set %x }",
+                 diag, &module));
+    HD_TRY(hd_lower(module, nullptr, nullptr, nullptr, diag));
+    for (int i = 0; i < 200; i++) {
+        hd_session *session = nullptr;
+        int64_t m = 1 + static_cast<int64_t>(random() % 64);
+        std::vector<float> whole(4 * 64 * 4), y(whole.size(), NAN);
+        void *arguments[] = {whole.data() +
+                                 size_t{64 * 4} * size_t(hd_group_rank(group)),
+                             y.data()};
+        hd_run_options options = HD_EMPTY(hd_run_options);
+
+        for (float &value : whole)
+            value = static_cast<float>(random() % 1000);
+        options.sizes = &m;
+        options.nsizes = 1;
+        HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+        HD_TRY(hd_session_run(session, arguments, 2, &options, diag));
+        HD_TRY(hd_session_finish(session, diag));
+        hd_session_destroy(session);
+        for (size_t at = 0; at < whole.size(); at++) {
+            if (static_cast<int64_t>(at / 4 % 64) < m)
+                RANK_EXPECT(y[at] == whole[at]);
+        }
+    }
+    hd_module_destroy(module);
+    return HD_OK;
+}
+
+TEST(Session, ARunOfOtherSizesMayBeginWhileAPeerStillMakesTheSession)
+{
+    unsigned seed = Seed();
+
+    AllEndWell(Launch(4, [&](hd_group *group, hd_diag *diag) {
+        return RunSizesInTurn(group, seed, diag);
+    }));
+}
+
 } // namespace
 
 // A program may have 2^24 steps on each rank: a step costs what it needs.
