@@ -23,7 +23,7 @@ HD_API HD_MUST_USE hd_status hd_launch(int nranks, double timeout,
 // its environment says: docs/launch.md.
 typedef struct hd_place {
     size_t size;
-    const char *launcher; // "Open MPI"
+    const char *launcher; // "Open MPI"; NULL in messages is "this place"
     int rank, nranks;
     int local_rank, local_size; // among the ranks of this host; -1 and 0 where
                                 // the launcher does not say

@@ -489,13 +489,18 @@ static hd_status check_place(const hd_place *place, double timeout,
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "rank %d of %d, and a timeout of %g s", place->rank,
                        place->nranks, timeout);
+    if (memchr(place->address, '\0', sizeof place->address) == NULL)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "the address of rank 0 has no NUL in its %zu bytes",
+                       sizeof place->address);
     if (place->nranks > 1 && place->address[0] == '\0' &&
         place->local_size != place->nranks)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%s has %d ranks, and does not say that they are on one "
                        "host: set HEDDLE_ADDR to host:port of rank 0, the port "
                        "being any free one, or MASTER_ADDR and MASTER_PORT",
-                       place->launcher, place->nranks);
+                       place->launcher != NULL ? place->launcher : "this place",
+                       place->nranks);
     return HD_OK;
 }
 

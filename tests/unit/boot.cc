@@ -459,6 +459,30 @@ TEST(Boot, EveryRankGathersFromEveryOther)
     }
 }
 
+// A place that a caller has filled by itself.
+TEST(Boot, APlaceNeedsNoLauncherButAnAddressThatEnds)
+{
+    for (bool ends : {true, false}) {
+        hd_place place = PlaceOf(0, 2, NewJob(), "");
+        hd_diag *diag = hd_diag_create();
+        hd_group *group = nullptr;
+        std::string text;
+
+        place.launcher = nullptr;
+        place.local_size = 1;
+        if (!ends)
+            memset(place.address, 'a', sizeof(place.address));
+        EXPECT_EQ(hd_group_join(&place, 0.2, diag, &group), HD_ERROR_ARGUMENT);
+        text = hd_diag_text(diag);
+        EXPECT_NE(text.find(ends ? "this place has 2 ranks"
+                                 : "the address of rank 0 has no NUL in its "
+                                   "272 bytes"),
+                  std::string::npos)
+            << text;
+        hd_diag_destroy(diag);
+    }
+}
+
 TEST(Boot, TheSameAddressServesAgainAtOnce)
 {
     for (const std::string &address : {std::string(), FreeAddress()}) {
