@@ -24,6 +24,16 @@ bool hd_lower_is_bulk(const hd_lower_options *options)
            options->transfer == HD_TRANSFER_FUSED;
 }
 
+static hd_status check_value(const char *option, unsigned value, unsigned most,
+                             hd_diag *diag)
+{
+    if (value > most)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "option '%s' has no value %u; 0 to %u are possible",
+                       option, value, most);
+    return HD_OK;
+}
+
 static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
 {
     if (options->comm_stream && options->streams == 64)
@@ -36,12 +46,12 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%d chunks a shard; 1 to 4096 are possible",
                        options->chunks);
-    if ((unsigned)options->transfer > HD_TRANSFER_FUSED ||
-        (unsigned)options->protocol > HD_PROTOCOL_GET ||
-        (unsigned)options->wire > HD_WIRE_F32 ||
-        (unsigned)options->until > HD_STAGE_HOST ||
-        options->asked >= 2 * HD_OPTION_CHANGED)
-        return hd_fail(diag, HD_ERROR_ARGUMENT, "an option has no such value");
+    HD_TRY(check_value("transfer", options->transfer, HD_TRANSFER_FUSED, diag));
+    HD_TRY(check_value("protocol", options->protocol, HD_PROTOCOL_GET, diag));
+    HD_TRY(check_value("wire", options->wire, HD_WIRE_F32, diag));
+    HD_TRY(check_value("until", options->until, HD_STAGE_HOST, diag));
+    HD_TRY(
+        check_value("asked", options->asked, 2 * HD_OPTION_CHANGED - 1, diag));
     return HD_OK;
 }
 

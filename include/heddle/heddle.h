@@ -57,8 +57,9 @@
 
 // Each struct begins with `size`, the bytes of it that the caller was compiled
 // with, so that structs may grow: of options hd_..._defaults sets it, and
-// HD_EMPTY(hd_argument) of what the library fills. Only hd_define, of which
-// callers pass arrays, has none, and does not grow.
+// HD_EMPTY(hd_argument) of what the library fills. Only hd_define and
+// hd_call_view, of which there are arrays, and what an hd_environment has, have
+// none, and do not grow.
 #ifdef __cplusplus
 extern "C++" template <class T> inline T hd_empty()
 {

@@ -61,19 +61,24 @@ TEST(Options, ValuesThatAreNoneAreRefused)
     hd_lower_options options = hd_lower_defaults();
 
     options.transfer = static_cast<hd_transfer>(HD_TRANSFER_FUSED + 1);
-    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    EXPECT_NE(Refusal(options).find("option 'transfer' has no value"),
+              std::string::npos);
     options = hd_lower_defaults();
     options.protocol = static_cast<hd_protocol>(HD_PROTOCOL_GET + 1);
-    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    EXPECT_NE(Refusal(options).find("option 'protocol' has no value"),
+              std::string::npos);
     options = hd_lower_defaults();
     options.until = static_cast<hd_stage>(HD_STAGE_HOST + 1);
-    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    EXPECT_NE(Refusal(options).find("option 'until' has no value"),
+              std::string::npos);
     options = hd_lower_defaults();
     options.wire = static_cast<hd_wire_dtype>(2);
-    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    EXPECT_NE(Refusal(options).find("option 'wire' has no value"),
+              std::string::npos);
     options = hd_lower_defaults();
     options.asked = 2 * HD_OPTION_CHANGED;
-    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    EXPECT_NE(Refusal(options).find("option 'asked' has no value"),
+              std::string::npos);
 }
 
 TEST(Options, WhatHasNoEffectIsAWarningToThoseWhoAskedForIt)
