@@ -412,7 +412,8 @@ class Executable:
         status = lib.heddle_run(pointer, len(addresses), self._capsules, self._addresses,
                                 self._strides, self._rows, self._options, self._diag.p)
         if status != lib.HD_OK:
-            self._recent.clear()
+            if self._device[0] == CPU:
+                self._recent.pop()
             self._fail(status)
         if self._device[0] == CPU:
             self._await()

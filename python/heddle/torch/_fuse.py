@@ -80,6 +80,15 @@ def gathered(node: Any) -> Optional[Tuple[Any, int, str]]:
     return part, dim % len(shape), node.args[2]
 
 
+def multiplied(node: Any) -> Optional[Tuple[Any, Any]]:
+    """The operands of a product, which may have a bias but no factors."""
+    if is_call(node, aten.mm.default):
+        return node.args
+    if is_call(node, aten.addmm.default) and not node.kwargs:
+        return node.args[1:]
+    return None
+
+
 def depends(node: Any, on: Any) -> bool:
     seen, open_ = set(), [node]
     while open_:
@@ -109,25 +118,31 @@ class Pass:
         if found is None:
             return
         part, dim, group = found
-        products = [mm for mm in self.graph.nodes
-                    if is_call(mm, aten.mm.default) and behind_views(mm.args[0]) is node
-                    and shape_of(mm) is not None and not depends(mm.args[1], node)]
+        products = []
+        for mm in self.graph.nodes:
+            operands = multiplied(mm)
+            if operands is not None and behind_views(operands[0]) is node and \
+                    shape_of(mm) is not None and not depends(operands[1], node):
+                products.append((mm, operands[1]))
         shape = shape_of(node)
         if not products or shape is None:
             return
         with self.graph.inserting_after(node):
-            made = self.call(gather_op, (part, [mm.args[1] for mm in products], dim, True, group),
+            made = self.call(gather_op, (part, [w for _, w in products], dim, True, group),
                              None, part)
         with self.graph.inserting_after(made):
             rows = self.call(operator.getitem, (made, 0), shape, node)
             ys = self.call(operator.getitem, (made, 1), None, node)
-        for i, mm in enumerate(products):
+        for i, (mm, _) in enumerate(products):
             with self.graph.inserting_after(ys):
                 y = self.call(operator.getitem, (ys, i), [*shape[:-1], mm.meta["val"].shape[1]],
                               mm)
             with self.graph.inserting_after(y):
-                mm.replace_all_uses_with(self.call(aten.reshape.default, (y, shape_of(mm)),
-                                                   shape_of(mm), mm))
+                result = self.call(aten.reshape.default, (y, shape_of(mm)), shape_of(mm), mm)
+            if is_call(mm, aten.addmm.default):
+                with self.graph.inserting_after(mm):
+                    result = self.call(aten.add.Tensor, (result, mm.args[0]), shape_of(mm), mm)
+            mm.replace_all_uses_with(result)
         node.replace_all_uses_with(rows, delete_user_cb=lambda user: user is not made)
         self.counts["all_gather_matmul"] += 1
 

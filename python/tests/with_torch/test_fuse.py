@@ -42,6 +42,21 @@ class Fuse(unittest.TestCase):
             self.judge(fn, [t.requires_grad_() for t in (draw(*shape), draw(6, 4), draw(5, 6))],
                        {"all_gather_matmul": 1})
 
+    def test_gather_with_biases(self):
+        """One of which is made of another product of the gathered rows."""
+        def fn(x, w, v, b):
+            g = collectives.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
+            y = torch.addmm(b, g, w)
+            return torch.addmm(y, g, v)
+        self.judge(fn, [t.requires_grad_() for t in (draw(2, 6), draw(6, 4), draw(6, 4), draw(4))],
+                   {"all_gather_matmul": 1})
+
+    def test_product_with_factors_stays(self):
+        def fn(x, w, b):
+            g = collectives.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
+            return torch.addmm(b, g, w, alpha=2)
+        self.judge(fn, [t.requires_grad_() for t in (draw(2, 6), draw(6, 4), draw(4))], {})
+
     def test_reduce_scatter(self):
         group = dist.group.WORLD
         for dim, shape in ((0, (2 * TP, 6)), (1, (3, 2 * TP, 6))):
