@@ -155,7 +155,8 @@ static hd_tile tile_of(const hd_evaluation *e, int rank, const hd_part *part)
 hd_work_item hd_evaluation_step(const hd_evaluation *e, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_work_item item = {.op = node->op, .module = e->graph->module};
+    hd_work_item item = {
+        .op = node->op, .module = e->graph->module, .causal = node->link};
 
     for (int64_t i = node->part; i < node[1].part; i++) {
         const hd_part *part = &e->graph->part[i];
@@ -183,6 +184,8 @@ hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
 {
     hd_work_item item = {.op = op, .module = e->tensor, .ntiles = op->nviews};
 
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        item.causal = hd_op_causal(e->tensor, op);
     for (int i = 0; i < item.ntiles; i++)
         item.tile[i] = op->code == HD_OP_RESHAPE ? flat_tile(e, &op->view[i])
                                                  : dense_tile(e, &op->view[i]);

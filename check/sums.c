@@ -32,7 +32,8 @@ static bool reduces(const hd_op *op)
 bool hd_op_is_sum(const hd_op *op)
 {
     return hd_op_fold(op) == HD_FOLD_SUM || op->code == HD_OP_ADD ||
-           hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
+           (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL &&
+            hd_op_family(op) != HD_FAMILY_ATTEND);
 }
 
 static uint64_t weight_of(const hd_work_item *item, int64_t k)

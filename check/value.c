@@ -8,11 +8,13 @@
 #include "check/value.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "check/attend.h"
 #include "check/field.h"
 #include "ir/space.h"
 
@@ -268,7 +270,7 @@ uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
 
 // -------------------------------------------------------------- conversions
 
-static uint64_t convert(hd_dtype from, hd_dtype to, uint64_t x)
+uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x)
 {
     return hd_dtype_holds(to, from) ? x : hd_field_mix(KEY_CONVERT + to, x);
 }
@@ -490,7 +492,7 @@ static uint64_t filled(const hd_values *values, const hd_work_item *item)
     double stored;
 
     if (key->view >= 0)
-        return convert(HD_DTYPE_F32, dtype, value);
+        return hd_value_convert(HD_DTYPE_F32, dtype, value);
     stored = rounded(dtype, key->number);
     if (stored >= key->number && stored <= key->number)
         return value;
@@ -536,8 +538,8 @@ static uint64_t compute_element(hd_values *values, const hd_work_item *item,
         return fold_elements(values, item, in, i);
     if (hd_op_family(item->op) == HD_FAMILY_MAP)
         return map_element(values, item, in, i);
-    return convert(dtype_of(item->op, 1), dtype_of(item->op, 0),
-                   load(values, &in[1], i));
+    return hd_value_convert(dtype_of(item->op, 1), dtype_of(item->op, 0),
+                            load(values, &in[1], i));
 }
 
 static void compute_elements(hd_values *values, const hd_work_item *item)
@@ -817,9 +819,10 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (of_bias >= 0)
             x = hd_field_add(x, load(values, &bias, i));
         if (aux >= 0)
-            hd_values_put(
-                values, hd_tile_place(&item->tile[aux], i),
-                counted ? convert(dtype_of(op, 1), dtype_of(op, aux), x) : 0);
+            hd_values_put(values, hd_tile_place(&item->tile[aux], i),
+                          counted ? hd_value_convert(dtype_of(op, 1),
+                                                     dtype_of(op, aux), x)
+                                  : 0);
         if (act != NULL)
             x = map_values(hd_act_map(act->act), &x, false);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
@@ -827,7 +830,7 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (hd_op_key(op, HD_KEY_KEEP) != NULL)
             x = hd_field_add(x, hd_field_multiply(kept_share(&groups, i),
                                                   load(values, out, i)));
-        x = convert(dtype_of(op, 1), dtype_of(op, 0), x);
+        x = hd_value_convert(dtype_of(op, 1), dtype_of(op, 0), x);
         if (!counted)
             x = hd_op_access(op, 0) == HD_ACCESS_UPDATE ? load(values, out, i)
                                                         : 0;
@@ -916,6 +919,43 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
     }
 }
 
+// ---------------------------------------------------------------- attention
+
+static double default_scale(const hd_tile *q)
+{
+    return 1 / sqrt((double)q->extent[q->ndims - 1]);
+}
+
+static hd_attention attention_of(const hd_values *values,
+                                 const hd_work_item *item)
+{
+    const hd_key *window = hd_op_key(item->op, HD_KEY_WINDOW);
+    hd_attention a = {.op = item->op,
+                      .causal = item->causal,
+                      .window = window != NULL ? (int64_t)window->number : 0};
+
+    a.updates = hd_op_access(item->op, 0) == HD_ACCESS_UPDATE;
+    a.scale = hd_op_key(item->op, HD_KEY_SCALE) != NULL
+                  ? factor_of(values, item, HD_KEY_SCALE)
+                  : hd_field_of_double(default_scale(&item->tile[2]));
+    return a;
+}
+
+static void compute_attend(hd_values *values, const hd_work_item *item)
+{
+    hd_attention a = attention_of(values, item);
+
+    for (int64_t b = 0; b < batch_of(item); b++) {
+        for (int view = 0; view < item->op->noutputs + item->op->ninputs;
+             view++)
+            a.tile[view] = tile_of_batch(item, view, b);
+        if (hd_op_attend(item->op) == HD_ATTEND_MERGE)
+            hd_attend_merge(values, &a);
+        else
+            hd_attend_rows(values, &a);
+    }
+}
+
 // -------------------------------------------------------------------- whole
 
 void hd_compute(hd_values *values, const hd_work_item *item)
@@ -941,6 +981,9 @@ void hd_compute(hd_values *values, const hd_work_item *item)
     case HD_FAMILY_PICK:
     case HD_FAMILY_CALL:
         compute_batches(values, item);
+        return;
+    case HD_FAMILY_ATTEND:
+        compute_attend(values, item);
         return;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
@@ -1007,6 +1050,11 @@ double hd_compute_work(const hd_work_item *item)
 {
     double n = 0;
 
+    if (item->op->code == HD_OP_ATTENTION) // each row, each key, both products
+        return (double)hd_tile_elements(&item->tile[1]) *
+               (double)item->tile[4].extent[item->tile[4].ndims - 2] *
+               (double)(item->tile[2].extent[item->tile[2].ndims - 1] +
+                        item->tile[4].extent[item->tile[4].ndims - 1]);
     if (!hd_op_is_batched(item->op))
         return (double)hd_tile_elements(&item->tile[0]) *
                (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);

@@ -50,6 +50,7 @@ typedef struct hd_work_item {
     const hd_op *op;
     const hd_module *module;
     int ntiles;
+    int32_t causal; // attention: as hd_step has it
     hd_tile tile[HD_MAX_VIEWS];
 } hd_work_item;
 
@@ -65,6 +66,9 @@ int64_t hd_tile_place(const hd_tile *tile, int64_t i);
 int64_t hd_tile_find(const hd_tile *tile, int64_t at);
 // Index `i` of dimension `d` of it.
 hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
+
+// What a cast makes of it: itself, where that loses nothing.
+uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
 void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
 // Of `from` the indices of dimension `dim` that are counted; of the others what

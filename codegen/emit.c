@@ -9,6 +9,7 @@
 
 #include "base/diag.h"
 #include "base/dtype.h"
+#include "codegen/attend.h"
 #include "codegen/body.h"
 #include "codegen/matmul.h"
 #include "codegen/nest.h"
@@ -114,6 +115,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
     case HD_FAMILY_CALL:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
@@ -335,6 +337,8 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                    : hd_matmul_emit(step, out, grid);
     case HD_FAMILY_PICK:
         return hd_pick_emit(step, out, grid);
+    case HD_FAMILY_ATTEND:
+        return hd_attend_emit(step, out, grid);
     case HD_FAMILY_CALL:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

@@ -9,126 +9,31 @@
 //             one before, again and again.
 #include "codegen/pick.h"
 
-#include <stdio.h>
-
+#include "codegen/batch.h"
 #include "codegen/body.h"
 #include "codegen/prelude.h"
 
-enum { PARTS = 32, BLOCKS_AT_ONCE = 4 };
+enum { PARTS = 32 };
 
-// The text so far, and the lengths that a run says, which are parameters.
-typedef struct kernel {
-    const hd_step *step;
-    hd_text text; // owned
-    int64_t size[HD_KERNEL_SIZES];
-    int sizes;
-} kernel;
-
-static int batch_dims(const kernel *k)
-{
-    return hd_op_batch(k->step->op, 0, k->step->span[0].ndims);
-}
-
-// How long dimension `d` of a view is, by name; returns how long it is now.
-static int64_t add_length(kernel *k, const char *name, int view, int d)
-{
-    hd_length length = hd_length_of(k->step, view, d);
-
-    if (length.sized) {
-        hd_text_printf(&k->text, "    const i64 %s = (i64)args.size[%d];\n",
-                       name, k->sizes);
-        k->size[k->sizes++] = length.now;
-    } else {
-        hd_text_printf(&k->text, "    const i64 %s = %lld;\n", name,
-                       (long long)length.now);
-    }
-    return length.now;
-}
-
-// B0, B1, .. of the batch.
-static int64_t add_batch(kernel *k)
-{
-    int64_t n = 1;
-
-    for (int d = 0; d < batch_dims(k); d++) {
-        char name[16];
-
-        snprintf(name, sizeof name, "B%d", d);
-        n *= add_length(k, name, 0, d);
-    }
-    return n;
-}
-
-// " * B0 * B1 ..", all of the batch.
-static void add_product(kernel *k)
-{
-    for (int d = 0; d < batch_dims(k); d++)
-        hd_text_printf(&k->text, " * B%d", d);
-}
+static const char *const names[HD_PICK_VIEWS] = {"v0", "v1", "v2", "v3"};
 
 // All of a view's elements are within reach of an int.
-static bool is_short(const kernel *k, int view)
+static bool is_short(const hd_batch *k, int view)
 {
     const hd_span *span = &k->step->span[view];
     int64_t last = 0;
 
-    for (int d = batch_dims(k); d < span->ndims; d++)
+    for (int d = hd_batch_dims(k); d < span->ndims; d++)
         last += (hd_length_of(k->step, view, d).room - 1) * span->stride[d];
     return last < INT32_MAX / 2;
-}
-
-static const char *const names[HD_PICK_VIEWS] = {"v0", "v1", "v2", "v3"};
-
-// Pointers to what the views have of element `b` of the batch.
-static void add_views(kernel *k)
-{
-    const hd_step *step = k->step;
-    int n = step->op->nviews;
-
-    for (int i = 0; i < n; i++)
-        hd_text_printf(&k->text, "        %s%s *%s = (%s%s *)args.at[%d];\n",
-                       i < step->op->noutputs ? "" : "const ",
-                       hd_code_text(step->span[i].buffer->type.dtype), names[i],
-                       i < step->op->noutputs ? "" : "const ",
-                       hd_code_text(step->span[i].buffer->type.dtype), i);
-    for (int d = batch_dims(k) - 1; d >= 0; d--) {
-        for (int i = 0; i < n; i++)
-            hd_text_printf(&k->text, "        %s += b %% B%d * %lld;\n",
-                           names[i], d, (long long)step->span[i].stride[d]);
-        hd_text_printf(&k->text, "        b /= B%d;\n", d);
-    }
-}
-
-static void begin_kernel(kernel *k)
-{
-    hd_text_puts(&k->text,
-                 "extern \"C\" __global__ void HD_BOUNDS(4) " HD_KERNEL_NAME
-                 "(const hd_kernel_args args)\n"
-                 "{\n"
-                 "    const i64 step = (i64)gridDim.x * "
-                 "blockDim.x;\n"
-                 "    const i64 first = (i64)blockIdx.x * "
-                 "blockDim.x + threadIdx.x;\n");
-}
-
-static hd_status end_kernel(kernel *k, int64_t threads, hd_text *out,
-                            hd_kernel_grid *grid)
-{
-    HD_TRY(hd_prelude_finish(out, &k->text, k->step->op->nviews, k->sizes));
-    *grid = hd_prelude_grid(threads, BLOCKS_AT_ONCE);
-    grid->pointers = k->step->op->nviews;
-    grid->sizes = k->sizes;
-    for (int i = 0; i < k->sizes; i++)
-        grid->size[i] = k->size[i];
-    return HD_OK;
 }
 
 // ------------------------------------------------------------------ route
 
 // Entry `j` of the two dimensions that are last in view `i`.
-static void add_entry(kernel *k, const char *name, int i)
+static void add_entry(hd_batch *k, const char *name, int i)
 {
-    int d = batch_dims(k);
+    int d = hd_batch_dims(k);
     long long rows = k->step->span[i].stride[d];
     long long columns = k->step->span[i].stride[d + 1];
     hd_length across = hd_length_of(k->step, i, d + 1);
@@ -183,8 +88,8 @@ static const char route_text[] =
 static hd_status emit_route(const hd_step *step, hd_text *out,
                             hd_kernel_grid *grid)
 {
-    kernel k = {.step = step};
-    int d = batch_dims(&k);
+    hd_batch k = {.step = step};
+    int d = hd_batch_dims(&k);
     const hd_span *token = &step->span[0];
     int64_t batch, experts;
 
@@ -197,23 +102,23 @@ static hd_status emit_route(const hd_step *step, hd_text *out,
                    "#define COUNT v2[e * %lld]\n",
                    (long long)token->stride[d], (long long)token->stride[d + 1],
                    (long long)step->span[2].stride[d]);
-    begin_kernel(&k);
-    batch = add_batch(&k);
-    experts = add_length(&k, "E", 0, d);
-    add_length(&k, "CAP", 0, d + 1);
-    add_length(&k, "T", 3, d);
-    add_length(&k, "K", 3, d + 1);
+    hd_batch_begin(&k);
+    batch = hd_batch_lengths(&k);
+    experts = hd_batch_length(&k, "E", 0, d);
+    hd_batch_length(&k, "CAP", 0, d + 1);
+    hd_batch_length(&k, "T", 3, d);
+    hd_batch_length(&k, "K", 3, d + 1);
     hd_text_puts(&k.text, "    const i64 ROWS = E > 0 ? E : 1;\n"
                           "    for (i64 i = first; i < PARTS * ROWS");
-    add_product(&k);
+    hd_batch_product(&k);
     hd_text_puts(&k.text, "; i += step) {\n"
                           "        const int part = (int)(i % PARTS);\n"
                           "        const i64 e = i / PARTS % ROWS;\n");
     hd_text_puts(&k.text, d > 0 ? "        i64 b = i / PARTS / ROWS;\n" : "");
-    add_views(&k);
+    hd_batch_views(&k);
     hd_text_puts(&k.text, route_text);
-    return end_kernel(&k, batch * (experts > 0 ? experts : 1) * PARTS, out,
-                      grid);
+    return hd_batch_end(&k, batch * (experts > 0 ? experts : 1) * PARTS, out,
+                        grid);
 }
 
 // ------------------------------------------------------------------ top_k
@@ -254,10 +159,10 @@ static const char top_k_text[] =
 static hd_status emit_top_k(const hd_step *step, hd_text *out,
                             hd_kernel_grid *grid)
 {
-    kernel k = {.step = step};
+    hd_batch k = {.step = step};
     hd_dtype dtype = step->span[2].buffer->type.dtype;
     hd_lane lane = hd_body_lane(dtype);
-    int d = batch_dims(&k);
+    int d = hd_batch_dims(&k);
     int64_t batch;
 
     hd_text_printf(&k.text,
@@ -270,17 +175,17 @@ static hd_status emit_top_k(const hd_step *step, hd_text *out,
     hd_text_puts(&k.text, greater_text);
     hd_prelude_load(&k.text, dtype, lane, "x");
     hd_text_puts(&k.text, ";\n}\n");
-    begin_kernel(&k);
-    batch = add_batch(&k);
-    add_length(&k, "K", 0, d);
-    add_length(&k, "N", 2, d);
+    hd_batch_begin(&k);
+    batch = hd_batch_lengths(&k);
+    hd_batch_length(&k, "K", 0, d);
+    hd_batch_length(&k, "N", 2, d);
     hd_text_puts(&k.text, "    for (i64 i = first; i < 1");
-    add_product(&k);
+    hd_batch_product(&k);
     hd_text_puts(&k.text, "; i += step) {\n");
     hd_text_puts(&k.text, d > 0 ? "        i64 b = i;\n" : "");
-    add_views(&k);
+    hd_batch_views(&k);
     hd_text_puts(&k.text, top_k_text);
-    return end_kernel(&k, batch, out, grid);
+    return hd_batch_end(&k, batch, out, grid);
 }
 
 hd_status hd_pick_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)

@@ -30,6 +30,11 @@ static const hd_op_info op_info[HD_NOPS] = {
     [HD_OP_##code] = {                                                 \
         ROW(text, PICK, BOTH, outputs, outputs, inputs, inputs, 0, 0), \
         .pick = HD_PICK_##code, .inner = {__VA_ARGS__}},
+#define HD_ATTEND(code, text, inputs, keys, required, in_place_, ...)    \
+    [HD_OP_##code] = {                                                   \
+        ROW(text, ATTEND, BOTH, 2, 2, inputs, inputs, keys, required),   \
+        .attend = HD_ATTEND_##code, .in_place = HD_IN_PLACE_##in_place_, \
+        .inner = {__VA_ARGS__}},
 #define HD_MOVE(code, text, min_out, max_out, min_in, max_in, keys, required, \
                 led_, touched_, in_place_, fold_)                             \
     [HD_OP_##code] = {ROW(text, MOVE, HOST, min_out, max_out, min_in, max_in, \
@@ -159,6 +164,7 @@ hd_unit hd_op_unit(const hd_op *op)
     case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
     case HD_FAMILY_CALL:
         return HD_UNIT_COMPUTE;
     case HD_FAMILY_MOVE:
@@ -186,6 +192,7 @@ bool hd_op_is_elementwise(const hd_op *op)
     case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
     case HD_FAMILY_CALL: // which need not go element by element
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
@@ -223,6 +230,11 @@ hd_pick hd_op_pick(const hd_op *op)
     return op_info[op->code].pick;
 }
 
+hd_attend hd_op_attend(const hd_op *op)
+{
+    return op_info[op->code].attend;
+}
+
 int hd_op_over(const hd_op *op)
 {
     const hd_key *over = hd_op_key(op, HD_KEY_OVER);
@@ -238,14 +250,19 @@ const char *hd_op_callee(const hd_op *op)
 bool hd_op_is_batched(const hd_op *op)
 {
     return hd_op_family(op) == HD_FAMILY_PICK ||
+           hd_op_family(op) == HD_FAMILY_ATTEND ||
            hd_op_family(op) == HD_FAMILY_CALL;
 }
 
 int hd_op_batch(const hd_op *op, int i, int ndims)
 {
+    int inner = hd_op_family(op) == HD_FAMILY_CALL ? hd_op_over(op) : ndims;
+
     if (hd_op_family(op) == HD_FAMILY_PICK)
         return ndims - op_info[op->code].inner[i];
-    return ndims > hd_op_over(op) ? ndims - hd_op_over(op) : 0;
+    if (hd_op_family(op) == HD_FAMILY_ATTEND && i < op->noutputs + op->ninputs)
+        inner = op_info[op->code].inner[i];
+    return ndims > inner ? ndims - inner : 0;
 }
 
 hd_move hd_op_move(const hd_op *op)

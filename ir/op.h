@@ -23,6 +23,7 @@ typedef enum hd_family {
     HD_FAMILY_TAKE,      // indices of a dimension that other data say
     HD_FAMILY_PRODUCT,   // a matmul and what follows it
     HD_FAMILY_PICK,      // data decides what goes where
+    HD_FAMILY_ATTEND,    // means by weights that add up
     HD_FAMILY_CALL,      // what a function of the caller's makes of operands
     HD_FAMILY_MOVE,      // between ranks
     HD_FAMILY_SYNC,      // orders streams
@@ -50,6 +51,13 @@ typedef enum hd_pick {
 #define HD_PICK(code, ...) HD_PICK_##code,
 #include "ir/ops.def"
 } hd_pick;
+
+typedef enum hd_attend {
+    HD_ATTEND_NONE,
+#define HD_OP(...)
+#define HD_ATTEND(code, ...) HD_ATTEND_##code,
+#include "ir/ops.def"
+} hd_attend;
 
 typedef enum hd_move {
     HD_MOVE_NONE,
@@ -127,7 +135,9 @@ typedef enum hd_in_place {
     HD_IN_PLACE_PIECE, // one is the own piece of the other, which leads
 } hd_in_place;
 
-#define HD_PICK_VIEWS 4 // results and operands of an op of family PICK, at most
+// Results and operands of an op, at most, of family PICK or ATTEND.
+#define HD_PICK_VIEWS 4
+#define HD_ATTEND_VIEWS 6
 
 typedef struct hd_op_info {
     const char *text;
@@ -141,12 +151,14 @@ typedef struct hd_op_info {
     bool linear;        // family MAP: in one operand at least
     hd_fold fold;       // also of a transfer that reduces, without a key
     hd_pick pick;
-    int8_t inner[HD_PICK_VIEWS]; // family PICK: the last dimensions of a view
-                                 // that are of no batch
+    hd_attend attend;
+    // Families PICK and ATTEND: the last dimensions of a view that are of no
+    // batch.
+    int8_t inner[HD_ATTEND_VIEWS];
     hd_move move;
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
                           // of a recv only without
-    hd_in_place in_place; // family MOVE; hd_op_in_place answers for all
+    hd_in_place in_place; // MOVE and ATTEND; hd_op_in_place answers for all
     hd_move fused; // which transfer the op is with a matmul in one; else NONE
     hd_sync sync;
 } hd_op_info;
@@ -233,12 +245,14 @@ hd_fold hd_op_fold(const hd_op *op);
 // The key by which a transfer folds so; false for a sum, which needs none.
 bool hd_fold_key(hd_fold fold, hd_key_code *out);
 hd_pick hd_op_pick(const hd_op *op);
+hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last
-// dimensions of every view: an op of family PICK or CALL.
+// dimensions of every view: an op of family PICK, ATTEND or CALL.
 bool hd_op_is_batched(const hd_op *op);
 // Of one that does: how many dimensions of the batch view `i` leads with, of
-// the `ndims` that it keeps. A call's operand may lack them all, a `route`'s
-// view that has too few has less than none.
+// the `ndims` that it keeps. An operand of a call, or of family ATTEND, may
+// lack them all, a `route`'s view that has too few has less than none, and a
+// factor has none.
 int hd_op_batch(const hd_op *op, int i, int ndims);
 // Of a call: how many last dimensions belong together, and the function's name.
 int hd_op_over(const hd_op *op);

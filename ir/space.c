@@ -86,8 +86,9 @@ void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
     out->ndims++;
 }
 
-// What is of the batch lies along the last of the result's, which a call's
-// operand need not have all; the rest is of one view alone.
+// What is of the batch lies along the last of the result's, which an operand of
+// a call, or of family ATTEND, need not have all; the rest is of one view
+// alone.
 static void lay_batch(const hd_op *op, const hd_shape *view, hd_space *space)
 {
     int batch = hd_op_batch(op, 0, view[0].ndims);
@@ -180,6 +181,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                              hd_op_key(op, HD_KEY_GROUPS) != NULL, out);
         break;
     case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
     case HD_FAMILY_CALL:
         lay_batch(op, view, out);
         break;

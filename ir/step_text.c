@@ -65,6 +65,8 @@ static void print_key(const hd_module *module, const hd_step *step,
         hd_text_printf(
             text, " %lld",
             (long long)hd_mesh_coord(module, step->peer, step->op->axis));
+    } else if (key->code == HD_KEY_CAUSAL) {
+        hd_text_printf(text, " %lld", (long long)step->causal);
     } else if (info->value == HD_VALUE_EXPR) {
         hd_text_puts(text, " ");
         hd_expr_print(module, key->expr, text);

@@ -1295,7 +1295,7 @@ static bool may_meet(const verifier *v, const hd_view *x, const hd_view *y)
 // operand's alone. What indices decide is the checker's to find.
 static hd_status check_overlap(verifier *v, const hd_op *op)
 {
-    bool elementwise = hd_op_is_elementwise(op);
+    bool elementwise = hd_op_in_place(op) == HD_IN_PLACE_SAME;
 
     for (int i = 0; i < op->nviews; i++)
         for (int k = 0; k < op->nviews; k++) {
@@ -1524,23 +1524,17 @@ static hd_status check_together(verifier *v, const hd_op *op, int i)
                             "one first",
                             d, type_text(v, &type),
                             v->module->axis[type.dim[d].mark].name, op_text(op),
-                            hd_op_over(op));
+                            type.ndims - hd_op_batch(op, i, type.ndims));
     return HD_OK;
 }
 
-// Its results have one batch. Operands lie along that, or repeat; what it makes
-// of them, whose last dimensions are its own affair, the declarations say.
-static hd_status check_call(verifier *v, const hd_op *op)
+// All results have one batch; operands lie along that, or repeat.
+static hd_status check_lead(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), lead;
-    int over = hd_op_over(op);
     char why[WHY];
 
-    if (over < 0 || over > out.ndims)
-        return hd_error(v->diag, HD_E0312, hd_op_key(op, HD_KEY_OVER)->loc,
-                        "over %d of a result of %d dimension%s", over,
-                        out.ndims, plural(out.ndims));
-    lead = first_dims(&out, out.ndims - over);
+    lead = first_dims(&out, hd_op_batch(op, 0, out.ndims));
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         hd_type in = type_of(op, i), part, wide, beside;
 
@@ -1548,17 +1542,225 @@ static hd_status check_call(verifier *v, const hd_op *op)
         part.dtype = lead.dtype;
         wide = spread(&part, &lead);
         beside = part.ndims < lead.ndims ? last_dims(&lead, part.ndims) : lead;
-        if (i < op->noutputs
-                ? in.ndims < over || !same_shape(&lead, &part, true)
-                : !fits_along(&part, &lead))
+        if (i < op->noutputs ? !same_shape(&lead, &part, true)
+                             : !fits_along(&part, &lead))
             return shapes_differ(
                 v, op, &out, &in,
-                i < op->noutputs && in.ndims - over != lead.ndims
+                i < op->noutputs && part.ndims != lead.ndims
                     ? "all results have as many dimensions in front of the "
                       "last ones"
                     : difference(v, &beside, i < op->noutputs ? &part : &wide,
                                  why));
         HD_TRY(check_together(v, op, i));
+    }
+    return HD_OK;
+}
+
+// Its results have one batch. Operands lie along that, or repeat; what it makes
+// of them, whose last dimensions are its own affair, the declarations say.
+static hd_status check_call(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0);
+    int over = hd_op_over(op);
+
+    if (over < 0 || over > out.ndims)
+        return hd_error(v->diag, HD_E0312, hd_op_key(op, HD_KEY_OVER)->loc,
+                        "over %d of a result of %d dimension%s", over,
+                        out.ndims, plural(out.ndims));
+    for (int i = 1; i < op->noutputs; i++) {
+        hd_type type = type_of(op, i);
+
+        if (type.ndims < over)
+            return shapes_differ(v, op, &out, &type,
+                                 "all results have as many dimensions in front "
+                                 "of the last ones");
+    }
+    return check_lead(v, op);
+}
+
+// ---------------------------------------------------------------- attention
+
+enum { HEADS, ROWS, DEPTH, MOST_DEPTH = 1024 };
+
+static const char *const attend_form[][HD_ATTEND_VIEWS] = {
+    [HD_ATTEND_ATTENTION] = {"the first result is [.., H, Sq, Dv]",
+                             "the second result is [.., H, Sq]",
+                             "the first operand is [.., H, Sq, D]",
+                             "the second operand is [.., Hkv, Sk, D]",
+                             "the third operand is [.., Hkv, Sk, Dv]"},
+    [HD_ATTEND_MERGE] = {"the first result is [.., H, S, D]",
+                         "the second result is [.., H, S]",
+                         "the first operand is [.., H, S, D]",
+                         "the second operand is [.., H, S]",
+                         "the third operand is [.., H, S, D]",
+                         "the fourth operand is [.., H, S]"},
+};
+
+// One of the dimensions that belong together in view `i`.
+static hd_dim inner_dim(const hd_op *op, int i, int which)
+{
+    hd_type type = type_of(op, i);
+
+    return type.dim[hd_op_batch(op, i, type.ndims) + which];
+}
+
+static hd_status check_inner(verifier *v, const hd_op *op, int i, int which,
+                             int k, int other, const char *what)
+{
+    hd_dim a = inner_dim(op, i, which), b = inner_dim(op, k, other);
+    hd_type x = type_of(op, i), y = type_of(op, k);
+    char why[WHY];
+
+    if (hd_dim_as_long(a, b))
+        return HD_OK;
+    snprintf(why, sizeof why, "%.64s %s here and %.64s there", dim_text(v, b),
+             what, dim_text(v, a));
+    return shapes_differ(v, op, &x, &y, why);
+}
+
+static hd_status check_kind(verifier *v, const hd_op *op, int i, hd_dtype dtype,
+                            hd_dtype or_else)
+{
+    const hd_buffer *b = op->view[i].buffer;
+
+    if (b->type.dtype == dtype || b->type.dtype == or_else)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0314, op->view[i].loc,
+                    dtype == or_else ? "%%%s is %s; %s %s %s"
+                                     : "%%%s is %s; %s %s %s or %s",
+                    b->name, hd_dtype_text(b->type.dtype), op_text(op),
+                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype),
+                    hd_dtype_text(or_else));
+}
+
+static bool is_attended(hd_dtype dtype)
+{
+    return dtype == HD_DTYPE_F16 || dtype == HD_DTYPE_BF16 ||
+           dtype == HD_DTYPE_F32 || dtype == HD_DTYPE_F64;
+}
+
+static hd_status check_causal(verifier *v, const hd_op *op)
+{
+    const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+
+    if (window != NULL && causal == NULL)
+        return hd_error(v->diag, HD_E0302, window->loc,
+                        "%s takes window with causal only", op_text(op));
+    if (window != NULL && !(window->number >= 1))
+        return hd_error(v->diag, HD_E0312, window->loc,
+                        "a window of %.0f keys; it has one at least",
+                        window->number);
+    if (causal == NULL || !is_tensor(v) ||
+        hd_expr_is_const(v->module, causal->expr))
+        return HD_OK;
+    return hd_error(v->diag, HD_E0312, causal->loc,
+                    "causal with what is no constant; a tensor program has the "
+                    "same on every rank");
+}
+
+// What rows and heads are is alike; how wide they are the kernels know.
+static hd_status check_attend_views(verifier *v, const hd_op *op)
+{
+    const hd_op_info *info = hd_op_info_get(op->code);
+
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        hd_type type = type_of(op, i);
+        hd_dim last;
+
+        if (type.ndims < info->inner[i])
+            return shapes_differ(v, op, &type, &type,
+                                 attend_form[info->attend][i]);
+        if (info->inner[i] <= DEPTH)
+            continue;
+        last = type.dim[type.ndims - 1];
+        if (hd_dim_is_sized(last))
+            return hd_error(v->diag, HD_E0318, op->view[i].loc,
+                            "the last dimension of %s is known only when the "
+                            "program runs, and %s takes one that is constant",
+                            type_text(v, &type), op_text(op));
+        if (last.extent > MOST_DEPTH)
+            return hd_error(v->diag, HD_E0312, op->view[i].loc,
+                            "the last dimension of %s; %s takes %d at most",
+                            type_text(v, &type), op_text(op), MOST_DEPTH);
+    }
+    return HD_OK;
+}
+
+static hd_status check_attention(verifier *v, const hd_op *op)
+{
+    hd_type q = type_of(op, 2), k = type_of(op, 3);
+    hd_dtype lse = q.dtype == HD_DTYPE_F64 ? HD_DTYPE_F64 : HD_DTYPE_F32;
+    hd_dim heads = inner_dim(op, 2, HEADS), shared = inner_dim(op, 3, HEADS);
+    char why[WHY];
+
+    if (!is_attended(q.dtype))
+        return hd_error(v->diag, HD_E0314, op->view[2].loc,
+                        "%%%s is %s; attention takes f16, bf16, f32 or f64",
+                        op->view[2].buffer->name, hd_dtype_text(q.dtype));
+    HD_TRY(check_kind(v, op, 3, q.dtype, q.dtype));
+    HD_TRY(check_kind(v, op, 4, q.dtype, q.dtype));
+    HD_TRY(check_kind(v, op, 0, q.dtype, lse));
+    HD_TRY(check_kind(v, op, 1, lse, lse));
+    HD_TRY(check_inner(v, op, 0, HEADS, 2, HEADS, "heads"));
+    HD_TRY(check_inner(v, op, 0, ROWS, 2, ROWS, "rows"));
+    HD_TRY(check_inner(v, op, 1, HEADS, 2, HEADS, "heads"));
+    HD_TRY(check_inner(v, op, 1, ROWS, 2, ROWS, "rows"));
+    HD_TRY(check_inner(v, op, 3, DEPTH, 2, DEPTH, "elements of a row"));
+    HD_TRY(check_inner(v, op, 4, HEADS, 3, HEADS, "heads"));
+    HD_TRY(check_inner(v, op, 4, ROWS, 3, ROWS, "keys"));
+    HD_TRY(check_inner(v, op, 0, DEPTH, 4, DEPTH, "elements of a row"));
+    if (hd_dim_is_sized(heads) || hd_dim_is_sized(shared))
+        return shapes_differ(v, op, &q, &k,
+                             "how many heads there are is a constant");
+    if (shared.extent > 0 && heads.extent % shared.extent == 0)
+        return check_causal(v, op);
+    snprintf(why, sizeof why,
+             "%lld heads of queries are no multiple of %lld of keys",
+             (long long)heads.extent, (long long)shared.extent);
+    return shapes_differ(v, op, &q, &k, why);
+}
+
+static hd_status check_merge(verifier *v, const hd_op *op)
+{
+    hd_dtype lse = type_of(op, 1).dtype;
+
+    if (lse != HD_DTYPE_F32 && lse != HD_DTYPE_F64)
+        return hd_error(v->diag, HD_E0314, op->view[1].loc,
+                        "%%%s is %s; merge makes f32 or f64",
+                        op->view[1].buffer->name, hd_dtype_text(lse));
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        hd_type type = type_of(op, i);
+        bool is_lse = i % 2 == 1;
+
+        if (is_lse)
+            HD_TRY(check_kind(v, op, i, lse, lse));
+        else if (!is_attended(type.dtype) ||
+                 (lse == HD_DTYPE_F32 && type.dtype == HD_DTYPE_F64))
+            return hd_error(v->diag, HD_E0314, op->view[i].loc,
+                            "%%%s is %s; merge %s f16, bf16 or %s",
+                            op->view[i].buffer->name, hd_dtype_text(type.dtype),
+                            i < op->noutputs ? "makes" : "takes",
+                            hd_dtype_text(lse));
+        HD_TRY(check_inner(v, op, 0, HEADS, i, HEADS, "heads"));
+        HD_TRY(check_inner(v, op, 0, ROWS, i, ROWS, "rows"));
+        if (!is_lse)
+            HD_TRY(check_inner(v, op, 0, DEPTH, i, DEPTH, "elements of a row"));
+    }
+    return HD_OK;
+}
+
+static hd_status check_attend(verifier *v, const hd_op *op)
+{
+    HD_TRY(check_attend_views(v, op));
+    HD_TRY(check_lead(v, op));
+    switch (hd_op_attend(op)) {
+    case HD_ATTEND_ATTENTION:
+        return check_attention(v, op);
+    case HD_ATTEND_MERGE:
+        return check_merge(v, op);
+    case HD_ATTEND_NONE:
+        break;
     }
     return HD_OK;
 }
@@ -1787,6 +1989,8 @@ static hd_status check_family(verifier *v, const hd_op *op)
         return check_matmul(v, op, type_of(op, 0), type_of(op, 1));
     case HD_FAMILY_PICK:
         return check_pick(v, op);
+    case HD_FAMILY_ATTEND:
+        return check_attend(v, op);
     case HD_FAMILY_CALL:
         return check_call(v, op);
     case HD_FAMILY_MOVE:

@@ -479,12 +479,12 @@ static bool is_empty(const hd_view *view, const hd_span *span)
     return false;
 }
 
-// Without elements of a batch there is nothing in any view, but for what of a
-// call's operands repeats; what else a view has, it has one of at least.
+// Without elements of a batch there is nothing in any view, but for operands
+// that repeat; what else a view has, it has one of at least.
 static bool is_all_empty(const hd_step *step)
 {
-    bool calls = hd_op_family(step->op) == HD_FAMILY_CALL;
-    int n = calls ? step->op->noutputs : step->op->nviews;
+    bool picks = hd_op_family(step->op) == HD_FAMILY_PICK;
+    int n = picks ? step->op->nviews : step->op->noutputs;
 
     for (int i = 0; i < n; i++)
         if (!is_empty(&step->op->view[i], &step->span[i]))
@@ -574,6 +574,32 @@ static hd_status skip_step(walker *w, const hd_step *step)
                                                     : HD_OK;
 }
 
+int32_t hd_step_causal(int64_t offset)
+{
+    return offset > HD_SEES_ALL    ? HD_SEES_ALL
+           : offset < -HD_SEES_ALL ? -HD_SEES_ALL
+                                   : (int32_t)offset;
+}
+
+int32_t hd_op_causal(const hd_module *module, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
+
+    return key != NULL ? hd_step_causal(hd_expr_value(module, key->expr))
+                       : HD_SEES_ALL;
+}
+
+static hd_status place_rows(walker *w, hd_step *step)
+{
+    const hd_key *key = hd_op_key(step->op, HD_KEY_CAUSAL);
+    int64_t offset = HD_SEES_ALL;
+
+    if (key != NULL)
+        HD_TRY(evaluate(w, key->expr, key->loc, &offset));
+    step->causal = hd_step_causal(offset);
+    return HD_OK;
+}
+
 static hd_status walk_op(walker *w, const hd_op *op)
 {
     bool counts = w->fn == NULL, empty;
@@ -592,6 +618,8 @@ static hd_status walk_op(walker *w, const hd_op *op)
                          &w->span[w->nmembers * HD_MAX_VIEWS + i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        HD_TRY(place_rows(w, step));
     HD_TRY(find_empty(w, step, &empty));
     if (empty)
         return skip_step(w, step);

@@ -46,11 +46,22 @@ typedef struct hd_step {
     // counts from 0: sends and recvs per (peer, axis), collectives per axis;
     // the send and the recv with equal numbers match, and so do collectives.
     int32_t peer;
-    int32_t seq;   // of what is not issued since it moves nothing, too
+    union {
+        int32_t seq; // of what is not issued since it moves nothing, too
+        // attention: row i sees keys up to i + causal; HD_SEES_ALL without the
+        // key. What is further is as far.
+        int32_t causal;
+    };
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
     // sum and max over a dimension, take: dim[0], else -1. transpose: both.
     int8_t dim[2];
 } hd_step;
+
+#define HD_SEES_ALL INT32_MAX
+// What a step of an attention whose key says `offset` has.
+int32_t hd_step_causal(int64_t offset);
+// Of an op of a tensor program, where it is a constant.
+int32_t hd_op_causal(const hd_module *module, const hd_op *op);
 
 // Whether the step does anything with a view: the operand of a broadcast is its
 // root's alone, and so is the result of a reduce.

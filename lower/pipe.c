@@ -602,6 +602,7 @@ static bool takes_all_shards(hd_pipe *p, const hd_op *op)
     case HD_FAMILY_TAKE:
         return is_take(p, op);
     case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
         return false;
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:

@@ -373,6 +373,7 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
     case HD_FAMILY_CALL:
         return plan_compute(module, op, s, p);
     case HD_FAMILY_PICK: // of several results, that is
+    case HD_FAMILY_ATTEND:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

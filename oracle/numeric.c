@@ -1101,6 +1101,290 @@ static hd_status compute_pick(const hd_step *step, hd_values *const *values)
     return HD_OK;
 }
 
+// ---------------------------------------------------------------- attention
+
+// What the rows of one element of the batch are made of.
+typedef struct attention {
+    hd_span o, lse, q, k, v;
+    hd_values *const *values;
+    item scale;
+    int64_t causal, window; // 0: no window
+    double unit;
+    double loose; // a weight may be rounded to the operands' dtype
+    item *score;  // of each key, while a row is made
+} attention;
+
+// What a view that may repeat along the batch has of element `number` of it.
+static hd_span span_beside(const hd_step *step, int view, int64_t number)
+{
+    const hd_span *out = &step->span[0];
+    hd_span span = step->span[view];
+    int lead = hd_op_batch(step->op, 0, out->ndims);
+    int own = hd_op_batch(step->op, view, span.ndims);
+
+    for (int d = lead; d-- > 0; number /= out->extent[d]) {
+        int mine = d - lead + own;
+
+        if (mine >= 0 && span.extent[mine] > 1)
+            span.offset += number % out->extent[d] * span.stride[mine];
+    }
+    span.ndims -= own;
+    memmove(span.extent, span.extent + own,
+            sizeof *span.extent * (size_t)span.ndims);
+    memmove(span.stride, span.stride + own,
+            sizeof *span.stride * (size_t)span.ndims);
+    return span;
+}
+
+static int64_t at_row(const hd_span *span, int64_t head, int64_t row,
+                      int64_t column)
+{
+    int64_t i = head * span->extent[1] + row;
+
+    return span->ndims > 2 ? i * span->extent[2] + column : i;
+}
+
+static bool sees(const attention *a, int64_t row, int64_t key)
+{
+    if (a->causal == HD_SEES_ALL)
+        return true;
+    return key <= row + a->causal &&
+           (a->window == 0 || key > row + a->causal - a->window);
+}
+
+static item score_of(const attention *a, int64_t head, int64_t row,
+                     int64_t shared, int64_t key)
+{
+    int64_t depth = a->q.extent[2];
+    double magnitude = 0;
+    item sum = {0}, result;
+
+    for (int64_t d = 0; d < depth; d++) {
+        item q = load(&a->q, a->values[2], at_row(&a->q, head, row, d));
+        item k = load(&a->k, a->values[3], at_row(&a->k, shared, key, d));
+        item x = multiply(q, k, 0);
+
+        sum = add(sum, x, 0);
+        magnitude += fabs(x.value) + x.bound;
+    }
+    sum.bound += LAMBDA * sqrt((double)depth) * a->unit * magnitude;
+    result = multiply(sum, a->scale, a->unit);
+    result.bound += 2 * a->unit * fabs(result.value);
+    return result;
+}
+
+// The logarithm of the sum of exp of the scores seen, and how far each weight
+// may be off, relatively: what moves a score moves its weight, and what moves
+// all of them the sum.
+static item lse_of(const attention *a, int64_t row, double *relative)
+{
+    double most = -INFINITY, sum = 0, worst = 0, n = 0, total;
+
+    for (int64_t j = 0; j < a->k.extent[1]; j++)
+        if (sees(a, row, j)) {
+            most = a->score[j].value > most || isnan(a->score[j].value)
+                       ? a->score[j].value
+                       : most;
+            n++;
+        }
+    *relative = 0;
+    if (!(n > 0))
+        return (item){-INFINITY, 0, 0};
+    for (int64_t j = 0; j < a->k.extent[1]; j++)
+        if (sees(a, row, j)) {
+            double far = fabs(a->score[j].value - most);
+
+            sum += exp(a->score[j].value - most);
+            worst = fmax(worst, a->score[j].bound +
+                                    4 * a->unit * (1 + fmin(far, 100)));
+        }
+    total = most + log(sum);
+    *relative = expm1(2 * worst) + LAMBDA * sqrt(n) * a->unit;
+    return (item){total,
+                  worst + log1p(LAMBDA * sqrt(n) * a->unit) +
+                      4 * a->unit * (fabs(most) + fabs(total - most) + 1),
+                  0};
+}
+
+// A mean by weights that are each off by no more than `relative`: so much of
+// the mean distance from it, and what the sum of n terms rounds.
+static item mean_of(const attention *a, int64_t row, int64_t shared,
+                    int64_t column, double lse, double relative)
+{
+    double value = 0, bound = 0, spread = 0, magnitude = 0, n = 0;
+
+    for (int64_t j = 0; j < a->k.extent[1]; j++)
+        if (sees(a, row, j)) {
+            item v =
+                load(&a->v, a->values[4], at_row(&a->v, shared, j, column));
+            double weight = exp(a->score[j].value - lse);
+
+            value += weight * v.value;
+            bound += weight * v.bound;
+            magnitude += weight * fabs(v.value);
+            n++;
+        }
+    for (int64_t j = 0; j < a->k.extent[1]; j++)
+        if (sees(a, row, j)) {
+            item v =
+                load(&a->v, a->values[4], at_row(&a->v, shared, j, column));
+
+            spread += exp(a->score[j].value - lse) * fabs(v.value - value);
+        }
+    if (!(relative < 0.5))
+        return (item){value, INFINITY, 0};
+    bound += (spread + bound) * relative / (1 - relative) +
+             (LAMBDA * sqrt(n) + 6) * a->unit * magnitude +
+             4 * unit_of_compute(HD_DTYPE_F64) * fabs(lse) * magnitude +
+             a->loose * magnitude;
+    return (item){value, bound, 0};
+}
+
+static bool is_nothing(item lse)
+{
+    return isinf(lse.value) && lse.value < 0;
+}
+
+static item joined_lse(item x, item y, double unit)
+{
+    double most = x.value > y.value || isnan(x.value) ? x.value : y.value;
+    double value;
+
+    if (is_nothing(x))
+        return y;
+    if (is_nothing(y))
+        return x;
+    value = most + log(exp(x.value - most) + exp(y.value - most));
+    return (item){
+        value,
+        fmax(x.bound, y.bound) + 6 * unit * (fabs(value) + fabs(most) + 1), 0};
+}
+
+// Both as one mean: each has a share, which its logarithm says.
+static item joined(item x, item x_lse, item y, item y_lse, double unit)
+{
+    item both = joined_lse(x_lse, y_lse, 0);
+    double mine = exp(x_lse.value - both.value);
+    double other = exp(y_lse.value - both.value);
+    double apart = x_lse.bound + y_lse.bound;
+    double wide = fabs(x.value - y.value) + x.bound + y.bound, off;
+    double value = mine * x.value + other * y.value;
+
+    if (is_nothing(x_lse) && is_nothing(y_lse))
+        return (item){0};
+    if (is_nothing(x_lse) || is_nothing(y_lse)) {
+        item one = is_nothing(x_lse) ? y : x;
+
+        one.bound += 4 * unit * fabs(one.value); // by a share of one
+        return one;
+    }
+    // Both shares are off alike by what the sum of the logarithms rounds.
+    off = 4 * unit * (1 + fabs(x_lse.value) + fabs(y_lse.value));
+    return (item){value,
+                  mine * x.bound + other * y.bound +
+                      mine * other * wide * expm1(apart) +
+                      off * (fabs(mine * x.value) + fabs(other * y.value)),
+                  0};
+}
+
+static void attend_row(const attention *a, const hd_step *step, int64_t head,
+                       int64_t row)
+{
+    bool updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
+    int64_t shared = head / (a->q.extent[0] / a->k.extent[0]);
+    int64_t at = at_row(&a->lse, head, row, 0);
+    item lse, before = {-INFINITY, 0, 0};
+    double relative;
+
+    for (int64_t j = 0; j < a->k.extent[1]; j++)
+        a->score[j] = score_of(a, head, row, shared, j);
+    lse = lse_of(a, row, &relative);
+    if (updates)
+        before = load(&a->lse, a->values[1], at);
+    for (int64_t c = 0; c < a->o.extent[2]; c++) {
+        int64_t to = at_row(&a->o, head, row, c);
+        item x = is_nothing(lse)
+                     ? (item){0}
+                     : mean_of(a, row, shared, c, lse.value, relative);
+
+        if (updates)
+            x = joined(x, lse, load(&a->o, a->values[0], to), before, a->unit);
+        store(&a->o, a->values[0], to, x);
+    }
+    store(&a->lse, a->values[1], at,
+          updates ? joined_lse(lse, before, a->unit) : lse);
+}
+
+static hd_status compute_attention(const hd_step *step,
+                                   hd_values *const *values)
+{
+    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
+    const hd_span *k = &step->span[3];
+    attention a = {.values = values, .causal = step->causal};
+    hd_dtype dtype = k->buffer->type.dtype;
+    hd_span all = step->span[0];
+
+    a.window = window != NULL ? (int64_t)window->number : 0;
+    a.unit = unit_of_compute(step->span[1].buffer->type.dtype);
+    a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
+    a.scale = factor_of(step, HD_KEY_SCALE, values);
+    if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
+        a.scale = (item){1 / sqrt((double)k->extent[k->ndims - 1]), 0, 0};
+    a.score = calloc((size_t)k->extent[k->ndims - 2] + 1, sizeof *a.score);
+    if (a.score == NULL)
+        return HD_ERROR_NO_MEMORY;
+    all.ndims = hd_op_batch(step->op, 0, all.ndims);
+    for (int64_t b = 0; b < hd_span_elements(&all); b++) {
+        a.o = span_beside(step, 0, b);
+        a.lse = span_beside(step, 1, b);
+        a.q = span_beside(step, 2, b);
+        a.k = span_beside(step, 3, b);
+        a.v = span_beside(step, 4, b);
+        for (int64_t head = 0; head < a.q.extent[0]; head++)
+            for (int64_t row = 0; row < a.q.extent[1]; row++)
+                attend_row(&a, step, head, row);
+    }
+    free(a.score);
+    return HD_OK;
+}
+
+// Rows may lie over those that they are made of.
+static void merge_row(const hd_span view[HD_ATTEND_VIEWS],
+                      hd_values *const *values, int64_t i, double unit)
+{
+    item x_lse = load(&view[3], values[3], i);
+    item y_lse = load(&view[5], values[5], i);
+    int64_t n = view[0].extent[2];
+
+    for (int64_t c = i * n; c < (i + 1) * n; c++)
+        store(&view[0], values[0], c,
+              joined(load(&view[2], values[2], c), x_lse,
+                     load(&view[4], values[4], c), y_lse, unit));
+    store(&view[1], values[1], i, joined_lse(x_lse, y_lse, unit));
+}
+
+static void compute_merge(const hd_step *step, hd_values *const *values)
+{
+    double unit = unit_of_compute(step->span[1].buffer->type.dtype);
+    hd_span view[HD_ATTEND_VIEWS], all = step->span[0];
+
+    all.ndims = hd_op_batch(step->op, 0, all.ndims);
+    for (int64_t b = 0; b < hd_span_elements(&all); b++) {
+        for (int i = 0; i < HD_ATTEND_VIEWS; i++)
+            view[i] = span_beside(step, i, b);
+        for (int64_t i = 0; i < hd_span_elements(&view[1]); i++)
+            merge_row(view, values, i, unit);
+    }
+}
+
+static hd_status compute_attend(const hd_step *step, hd_values *const *values)
+{
+    if (hd_op_attend(step->op) == HD_ATTEND_ATTENTION)
+        return compute_attention(step, values);
+    compute_merge(step, values);
+    return HD_OK;
+}
+
 static hd_status compute_whole(const hd_step *step, hd_values *const *values)
 {
     hd_space space;
@@ -1123,6 +1407,8 @@ static hd_status compute_whole(const hd_step *step, hd_values *const *values)
         return compute_fold(step, &space, values);
     case HD_FAMILY_PICK:
         return compute_pick(step, values);
+    case HD_FAMILY_ATTEND:
+        return compute_attend(step, values);
     case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_CALL:    // which no reference is made of
     case HD_FAMILY_MOVE:

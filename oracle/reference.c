@@ -204,6 +204,8 @@ static hd_status run_dense(hd_reference *r)
                            ? flat_span(r, s->op->view[i].buffer)
                            : dense_span(r->module, &s->op->view[i]);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
+        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
+            step.causal = hd_op_causal(r->module, s->op);
         HD_TRY(compute_step(r, 0, &step));
     }
     return HD_OK;

@@ -18,7 +18,8 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
 {
     int n = 0;
 
-    out->step = (hd_step){.op = node->op, .span = out->span, .dim = {-1, -1}};
+    out->step = (hd_step){
+        .op = node->op, .span = out->span, .seq = node->link, .dim = {-1, -1}};
     for (int64_t i = node->part; i < node[1].part; i++)
         out->span[n++] =
             hd_part_span(&g->frame[g->part[i].buffer], &g->part[i]);
@@ -80,6 +81,40 @@ static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
         step->span[1].buffer->type.dtype);
 }
 
+// How many keys the rows of one head see.
+static double visible(const hd_step *step, int64_t rows, int64_t keys)
+{
+    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
+    double n = 0;
+
+    if (step->causal == HD_SEES_ALL)
+        return (double)rows * (double)keys;
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t past = i + step->causal + 1, from = 0;
+
+        if (window != NULL && (double)past > window->number)
+            from = past - (int64_t)window->number;
+        past = past < keys ? past : keys;
+        n += past > from ? (double)(past - from) : 0;
+    }
+    return n;
+}
+
+// Its two products, of what rows see. Both have as many rows and keys as tiles
+// of a matmul have rows and columns.
+static hd_cost attention_cost(const hd_machine *machine, const hd_step *step)
+{
+    const hd_span *q = &step->span[2], *v = &step->span[4];
+    int64_t rows = q->extent[q->ndims - 2], depth = q->extent[q->ndims - 1];
+    int64_t keys = v->extent[v->ndims - 2], wide = v->extent[v->ndims - 1];
+    double heads = (double)hd_span_elements(&step->span[1]) / (double)rows;
+    double seen = visible(step, rows, keys) / (double)rows;
+
+    return work_cost(machine,
+                     (work){(double)rows, (double)(depth + wide), seen, heads},
+                     q->buffer->type.dtype);
+}
+
 // What is read or written of a view: of what is taken from no more than is
 // taken.
 static double bytes_moved(const hd_step *step, int i)
@@ -101,6 +136,8 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
         cost = matmul_cost(machine, step);
+    if (step->op->code == HD_OP_ATTENTION)
+        cost = attention_cost(machine, step);
     if (cost.seconds <= bound)
         cost = (hd_cost){.seconds = bound, .width = 1};
     else if (cost.width < bound / cost.seconds)

@@ -37,7 +37,7 @@ typedef enum hd_node_kind {
 typedef struct hd_node {
     const hd_op *op;
     // wait: where its records begin; send and recv: the step of `peer` that it
-    // meets; collective: its rendezvous.
+    // meets; collective: its rendezvous; attention: `causal` of the step.
     int32_t link;
     int32_t peer;
     int32_t fork;   // step number of the last fork before it, -1

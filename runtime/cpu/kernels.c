@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "ir/counts.h"
+#include "runtime/cpu/attend.h"
 #include "runtime/cpu/map.h"
 #include "runtime/cpu/matmul.h"
 #include "runtime/cpu/pick.h"
@@ -422,6 +423,8 @@ hd_status hd_cpu_scratch_need(const hd_step *step, size_t *bytes)
     hd_step slab = *step;
     hd_slabs slabs;
 
+    if (hd_op_family(step->op) == HD_FAMILY_ATTEND)
+        hd_cpu_attend_need(step, bytes);
     if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
         return HD_OK;
     if (hd_op_key(step->op, HD_KEY_COUNTS) == NULL)
@@ -445,6 +448,10 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
     }
     if (hd_span_elements(&step->span[0]) == 0) // as a run may have it
         return;
+    if (hd_op_family(step->op) == HD_FAMILY_ATTEND) {
+        hd_cpu_attend(scratch, step, base);
+        return;
+    }
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
         hd_cpu_matmul(scratch, step, base); // which lays out its own
         return;
@@ -469,6 +476,7 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
         return;
     case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
     case HD_FAMILY_CALL: // an entry of its own
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

@@ -376,6 +376,24 @@ const std::vector<Case> kCases = {
      "out %n : i32[3] out %y : i32[3] "
      "{ fork on stream 0 { %p, %s, %n = route %x } %y = copy %n join }",
      {RACE}},
+    {"attended to, in two parts that are merged over one of them",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %a : f32[2, 4, 8] temp %b : f32[2, 4] "
+     "{ %a, %b = attention %q, %k[:, 0..2], %k[:, 0..2] causal 2 window 3 "
+     "%o, %l = attention %q, %k[:, 2..6], %k[:, 2..6] "
+     "%o, %l = merge %a, %b, %o, %l }",
+     {}},
+    {"attended to, and added to what is not there",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] { %o, %l = attention %q, %k, %k accumulate }",
+     {UNWRITTEN}},
+    {"merged before both are there",
+     "streams 1 in %o1 : f32[2, 4, 8] in %l1 : f32[2, 4] in %k : f32[2, 6, 8] "
+     "out %o : f32[2, 4, 8] out %l : f32[2, 4] temp %a : f32[2, 4, 8] "
+     "temp %b : f32[2, 4] { fork on stream 0 { %a, %b = attention %o1, %k, %k "
+     "} "
+     "%o, %l = merge %o1, %l1, %a, %b join }",
+     {RACE}},
     {"called",
      "in %x : f32[4, 2] inout %p : f32[4, 2] out %y : f32[4, 2] "
      "{ %y = call \"f\" %x %p = call \"g<2>\" %x, %y over 1 keep }",

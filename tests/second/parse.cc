@@ -267,8 +267,8 @@ std::vector<View> Parser::ParseViews()
 
 const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate", "keep",
                                       "max", "min", "get"};
-const std::set<std::string> kExprs = {"dim", "dim0", "dim1", "over",
-                                      "to",  "from", "root"};
+const std::set<std::string> kExprs = {"dim",  "dim0", "dim1",   "over",  "to",
+                                      "from", "root", "causal", "window"};
 const std::set<std::string> kViews = {"bias", "aux",   "done",  "scale",
                                       "by",   "value", "groups"};
 

@@ -497,7 +497,8 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
     work->writes = results;
     for (const Region &operand : operands)
         for (const Region &result : results)
-            if (!elementwise || !operand.SameElements(result))
+            if (!(elementwise || stmt.op == "merge") ||
+                !operand.SameElements(result))
                 work->clashes.push_back({operand, result});
     for (size_t i = 1; i < results.size(); i++)
         work->clashes.push_back({results[0], results[i]});

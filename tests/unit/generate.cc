@@ -108,8 +108,9 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
 // Whether what it makes of whole numbers is whole.
 bool IsExact(const hd_op_info *info)
 {
-    return info->numbers != HD_NUMBERS_FLOAT || info->map == HD_MAP_RELU ||
-           info->map == HD_MAP_RELU_GRAD;
+    return info->family != HD_FAMILY_ATTEND &&
+           (info->numbers != HD_NUMBERS_FLOAT || info->map == HD_MAP_RELU ||
+            info->map == HD_MAP_RELU_GRAD);
 }
 
 void ExpectAll(bool integers, uint64_t seed)

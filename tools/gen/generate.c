@@ -1952,6 +1952,130 @@ static void make_top_k(maker *m, int x)
     fprintf(m->body, "    %%t%d, %%t%d = top_k %%t%d\n", to[0], to[1], x);
 }
 
+// ---------------------------------------------------------------- attention
+
+// Whether the last `n` dimensions are on each rank whole, with constant
+// extents.
+static bool ends_whole(const tensor *t, int n)
+{
+    bool whole = t->ndims >= n;
+
+    for (int d = t->ndims - n; whole && d < t->ndims; d++)
+        whole = t->dim[d].mark == LOCAL && t->dim[d].extent < MANY;
+    return whole;
+}
+
+// A mask that some rows may see nothing by.
+static void draw_mask(maker *m, const tensor *q)
+{
+    int rows = q->dim[q->ndims - 2].extent;
+
+    if (once_in(m, 2))
+        return;
+    fprintf(m->body, " causal %d", pick(m, 2 * rows + 1) - rows);
+    if (once_in(m, 3))
+        fprintf(m->body, " window %d", 1 + pick(m, rows));
+}
+
+// Heads of rows, of a batch that may be over ranks.
+static int add_heads(maker *m)
+{
+    tensor t = {.dtype = once_in(m, 3) ? F32 : draw_dtype(m)};
+
+    if (t.dtype > BF16)
+        t.dtype = BF16;
+    if (m->naxes > 0 && once_in(m, 2)) {
+        int axis = pick(m, m->naxes);
+
+        append_dim(&t, (dim){m->axis[axis], axis, 0});
+    }
+    for (int i = 0; i < 3; i++)
+        append_dim(&t, (dim){1 + pick(m, 5), LOCAL, 0});
+    return add_input(m, &t);
+}
+
+// What holds o and lse, or what they are added to.
+static void place_rows(maker *m, const tensor *o, const tensor *lse, bool keep,
+                       int to[2])
+{
+    to[0] = keep ? add_tensor(m, o, 'b') : place_beside(m, o);
+    to[1] = keep ? add_tensor(m, lse, 'b') : place_beside(m, lse);
+    m->tensor[to[1]].size = INFINITY; // of a row that sees nothing
+}
+
+static tensor lse_of(const tensor *o)
+{
+    tensor lse = *o;
+
+    drop_dims(&lse, o->ndims - 1, 1);
+    lse.dtype = o->dtype == F64 ? F64 : F32;
+    lse.size = GENERATE_INPUT;
+    return lse;
+}
+
+// Keys and values are inputs, of the queries' batch or of one for all.
+static void make_attention(maker *m, int x)
+{
+    tensor q, k, v, o, lse;
+    int to[2], of[2];
+    bool keep = once_in(m, 4);
+
+    if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
+        x = add_heads(m);
+    o = k = q = m->tensor[x];
+    if (once_in(m, 3))
+        drop_dims(&k, 0, q.ndims - 3);
+    k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
+    if (once_in(m, 2))
+        k.dim[k.ndims - 3].extent = 1;
+    v = k;
+    v.dim[v.ndims - 1].extent = 1 + pick(m, 5);
+    o.dim[o.ndims - 1] = v.dim[v.ndims - 1];
+    o.size = GENERATE_INPUT;
+    o.positive = false;
+    lse = lse_of(&o);
+    if (!fits(m, &k) || !fits(m, &v) || !fits(m, &o))
+        return;
+    read_tensor(m, x);
+    of[0] = read_tensor(m, (once_in(m, 2) ? add_input : add_input_part)(m, &k));
+    of[1] = read_tensor(m, add_input(m, &v));
+    place_rows(m, &o, &lse, keep, to);
+    fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d", to[0],
+            to[1], x, of[0], of[1]);
+    fprintf(m->body, "%s%s", once_in(m, 2) ? " scale 0.125" : "",
+            keep ? " accumulate" : "");
+    draw_mask(m, &q);
+    fprintf(m->body, "\n");
+}
+
+static void make_merge(maker *m, int x)
+{
+    tensor o, lse;
+    int to[2], of[3];
+
+    if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
+        x = add_heads(m);
+    o = m->tensor[x];
+    o.positive = false;
+    o.size += GENERATE_INPUT;
+    lse = lse_of(&o);
+    if (!fits(m, &o))
+        return;
+    read_tensor(m, x);
+    of[0] = read_tensor(m, add_input(m, &lse));
+    of[1] = read_tensor(m, (once_in(m, 2) ? add_input : add_input_part)(m, &o));
+    of[2] = read_tensor(m, add_input(m, &lse));
+    place_rows(m, &o, &lse, false, to);
+    fprintf(m->body, "    %%t%d, %%t%d = merge %%t%d, %%t%d, %%t%d, %%t%d\n",
+            to[0], to[1], x, of[0], of[1], of[2]);
+}
+
+static void make_attend(maker *m, int x)
+{
+    if (!m->integers)
+        (once_in(m, 3) ? make_merge : make_attention)(m, x);
+}
+
 // ------------------------------------------------------- what indices say
 
 // The dimension to take from, which each rank has whole; -1 if there is none.
@@ -2153,7 +2277,7 @@ static void make_op(maker *m)
         make_staged,  make_set,       make_map,       make_reduction,
         make_set,     make_update,    make_transpose, make_reshape,
         make_reshape, make_route,     make_take,      make_top_k,
-        make_moved};
+        make_moved,   make_attend};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 13 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;

@@ -1,0 +1,27 @@
+// Attention in the field. A key has a weight in each row, a random function of
+// their score; `lse` stands for what the weights of a row add up to, and `o` is
+// their mean of v. So whatever attends to the same keys, in any parts and in
+// any order, makes the same.
+#ifndef HD_CHECK_ATTEND_H
+#define HD_CHECK_ATTEND_H
+
+#include "check/value.h"
+
+HD_BEGIN_DECLS
+
+// One element of a batch.
+typedef struct hd_attention {
+    const hd_op *op;
+    hd_tile tile[HD_ATTEND_VIEWS];
+    int32_t causal; // as hd_step has it
+    int64_t window; // 0: none
+    uint64_t scale;
+    bool updates; // o and lse hold what other keys made
+} hd_attention;
+
+void hd_attend_rows(hd_values *values, const hd_attention *a);
+void hd_attend_merge(hd_values *values, const hd_attention *a);
+
+HD_END_DECLS
+
+#endif

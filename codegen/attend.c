@@ -1,0 +1,263 @@
+// A row has the largest score so far, the sum of exp(score - largest) and the
+// sum of v by these weights, which are scaled down when a larger score comes.
+#include "codegen/attend.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "codegen/batch.h"
+#include "codegen/body.h"
+#include "codegen/prelude.h"
+
+// f32 unless the logarithms are f64.
+static hd_lane lane_of(const hd_step *step)
+{
+    return hd_body_lane(step->span[1].buffer->type.dtype);
+}
+
+// get_V(x) and, of a result, put_V(x) of view V.
+static void add_conversions(hd_batch *k)
+{
+    const hd_step *step = k->step;
+    hd_lane lane = lane_of(step);
+
+    for (int i = 0; i < step->op->nviews; i++) {
+        hd_dtype dtype = step->span[i].buffer->type.dtype;
+
+        hd_text_printf(&k->text,
+                       "static inline lane get_%d(%s x)\n{\n    return ", i,
+                       hd_code_text(dtype));
+        hd_prelude_load(&k->text, dtype, lane, "x");
+        hd_text_puts(&k->text, ";\n}\n");
+        if (i >= step->op->noutputs)
+            continue;
+        hd_text_printf(&k->text,
+                       "static inline %s put_%d(lane x)\n{\n    return ",
+                       hd_code_text(dtype), i);
+        hd_prelude_store(&k->text, dtype, lane, "x");
+        hd_text_puts(&k->text, ";\n}\n");
+    }
+}
+
+static const char joining_text[] =
+    "static inline bool sees_nothing(lane lse)\n"
+    "{\n"
+    "    return lse == none();\n"
+    "}\n"
+    "static inline lane lse_of_both(lane x, lane y)\n"
+    "{\n"
+    "    const lane most = x > y || x != x ? x : y;\n"
+    "    if (sees_nothing(most) || most != most)\n"
+    "        return most;\n"
+    "    return most + LOG(EXP(x - most) + EXP(y - most));\n"
+    "}\n"
+    "static inline lane share(lane lse, lane both)\n"
+    "{\n"
+    "    return sees_nothing(lse) ? 0 : EXP(lse - both);\n"
+    "}\n";
+
+static void add_arithmetic(hd_batch *k)
+{
+    hd_lane lane = lane_of(k->step);
+    bool wide = lane == HD_LANE_DOUBLE;
+
+    hd_text_printf(&k->text,
+                   "typedef %s lane;\n"
+                   "#define EXP %s\n#define LOG %s\n"
+                   "static inline lane none()\n{\n    return ",
+                   hd_lane_text(lane), wide ? "exp" : "expf",
+                   wide ? "log" : "logf");
+    hd_prelude_identity(&k->text, HD_FOLD_MAX, lane,
+                        k->step->span[1].buffer->type.dtype);
+    hd_text_puts(&k->text, ";\n}\n");
+    hd_text_puts(&k->text, joining_text);
+}
+
+// How far apart heads, rows and elements are: V2_H, V2_S, V2_D.
+static void add_strides(hd_batch *k)
+{
+    static const char letters[] = "HSD";
+    const hd_step *step = k->step;
+
+    for (int i = 0; i < step->op->noutputs + step->op->ninputs; i++) {
+        const hd_span *span = &step->span[i];
+        int own = hd_op_batch(step->op, i, span->ndims);
+
+        for (int d = own; d < span->ndims; d++)
+            hd_text_printf(&k->text, "static constexpr i64 V%d_%c = %lld;\n", i,
+                           letters[d - own], (long long)span->stride[d]);
+    }
+}
+
+static void add_rows_loop(hd_batch *k)
+{
+    hd_text_puts(&k->text, "    for (i64 i = first; i < H * S");
+    hd_batch_product(k);
+    hd_text_puts(&k->text, "; i += step) {\n"
+                           "        const i64 row = i % S, head = i / S % H;\n"
+                           "        i64 b = i / S / H;\n");
+    hd_batch_views(k);
+    hd_text_puts(&k->text, hd_batch_dims(k) > 0 ? "" : "        (void)b;\n");
+}
+
+static const char attention_text[] =
+    "        const i64 shared = head / (H / HKV);\n"
+    "        lane q[D], mean[W];\n"
+    "        lane most = none(), sum = 0;\n"
+    "        i64 from = 0, past = N;\n"
+    "        if (MASKED) {\n"
+    "            const i64 end = row + CAUSAL + 1;\n"
+    "            if (end < past)\n"
+    "                past = end;\n"
+    "            if (WINDOW > 0 && end > WINDOW)\n"
+    "                from = end - WINDOW;\n"
+    "        }\n"
+    "        v0 += head * V0_H + row * V0_S;\n"
+    "        v1 += head * V1_H + row * V1_S;\n"
+    "        v2 += head * V2_H + row * V2_S;\n"
+    "        for (int d = 0; d < D; d++)\n"
+    "            q[d] = get_2(v2[d * V2_D]);\n"
+    "        for (int d = 0; d < W; d++)\n"
+    "            mean[d] = 0;\n"
+    "        for (i64 j = from; j < past; j++) {\n"
+    "            lane score = 0;\n"
+    "            for (int d = 0; d < D; d++)\n"
+    "                score += q[d] * "
+    "get_3(v3[shared * V3_H + j * V3_S + d * V3_D]);\n"
+    "            score *= scale;\n"
+    "            if (score > most || score != score) {\n"
+    "                const lane less = sees_nothing(most) ? 0 : "
+    "EXP(most - score);\n"
+    "                sum *= less;\n"
+    "                for (int d = 0; d < W; d++)\n"
+    "                    mean[d] *= less;\n"
+    "                most = score;\n"
+    "            }\n"
+    "            const lane weight = EXP(score - most);\n"
+    "            sum += weight;\n"
+    "            for (int d = 0; d < W; d++)\n"
+    "                mean[d] += weight * "
+    "get_4(v4[shared * V4_H + j * V4_S + d * V4_D]);\n"
+    "        }\n"
+    "        const bool nothing = from >= past;\n"
+    "        const lane lse = nothing ? none() : most + LOG(sum);\n"
+    "        const lane before = UPDATES ? get_1(*v1) : none();\n"
+    "        const lane both = UPDATES ? lse_of_both(lse, before) : lse;\n"
+    "        const lane mine = UPDATES ? share(lse, both) : 1;\n"
+    "        const lane other = UPDATES ? share(before, both) : 0;\n"
+    "        for (int d = 0; d < W; d++) {\n"
+    "            lane x = nothing ? 0 : mean[d] / sum * mine;\n"
+    "            if (UPDATES && !sees_nothing(before))\n"
+    "                x += other * get_0(v0[d * V0_D]);\n"
+    "            v0[d * V0_D] = put_0(x);\n"
+    "        }\n"
+    "        *v1 = put_1(both);\n"
+    "    }\n"
+    "}\n";
+
+// " * scale" is 1 / sqrt(D) unless the op says another.
+static void add_scale(hd_batch *k, int64_t depth)
+{
+    const hd_key *key = hd_op_key(k->step->op, HD_KEY_SCALE);
+
+    if (key != NULL && key->view >= 0)
+        hd_text_printf(
+            &k->text,
+            "    const lane scale = get_%d(*(const %s "
+            "*)args.at[%d]);\n",
+            key->view,
+            hd_code_text(k->step->span[key->view].buffer->type.dtype),
+            key->view);
+    else
+        hd_text_printf(&k->text, "    const lane scale = (lane)%.17e;\n",
+                       key != NULL ? key->number : 1 / sqrt((double)depth));
+}
+
+static hd_status emit_attention(const hd_step *step, hd_text *out,
+                                hd_kernel_grid *grid)
+{
+    hd_batch k = {.step = step};
+    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
+    const hd_span *q = &step->span[2], *v = &step->span[4];
+    int own = hd_op_batch(step->op, 2, q->ndims);
+    int shared = hd_op_batch(step->op, 3, step->span[3].ndims);
+    int64_t threads;
+
+    add_arithmetic(&k);
+    add_conversions(&k);
+    add_strides(&k);
+    hd_text_printf(
+        &k.text,
+        "enum { D = %lld, W = %lld };\n"
+        "static constexpr bool MASKED = %s, UPDATES = %s;\n"
+        "static constexpr i64 CAUSAL = %lld, WINDOW = %.0f;\n",
+        (long long)q->extent[q->ndims - 1], (long long)v->extent[v->ndims - 1],
+        step->causal != HD_SEES_ALL ? "true" : "false",
+        hd_op_access(step->op, 0) == HD_ACCESS_UPDATE ? "true" : "false",
+        (long long)step->causal, window != NULL ? window->number : 0);
+    hd_batch_begin(&k);
+    threads = hd_batch_lengths(&k);
+    threads *= hd_batch_length(&k, "H", 2, own);
+    threads *= hd_batch_length(&k, "S", 2, own + 1);
+    hd_batch_length(&k, "HKV", 3, shared);
+    hd_batch_length(&k, "N", 3, shared + 1);
+    add_scale(&k, q->extent[q->ndims - 1]);
+    add_rows_loop(&k);
+    hd_text_puts(&k.text, attention_text);
+    return hd_batch_end(&k, threads, out, grid);
+}
+
+static const char merge_text[] =
+    "        v0 += head * V0_H + row * V0_S;\n"
+    "        v1 += head * V1_H + row * V1_S;\n"
+    "        v2 += head * V2_H + row * V2_S;\n"
+    "        v4 += head * V4_H + row * V4_S;\n"
+    "        const lane x = get_3(v3[head * V3_H + row * V3_S]);\n"
+    "        const lane y = get_5(v5[head * V5_H + row * V5_S]);\n"
+    "        const lane both = lse_of_both(x, y);\n"
+    "        const lane mine = share(x, both), other = share(y, both);\n"
+    "        for (i64 d = 0; d < D; d++) {\n"
+    "            const lane a = "
+    "sees_nothing(x) ? 0 : mine * get_2(v2[d * V2_D]);\n"
+    "            const lane c = "
+    "sees_nothing(y) ? 0 : other * get_4(v4[d * V4_D]);\n"
+    "            v0[d * V0_D] = put_0(a + c);\n"
+    "        }\n"
+    "        *v1 = put_1(both);\n"
+    "    }\n"
+    "}\n";
+
+static hd_status emit_merge(const hd_step *step, hd_text *out,
+                            hd_kernel_grid *grid)
+{
+    hd_batch k = {.step = step};
+    int own = hd_op_batch(step->op, 0, step->span[0].ndims);
+    int64_t threads;
+
+    add_arithmetic(&k);
+    add_conversions(&k);
+    add_strides(&k);
+    hd_batch_begin(&k);
+    threads = hd_batch_lengths(&k);
+    threads *= hd_batch_length(&k, "H", 0, own);
+    threads *= hd_batch_length(&k, "S", 0, own + 1);
+    hd_batch_length(&k, "D", 0, own + 2);
+    add_rows_loop(&k);
+    hd_text_puts(&k.text, merge_text);
+    return hd_batch_end(&k, threads, out, grid);
+}
+
+hd_status hd_attend_emit(const hd_step *step, hd_text *out,
+                         hd_kernel_grid *grid)
+{
+    switch (hd_op_attend(step->op)) {
+    case HD_ATTEND_ATTENTION:
+        return emit_attention(step, out, grid);
+    case HD_ATTEND_MERGE:
+        return emit_merge(step, out, grid);
+    case HD_ATTEND_NONE:
+        break;
+    }
+    return HD_ERROR_UNSUPPORTED; // hd_emit_step asks for ops of the family
+                                 // alone
+}
