@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "check/field.h"
+#include "ir/causal.h"
 #include "ir/print.h"
 #include "steps/execute.h"
 
@@ -184,8 +185,6 @@ hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
 {
     hd_work_item item = {.op = op, .module = e->tensor, .ntiles = op->nviews};
 
-    if (hd_op_family(op) == HD_FAMILY_ATTEND)
-        item.causal = hd_op_causal(e->tensor, op);
     for (int i = 0; i < item.ntiles; i++)
         item.tile[i] = op->code == HD_OP_RESHAPE ? flat_tile(e, &op->view[i])
                                                  : dense_tile(e, &op->view[i]);
@@ -235,12 +234,38 @@ int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
 
 // --------------------------------------------------------------- evaluating
 
+// Index by index, where ranks say what rows see.
+static void attend(hd_evaluation *e, const hd_work_item *item)
+{
+    hd_work_item part = *item;
+    hd_placed placed;
+
+    for (int64_t rank = 0; rank < e->tensor->nranks; rank++) {
+        if (!hd_causal_place(e->tensor, item->op, rank, &placed))
+            continue;
+        part.causal = placed.causal;
+        for (int i = 0; i < item->ntiles; i++) {
+            part.tile[i] = item->tile[i];
+            for (int d = 0; d < part.tile[i].ndims; d++)
+                if (placed.index[i][d] >= 0) {
+                    part.tile[i].at +=
+                        placed.index[i][d] * part.tile[i].stride[d];
+                    part.tile[i].extent[d] = 1;
+                }
+        }
+        hd_compute(&e->dense, &part);
+    }
+}
+
 static hd_status evaluate_tensor(hd_evaluation *e)
 {
     for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
         hd_work_item item = hd_evaluation_op(e, s->op);
 
-        hd_compute(&e->dense, &item);
+        if (s->op->code == HD_OP_ATTENTION)
+            attend(e, &item);
+        else
+            hd_compute(&e->dense, &item);
         HD_TRY(e->dense.status);
     }
     return HD_OK;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "ir/causal.h"
 #include "ir/space.h"
 
 // The dimensions of a view that it keeps, as numbers of `class`.
@@ -261,6 +262,20 @@ static void tell_picked_apart(const builder *b, const hd_op *op, const shape *s)
             narrow(b, s[i].dim[d], 1);
 }
 
+// So is each index that has rows of its own place.
+static void tell_placed_apart(const builder *b, const hd_op *op, const shape *s)
+{
+    hd_placed placed;
+
+    if (op->code != HD_OP_ATTENTION ||
+        !hd_causal_place(b->tensor, op, 0, &placed))
+        return;
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < s[i].ndims; d++)
+            if (placed.index[i][d] >= 0)
+                narrow(b, s[i].dim[d], 1);
+}
+
 static void pair_op(const builder *b, bool dense, const hd_op *op)
 {
     const hd_module *module = dense ? b->tensor : b->graph->module;
@@ -278,6 +293,8 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
         pair_dims(b, module, op, s, op->nviews);
         pair_groups(b, op, s);
         tell_picked_apart(b, op, s);
+        if (dense)
+            tell_placed_apart(b, op, s);
     } else if (hd_op_is(op, HD_UNIT_TRANSFER)) {
         pair_rows(b, op, s);
     }

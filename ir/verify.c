@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "ir/causal.h"
 #include "ir/parts.h"
 #include "ir/print.h"
 #include "ir/space.h"
@@ -1639,6 +1640,45 @@ static bool is_attended(hd_dtype dtype)
            dtype == HD_DTYPE_F32 || dtype == HD_DTYPE_F64;
 }
 
+// Whether each rank of an axis has one index of a dimension of the batch.
+static bool is_index_of(const hd_op *op, int axis)
+{
+    hd_type type = type_of(op, 0);
+
+    for (int d = 0; d < hd_op_batch(op, 0, type.ndims); d++)
+        if (hd_dim_is_sharded(type.dim[d]) && type.dim[d].mark == axis &&
+            !hd_dim_is_cut(type.dim[d]))
+            return true;
+    return false;
+}
+
+// A tensor program has the same on every rank, but for what is a rank's own.
+static hd_status check_placed(verifier *v, const hd_op *op,
+                              const hd_key *causal)
+{
+    hd_env env = {0};
+    int64_t offset;
+
+    for (int axis = 0; axis < v->module->naxes; axis++)
+        if (hd_causal_names(v->module, op, axis) && !is_index_of(op, axis))
+            return hd_error(v->diag, HD_E0312, causal->loc,
+                            "causal by %s, of which a rank has no index of the "
+                            "result: none of its dimensions ahead of the last "
+                            "three is [%lld@%s]",
+                            v->module->axis[axis].name,
+                            (long long)v->module->axis[axis].size,
+                            v->module->axis[axis].name);
+    for (int64_t rank = 0; rank < v->module->nranks; rank++) {
+        for (int axis = 0; axis < v->module->naxes; axis++)
+            env.coord[axis] = hd_mesh_coord(v->module, rank, axis);
+        if (!hd_expr_eval(v->module, causal->expr, &env, &offset))
+            return hd_error(v->diag, HD_E0312, causal->loc,
+                            "causal has no value on rank %lld",
+                            (long long)rank);
+    }
+    return HD_OK;
+}
+
 static hd_status check_causal(verifier *v, const hd_op *op)
 {
     const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
@@ -1651,12 +1691,7 @@ static hd_status check_causal(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0312, window->loc,
                         "a window of %.0f keys; it has one at least",
                         window->number);
-    if (causal == NULL || !is_tensor(v) ||
-        hd_expr_is_const(v->module, causal->expr))
-        return HD_OK;
-    return hd_error(v->diag, HD_E0312, causal->loc,
-                    "causal with what is no constant; a tensor program has the "
-                    "same on every rank");
+    return causal != NULL && is_tensor(v) ? check_placed(v, op, causal) : HD_OK;
 }
 
 // What rows and heads are is alike; how wide they are the kernels know.

@@ -5,6 +5,7 @@
 // the group ends.
 #include "ir/walk.h"
 
+#include "ir/causal.h"
 #include "ir/space.h"
 
 #include <stdlib.h>
@@ -574,21 +575,6 @@ static hd_status skip_step(walker *w, const hd_step *step)
                                                     : HD_OK;
 }
 
-int32_t hd_step_causal(int64_t offset)
-{
-    return offset > HD_SEES_ALL    ? HD_SEES_ALL
-           : offset < -HD_SEES_ALL ? -HD_SEES_ALL
-                                   : (int32_t)offset;
-}
-
-int32_t hd_op_causal(const hd_module *module, const hd_op *op)
-{
-    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
-
-    return key != NULL ? hd_step_causal(hd_expr_value(module, key->expr))
-                       : HD_SEES_ALL;
-}
-
 static hd_status place_rows(walker *w, hd_step *step)
 {
     const hd_key *key = hd_op_key(step->op, HD_KEY_CAUSAL);
@@ -596,7 +582,7 @@ static hd_status place_rows(walker *w, hd_step *step)
 
     if (key != NULL)
         HD_TRY(evaluate(w, key->expr, key->loc, &offset));
-    step->causal = hd_step_causal(offset);
+    step->causal = hd_causal_of(offset);
     return HD_OK;
 }
 

@@ -58,10 +58,6 @@ typedef struct hd_step {
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX
-// What a step of an attention whose key says `offset` has.
-int32_t hd_step_causal(int64_t offset);
-// Of an op of a tensor program, where it is a constant.
-int32_t hd_op_causal(const hd_module *module, const hd_op *op);
 
 // Whether the step does anything with a view: the operand of a broadcast is its
 // root's alone, and so is the result of a reduce.

@@ -12,6 +12,7 @@
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/parts.h"
 #include "ir/space.h"
@@ -193,6 +194,31 @@ static hd_span dense_span(const hd_module *module, const hd_view *view)
     return span;
 }
 
+// Index by index, where ranks say what rows see.
+static hd_status attend(hd_reference *r, const hd_step *step)
+{
+    hd_span span[HD_MAX_VIEWS];
+    hd_step part = *step;
+    hd_placed placed;
+
+    part.span = span;
+    for (int64_t rank = 0; rank < r->module->nranks; rank++) {
+        if (!hd_causal_place(r->module, step->op, rank, &placed))
+            continue;
+        part.causal = placed.causal;
+        for (int i = 0; i < step->op->nviews; i++) {
+            span[i] = step->span[i];
+            for (int d = 0; d < span[i].ndims; d++)
+                if (placed.index[i][d] >= 0) {
+                    span[i].offset += placed.index[i][d] * span[i].stride[d];
+                    span[i].extent[d] = 1;
+                }
+        }
+        HD_TRY(compute_step(r, 0, &part));
+    }
+    return HD_OK;
+}
+
 static hd_status run_dense(hd_reference *r)
 {
     for (const hd_stmt *s = r->module->body.first; s != NULL; s = s->next) {
@@ -204,9 +230,8 @@ static hd_status run_dense(hd_reference *r)
                            ? flat_span(r, s->op->view[i].buffer)
                            : dense_span(r->module, &s->op->view[i]);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
-        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
-            step.causal = hd_op_causal(r->module, s->op);
-        HD_TRY(compute_step(r, 0, &step));
+        HD_TRY(s->op->code == HD_OP_ATTENTION ? attend(r, &step)
+                                              : compute_step(r, 0, &step));
     }
     return HD_OK;
 }

@@ -50,6 +50,10 @@ const char *const kForms[] = {
     "{ %p, %m = attention %q, %k[:, :, K..2 * K], %v[:, :, K..2 * K] "
     "%r, %n = attention %q, %k[:, :, 0..K], %v[:, :, 0..K] M "
     "%s, %t = merge %p, %m, %r, %n %o, %l = merge %o, %l, %s, %t }",
+    // Each rank's rows have a place of their own.
+    "in %q : $[size tp @tp, G, S, D] in %k : $[G, K, D] in %v : $[G, K, W] "
+    "out %o : $[size tp @tp, G, S, W] out %l : L[size tp @tp, G, S] "
+    "{ %o, %l = attention %q, %k, %v causal tp * 3 - 1 window 5 }",
     "in %x : $[B@tp, G, S, D] in %a : L[B@tp, G, S] in %y : $[G, S, D] "
     "in %b : L[G, S] out %o : L[B@tp, G, S, D] out %l : L[B@tp, G, S] "
     "{ %o, %l = merge %x, %a, %y, %b }",

@@ -1,0 +1,34 @@
+// Where the rows of an attention lie among its keys. In a host program a rank
+// says it of its own rows; in a tensor program `causal` may name coordinates,
+// of axes that the batch of the result is sharded over, an index a rank: then
+// it is said of each index by itself.
+//
+//     %o, %l = attention %q, %k, %v causal cp * 128    // %o : f32[4@cp, ..]
+#ifndef HD_IR_CAUSAL_H
+#define HD_IR_CAUSAL_H
+
+#include "ir/walk.h"
+
+HD_BEGIN_DECLS
+
+// What a step whose key says `offset` has as hd_step's `causal`.
+int32_t hd_causal_of(int64_t offset);
+
+// Whether the key names the coordinate on an axis.
+bool hd_causal_names(const hd_module *module, const hd_op *op, int axis);
+
+// Those of a tensor program's attention that one rank makes.
+typedef struct hd_placed {
+    int32_t causal;
+    // Per view and dimension that it keeps: the one index of it, or -1 of all.
+    int64_t index[HD_MAX_VIEWS][HD_MAX_DIMS];
+} hd_placed;
+
+// False where another rank, of a lower number, makes the same, and where the
+// key has no value.
+bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
+                     hd_placed *out);
+
+HD_END_DECLS
+
+#endif
