@@ -83,6 +83,7 @@ missing_packages() {
         has_command groff || echo groff-base
         has_command dpkg-shlibdeps || echo dpkg-dev
         has_command file || echo file
+        has_command jq || echo jq
         python3 -c 'import jsonschema' >/dev/null 2>&1 ||
             echo python3-jsonschema
         has_python_headers || echo python3-dev
