@@ -1,5 +1,5 @@
 // Attention and the merge of two, of any strides: correct for every shape. A
-// thread has a row, and meets its keys one by one.
+// thread has a row, and meets its keys some at a time.
 #ifndef HD_CODEGEN_ATTEND_H
 #define HD_CODEGEN_ATTEND_H
 
