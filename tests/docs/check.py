@@ -88,7 +88,8 @@ def check_words(rows, text):
 
 check_words((root / "ir/ops.def").read_text(), (root / "docs/semantics.md").read_text(encoding="utf-8"))
 check_map((root / "docs/design.md").read_text(encoding="utf-8"))
-for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+for page in [root / "README.md", root / "examples/ddlb/README.md",
+             *sorted((root / "docs").glob("*.md"))]:
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```[^\n`]*\n(.*?)^```$", text, re.M | re.S)
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
