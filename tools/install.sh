@@ -94,6 +94,22 @@ missing_packages() {
     fi
 }
 
+has_browser() {
+    has_command chromium-headless-shell || has_command chromium ||
+        has_command chromium-browser || has_command google-chrome
+}
+
+# What looks at pages, if the distribution has it: seconds, and 400 MB. Without
+# it that test is skipped.
+install_browser() {
+    has_browser && return
+    may_install || return 0
+    quietly as_root apt-get update || true
+    if apt-cache show chromium-headless-shell >/dev/null 2>&1; then
+        install_packages chromium-headless-shell || true
+    fi
+}
+
 # Prints what the command printed only if it fails.
 quietly() {
     local log status=0
@@ -155,5 +171,6 @@ install_what_is_missing() {
         echo "    sudo apt-get install $missing" >&2
         return 2
     fi
+    [ "${2:-}" != fuzz ] || install_browser
     has_cmake || install_cmake "$1"
 }

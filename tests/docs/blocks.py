@@ -71,7 +71,6 @@ NOT_RUN = {  # page, how the block begins: why
     ("testing.md", "HEDDLE_MUTANTS="): "takes minutes",
     ("testing.md", "HEDDLE_SECOND_PROGRAMS="): "takes minutes",
     ("testing.md", "HEDDLE_TEST_DEVICE="): "for GPUs",
-    ("testing.md", "ctest "): "a test",
     ("text-form.md", "file    = "): "the grammar",
 }
 PREPARED = {  # page: name of a file: whence

@@ -4,6 +4,7 @@ are there, and what belongs to a line lights up, by mouse and by keys. Exit code
 
 usage: browser.py ROOT HEDDLE
 """
+import atexit
 import pathlib
 import re
 import shutil
@@ -12,11 +13,13 @@ import sys
 import tempfile
 
 root, heddle = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+chromium = next(filter(None, map(shutil.which, NAMES)), None)
 if not chromium:
-    print("skipped: no chromium, chromium-browser or google-chrome is on PATH")
+    print(f"skipped: none of {', '.join(NAMES)} is on PATH")
     sys.exit(77)
 folder = pathlib.Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, folder, ignore_errors=True)
 PROBE = """<pre id="probe"></pre><script>
 const lit = () => all(".lit").map(e => e.id || e.tagName + e.className).join(" ") || "nothing";
 const says = [];
@@ -31,7 +34,8 @@ document.getElementById("probe").textContent = says.join("|");
 
 
 def browse(page, hash, *more):
-    done = subprocess.run([chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+    done = subprocess.run([chromium, "--headless=new", "--no-sandbox", "--disable-gpu",
+                           "--disable-dev-shm-usage", "--enable-logging=stderr",
                            f"--user-data-dir={folder}/profile", *more, f"{page.as_uri()}{hash}"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
