@@ -1,6 +1,7 @@
 #!/bin/sh
 # The pages as a site, in build/site, with an environment of its own: mkdocs with
-# its theme material, from PyPI. It fails where a link leads nowhere.
+# its theme material, from PyPI. It fails where a link leads nowhere. Where no
+# package registry is reached, exit code 77.
 #
 #   tools/site.sh [HEDDLE]   # the command, whose --help becomes pages
 set -eu
@@ -10,8 +11,8 @@ venv=$root/build/site-venv
 cd "$root"
 if [ ! -x "$venv/bin/mkdocs" ]; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install -q --only-binary :all: mkdocs-material
+    "$venv/bin/pip" install -q --only-binary :all: 'mkdocs-material==9.*' || exit 77
 fi
 python3 tools/site.py "$root" "$heddle" build/site-pages
-"$venv/bin/mkdocs" build --strict # not -q, which would hide and allow all warnings
+NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict # not -q, which would hide and allow all warnings
 echo "build/site/index.html"

@@ -9,8 +9,8 @@
 #                            plain), the library under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer with clang, what has
 #                            threads under ThreadSanitizer, each fuzz target
-#                            for 5 seconds, and heddle.torch with PyTorch in an
-#                            environment of its own
+#                            for 5 seconds, the pages as a site, and heddle.torch
+#                            with PyTorch in an environment of its own
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
@@ -75,6 +75,14 @@ if [ "$needs" = fuzz ]; then
     echo "fuzz: 5 seconds a target"
     tests/fuzz/run.sh 5
     spent "fuzz, searched"
+
+    echo "site: its pages and links"
+    quietly tools/site.sh build/plain/tools/heddle || {
+        code=$?
+        [ "$code" -eq 77 ] || exit 1
+        echo "skipped: mkdocs cannot be installed"
+    }
+    spent "site, made"
 
     echo "torch: 5 peers are killed"
     python3 python/tests/with_torch/run.py . build/plain build/torch 5 || {
