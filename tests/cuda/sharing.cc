@@ -6,6 +6,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <random>
+#include <unistd.h>
 
 #include "tests/cuda/caller.h"
 #include "tests/cuda/program.h"
@@ -401,16 +402,24 @@ TEST(CudaSharing, SessionsComeAndGoWhileOthersRun)
 TEST(CudaSharing, ADeathEndsAllSessions)
 {
     Program program(kEverything);
+    int ends[2];
+
+    ASSERT_EQ(pipe(ends), 0);
+
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) -> hd_status {
         Session sessions[3];
         hd_status status;
+        char ran = 1;
 
         for (Session &session : sessions) {
             HD_TRY(session.Open(rank, program, CudaOptions()));
             HD_TRY(RunAndCompare(rank, program, session, 1));
         }
+        // Not before rank 0's runs have ended: the last could fail.
         if (rank.rank == 1)
-            _exit(0);
+            _exit(read(ends[0], &ran, 1) == 1 ? 0 : 1);
+        if (write(ends[1], &ran, 1) != 1)
+            return HD_ERROR_INVALID;
         status = RunAndCompare(rank, program, sessions[1], 1);
         if (status != HD_ERROR_PEER)
             return HD_ERROR_INVALID;
@@ -420,6 +429,8 @@ TEST(CudaSharing, ADeathEndsAllSessions)
         return HD_OK;
     });
 
+    close(ends[0]);
+    close(ends[1]);
     Ended(answers[0], 0);
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
 }
