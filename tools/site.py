@@ -93,6 +93,8 @@ def operation(kind, row):
         return "BOTH", ("1", "1"), ("1", "HD_MAX_OPERANDS - 1"), "K(DIM)"
     if kind == "PICK":
         return "BOTH", (row[2], row[2]), (row[3], row[3]), "0"
+    if kind == "ATTEND":
+        return "BOTH", ("2", "2"), (row[2], row[2]), row[3]
     if kind == "MOVE":
         return "HOST", tuple(row[2:4]), tuple(row[4:6]), row[6]
     if kind == "FUSED":
@@ -117,7 +119,7 @@ def operations():
 
     where = {"TENSOR": "tensor", "HOST": "host", "BOTH": "tensor, host"}
     lines = ["| operation | programs | results | operands | keys |", "|---|---|---|---|---|"]
-    for kind, row in rows_of(text, "OP|MAP|FOLD|PICK|MOVE|FUSED|SYNC"):
+    for kind, row in rows_of(text, "OP|MAP|FOLD|PICK|ATTEND|MOVE|FUSED|SYNC"):
         level, results, operands, taken = operation(kind, row)
         names = " ".join(f"`{keys[key]}`" for key in re.findall(r"K\((\w+)\)", taken))
         name = row[1].strip('"')

@@ -6,16 +6,17 @@ a tensor, or a part of one, that the result is written to, instead of a new one.
 """
 from __future__ import annotations
 
+import builtins
 from typing import Any, List, Optional, Sequence, Tuple, Union, overload
 
 from . import _maps
 from ._error import refuse
 from ._maps import *
-from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_map, builder_of,
-                        dims_of, laid, number)
+from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_map,
+                        builder_of, dims_of, integer, laid, number, shared_ranks)
 
-__all__ = [*_maps.__all__, "call", "matmul", "max", "min", "reshape", "route", "scale", "sum",
-           "take", "top_k", "transpose"]
+__all__ = [*_maps.__all__, "attention", "call", "matmul", "max", "merge", "min", "reshape",
+           "route", "scale", "sum", "take", "top_k", "transpose"]
 
 Attributes = List[Tuple[str, Any]]
 
@@ -119,6 +120,53 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
     attributes: Attributes = [(key, None) for key, on in flags.items() if on]
     attributes += [(key, value) for key, value in given.items() if value is not None]
     return builder_of(a, b)._make("matmul", a.dtype, dims, [a, b], attributes, out)
+
+
+# Attention.
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
+              causal: Union[bool, int, str] = False, window: Optional[int] = None,
+              accumulate: bool = False, out: Optional[Tuple[Tensor, Tensor]] = None
+              ) -> Tuple[Tensor, Tensor]:
+    """`o`, which is softmax(scale q k^T) v, and `lse`, the natural logarithm of what
+    that softmax divides by, f32. q is [.., H, Sq, D], k [.., Hkv, Sk, D] and v
+    [.., Hkv, Sk, Dv], H a multiple of Hkv. Without `scale` it is 1 / sqrt(D).
+
+    Row i of q sees the keys up to i + `causal`, of which True is 0, False is all keys
+    and a text is an expression (docs/semantics.md); of those the last `window`.
+    `accumulate` merges with what `out`, the two results, hold.
+    """
+    attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
+    attributes += [("accumulate", None)] if accumulate else []
+    if causal is not False:
+        place = 0 if causal is True else causal
+        attributes += [("causal", place if isinstance(place, str)
+                        else str(integer(place, "causal")))]
+    attributes += [] if window is None else [("window", str(integer(window, "window")))]
+    batch = builtins.max((x._dims[:-3] for x in (q, k, v)), key=len)
+    return attended("attention", (q, k, v), batch + q._dims[-3:-1] + v._dims[-1:], attributes,
+                    out)
+
+
+def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
+          out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
+    """Two results of attention, of the same queries and different keys, as one. `out`
+    may be `(o1, lse1)`."""
+    return attended("merge", (o1, lse1, o2, lse2), o1._dims, [], out)
+
+
+def attended(op: str, operands: Sequence[Tensor], dims: Dims, attributes: Attributes,
+             out: Optional[Tuple[Tensor, Tensor]]) -> Tuple[Tensor, Tensor]:
+    builder = builder_of(*operands)
+    if out is None:
+        on = shared_ranks(operands)
+        dtype = operands[0].dtype
+        out = (builder._new("o", dtype, dims, on),
+               builder._new("lse", "f64" if dtype == "f64" else "f32", dims[:-1], on))
+    elif len(out) != 2:
+        refuse(f"{op} has 2 results, and `out` is {len(out)}")
+    builder._write(op, out, operands, attributes)
+    return out
 
 
 # What moves elements about.

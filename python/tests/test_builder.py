@@ -16,6 +16,7 @@ ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
 TP, PP, EP = 4, 3, 4
 STREAM = ("stream", None, None)
 ROWS, HIDDEN, HEADS, KV, INNER, BATCH = 32, 64, 32, 16, 48, 4
+KEYS = (("k", 2), ("v", 2))  # names of attention's, and their heads
 BUILDS = {}
 
 
@@ -25,9 +26,9 @@ def example(function):
     return function
 
 
-def shards(b, name, *shape, dtype="bf16"):
+def shards(b, name, *shape, dtype="bf16", axis="tp"):
     """An input of one index a rank."""
-    return b.input(name, dtype, (TP, *shape), axes=("tp", *[None] * len(shape)))
+    return b.input(name, dtype, (TP, *shape), axes=(axis, *[None] * len(shape)))
 
 
 def gathered(x):
@@ -55,6 +56,36 @@ def ag_matmul(b):
 def column_linear(b):
     x, w = shards(b, "x", 128, 1024), shards(b, "w", 128, 1024)
     b.output("y", ops.matmul(gathered(x), w, tb=True))
+
+
+@example
+def attention(b):
+    q, k, v = (shards(b, name, heads, 128, 64, axis="cp") for name, heads in (("q", 8), *KEYS))
+    o, lse = ops.attention(q, k, v, causal=True)
+    b.output("o", o)
+    b.output("lse", lse)
+
+
+@example
+def attention_gather(b):
+    q, k, v = (shards(b, name, heads, 32, 16, axis="cp") for name, heads in (("q", 4), *KEYS))
+    whole = [x.set((None,) * 4) for x in (k, v)]
+    turned = [ops.transpose(x, 0, 1) for x in whole]
+    keys, values = [ops.reshape(x, (2, TP * 32, 16)) for x in turned]
+    o, lse = ops.attention(q, keys, values, causal="cp * 32")
+    b.output("o", o.declare(dtype="f32"))
+    b.output("lse", lse)
+
+
+@example
+def attention_heads(b):
+    axes = (None, None, "cp", None, None)
+    q, k, v = (b.input(name, "bf16", (TP, heads, TP, 32, 16), axes)
+               for name, heads in (("q", 4), *KEYS))
+    heads = [x.set(("cp", None, None, None, None)) for x in (q, k, v)]
+    whole = [ops.reshape(x, (TP, x.shape[1], TP * 32, 16)) for x in heads]
+    o, _ = ops.attention(*whole, causal=True)
+    b.output("o", ops.reshape(o, (TP, 4, TP, 32, 16)).set(axes))
 
 
 @example
@@ -274,10 +305,34 @@ class Built(unittest.TestCase):
     def test_examples_are_their_texts(self):
         for name, function in BUILDS.items():
             text = heddle.Program.open(ROOT / f"examples/{name}.hd")
-            b = heddle.Builder(name, mesh={axis.name: axis.extent for axis in text.axes})
+            b = heddle.Builder(text.name, mesh={axis.name: axis.extent for axis in text.axes})
             with self.subTest(name), unittest.mock.patch.dict(globals(), TP=text.axes[0].extent):
                 function(b)
                 self.assertEqual(plain(str(b.build())), plain(str(text)))
+
+    def test_attention_in_parts_is_attention(self):
+        b = heddle.Builder("parts")
+        q, v = b.input("q", "f32", (4, 5, 8)), b.input("v", "f32", (2, 6, 3))
+        k = b.input("k", "f32", (2, 6, 8))
+        parts = [ops.attention(q, k[:, i:i + 3], v[:, i:i + 3], scale=0.5, causal=2 - i, window=9)
+                 for i in (0, 3)]
+        b.output("o", ops.merge(*parts[0], *parts[1])[0])
+        arrays = {x.name: floats(*x.shape) for x in (q, k, v)}
+        s = 0.5 * np.einsum("hqd,hkd->hqk", arrays["q"].astype(float), arrays["k"].repeat(2, 0))
+        s[:, ~(np.arange(6) <= 2 + np.arange(5)[:, None])] = -np.inf
+        p = np.exp(s - s.max(-1, keepdims=True))
+        expected = p / p.sum(-1, keepdims=True) @ arrays["v"].repeat(2, 0)
+        with heddle.Group.local() as group:
+            got = heddle.compile(b.build(), group, {})(**arrays)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * abs(arrays["v"]).max())
+
+    def test_results_of_attention_are_two(self):
+        b = heddle.Builder("one")
+        q = b.input("q", "f32", (4, 5, 8))
+        with self.assertRaisesRegex(heddle.Error, "attention has 2 results, and `out` is 1"):
+            ops.attention(q, q, q, out=(q,))
+        with self.assertRaisesRegex(heddle.Error, "causal is 1.5, which is no whole number"):
+            ops.attention(q, q, q, causal=1.5)
 
     def test_it_is_built_again_as_it_goes_on(self):
         b = heddle.Builder(mesh={"tp": 2})

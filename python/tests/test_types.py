@@ -1,4 +1,5 @@
 """The package is typed: mypy takes it, strictly, and what the pages do with it."""
+import ast
 import os
 import pathlib
 import re
@@ -6,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+import heddle
 
 ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
 PAGES = {"readme": "README.md", "python": "docs/python.md", "tutorial": "docs/tutorial.md"}
@@ -19,6 +22,15 @@ OWN = "# mypy: allow-untyped-defs, allow-untyped-calls\n"
 
 
 class Types(unittest.TestCase):
+    def test_syntax_is_that_of_the_oldest_python_allowed(self):
+        oldest = re.search(r'^requires-python = ">=3\.(\d+)"', (ROOT / "pyproject.toml").read_text(),
+                           re.M)
+        files = list(pathlib.Path(heddle.__file__).parent.rglob("*.py"))
+        self.assertGreater(len(files), 10)
+        for file in files:
+            with self.subTest(file.name):
+                ast.parse(file.read_text(), feature_version=(3, int(oldest[1])))
+
     def test_package_and_pages_are_typed_and_what_is_wrong_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "wrong.py").write_text(WRONG)
