@@ -24,6 +24,17 @@ struct DLTensor {
     uint64_t byte_offset;
 };
 
+// From version 1.0 on.
+struct heddle_versioned {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *context;
+    void (*deleter)(struct heddle_versioned *managed);
+    uint64_t flags;
+    struct DLTensor array;
+};
+
 typedef struct heddle_managed {
     struct DLTensor array;
     void *context;
@@ -54,9 +65,42 @@ static hd_status heddle_take(const hd_session *session, size_t i,
     return HD_ERROR_ARGUMENT;
 }
 
+// Whether an array may be argument `i` in every run, dense as it then has to
+// be.
+static hd_status heddle_fits(const hd_session *session, size_t i,
+                             uintptr_t capsule, hd_diag *diag)
+{
+    void *address;
+
+    return heddle_take(session, i, capsule, diag, NULL, &address);
+}
+
+// Where the array of a capsule lies; NULL if it has no memory, or is no such
+// capsule.
+static void *heddle_address(uintptr_t object)
+{
+    PyObject *capsule = (PyObject *)object;
+    const struct DLTensor *array = NULL;
+
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        const struct heddle_versioned *versioned =
+            (const struct heddle_versioned *)PyCapsule_GetPointer(
+                capsule, "dltensor_versioned");
+
+        array = versioned->version.major == 1 ? &versioned->array : NULL;
+    } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+        array =
+            (const struct DLTensor *)PyCapsule_GetPointer(capsule, "dltensor");
+    }
+    return array == NULL || array->data == NULL
+               ? NULL
+               : (char *)array->data + array->byte_offset;
+}
+
 // Issues a run of `n` arguments: of each a capsule, or 0 where addresses[i] and
-// rows[i] are there already. `strides` has HD_MAX_DIMS for each, `rows` room for n
-// pointers. HD_ERROR_ARGUMENT without a message: an object is no such capsule.
+// rows[i] are there already. `strides` has HD_MAX_DIMS for each, `rows` room
+// for n pointers. HD_ERROR_ARGUMENT without a message: an object is no such
+// capsule.
 static hd_status heddle_run(hd_session *session, size_t n,
                             const uintptr_t *capsules, void **addresses,
                             int64_t *strides, const int64_t **rows,
@@ -78,8 +122,17 @@ static hd_status heddle_run(hd_session *session, size_t n,
 
 // ------------------------------------------------------------ arrays given out
 
+// On any thread, and perhaps when there is no interpreter any more.
 static void heddle_delete(heddle_managed *managed)
 {
+    PyObject *owner = (PyObject *)managed->context;
+
+    if (owner != NULL && Py_IsInitialized()) {
+        PyGILState_STATE state = PyGILState_Ensure();
+
+        Py_DecRef(owner);
+        PyGILState_Release(state);
+    }
     free(managed);
 }
 
@@ -101,14 +154,25 @@ static const uint8_t heddle_dtypes[][2] = {
     [HD_DTYPE_U8] = {1, 8},
 };
 
-// A view of a call as DLPack has it; NULL if memory runs out.
+static PyObject *heddle_hold(uintptr_t object)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+
+    Py_IncRef((PyObject *)object);
+    PyGILState_Release(state);
+    return (PyObject *)object;
+}
+
+// A view as DLPack has it, which keeps the object `owner`, or 0: then its
+// memory is there for a call. NULL if memory runs out.
 static void *heddle_export(const hd_call_view *view, int32_t device,
-                           int32_t ordinal)
+                           int32_t ordinal, uintptr_t owner)
 {
     heddle_managed *managed = calloc(1, sizeof *managed);
 
     if (managed == NULL)
         return NULL;
+    managed->context = owner == 0 ? NULL : heddle_hold(owner);
     memcpy(managed->extent, view->extent, sizeof managed->extent);
     memcpy(managed->stride, view->stride, sizeof managed->stride);
     managed->array.data = view->address;

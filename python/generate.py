@@ -21,7 +21,9 @@ hd_status heddle_run(hd_session *session, size_t n, const uintptr_t *capsules,
                      void **addresses, int64_t *strides,
                      const int64_t **rows, const hd_run_options *options,
                      hd_diag *diag);
-void *heddle_export(const hd_call_view *view, int32_t device, int32_t ordinal);
+hd_status heddle_fits(const hd_session *session, size_t i, uintptr_t capsule, hd_diag *diag);
+void *heddle_address(uintptr_t capsule);
+void *heddle_export(const hd_call_view *view, int32_t device, int32_t ordinal, uintptr_t owner);
 void heddle_free_capsule(void *capsule);
 void heddle_die_with_parent(void);
 extern "Python" hd_status heddle_call(void *context, const hd_call_site *site);

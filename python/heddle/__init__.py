@@ -13,6 +13,7 @@ Importing needs no compiler, no GPU and no other package but cffi. Arrays are
 anything with `__dlpack__`: NumPy's, PyTorch's, CuPy's, JAX's.
 """
 from . import ops
+from ._array import Array
 from ._call import Call, View
 from ._compile import Executable, Future, compile
 from ._error import (ArgumentError, Error, HeddleWarning, Message, OutOfMemoryError, PeerError,
@@ -24,7 +25,7 @@ from ._library import version as __version__
 from ._symbolic import Block, Builder, Extent, Tensor, blocks
 
 __all__ = [
-    "Argument", "ArgumentError", "Axis", "Block", "Builder", "Call", "Error", "Event",
+    "Argument", "ArgumentError", "Array", "Axis", "Block", "Builder", "Call", "Error", "Event",
     "Executable", "Extent", "Future", "Group", "HeddleWarning", "Message", "OutOfMemoryError",
     "PeerError", "Prediction", "Program", "ProgramError", "Reference", "Size", "Status",
     "SystemFailure", "Tensor", "TimeoutError", "Timeline", "UnsupportedError", "View", "blocks",

@@ -21,9 +21,9 @@ CAPSULE_NAME = b"dltensor"  # which the capsules point to
 FREE_CAPSULE = int(ffi.cast("uintptr_t", ffi.addressof(lib, "heddle_free_capsule")))
 
 
-def capsule_of(view: Any, device: Tuple[int, int]) -> Any:
-    """A hd_call_view as __dlpack__ returns it."""
-    managed = lib.heddle_export(view, *device)
+def capsule_of(view: Any, device: Tuple[int, int], owner: Any = None) -> Any:
+    """A hd_call_view as __dlpack__ returns it. What takes it keeps `owner`."""
+    managed = lib.heddle_export(view, *device, 0 if owner is None else id(owner))
     if not managed:
         raise MemoryError
     return new_capsule(int(ffi.cast("uintptr_t", managed)), CAPSULE_NAME, FREE_CAPSULE)

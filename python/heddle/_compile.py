@@ -184,6 +184,82 @@ def export_numpy(array: Any) -> Any:
     return capsule_of(view, (CPU, 0))
 
 
+# Types of arrays whose __dlpack__ takes no max_version: those before DLPack 1.
+UNVERSIONED: Set[type] = set()
+
+
+def export(array: Any, argument: Argument, device: Tuple[int, int], stream: int) -> Any:
+    """A capsule for an argument, of an array with `__dlpack__`."""
+    kind = type(array)
+    more = {} if device[0] == CPU else {"stream": stream or 1}
+    try:
+        if kind not in UNVERSIONED:
+            try:
+                return array.__dlpack__(max_version=(1, 0), **more)
+            except TypeError:
+                UNVERSIONED.add(kind)
+        return array.__dlpack__(**more)
+    except Exception as error:
+        capsule = export_numpy(array)
+        if capsule is None:
+            raise ArgumentError(tell_export(array, argument.name, device, error)) from error
+        # This the capsule does not say.
+        if argument.role != "in" and not array.flags.writeable:
+            refuse(f"%{argument.name} is written, and the array may only be read")
+        return capsule
+
+
+def tell_export(array: Any, name: str, device: Tuple[int, int], error: Exception) -> str:
+    kind, ordinal = device
+    try:
+        where = array.__dlpack_device__()[0]
+    except Exception:
+        where = kind
+    if where != kind and CPU in (where, kind):
+        here = "the cpu" if kind == CPU else f"cuda:{ordinal}" if ordinal >= 0 else "cuda"
+        there = "the cpu" if where == CPU else f"DLPack's device type {int(where)}"
+        return f"the executable is on {here}, the array for %{name} on {there}"
+    return f"the array for %{name} cannot be had by DLPack: {error}"
+
+
+class Fixed:
+    """The arrays of arguments that are at one place in every run."""
+
+    def __init__(self, program: Program, arrays: Mapping[str, Any], device: Tuple[int, int]
+                 ) -> None:
+        arguments = program.arguments
+        names = [argument.name for argument in arguments]
+        self.arrays: Dict[int, Any] = {}
+        self.capsules: Dict[int, Any] = {}
+        self.addresses = ffi.new("void *[]", len(arguments))
+        for name, array in arrays.items():
+            if name not in names:
+                refuse(f"{program.name} has no argument %{name} to be fixed: it has "
+                       f"{', '.join('%' + known for known in names)}")
+            self._add(names.index(name), arguments[names.index(name)], array, device)
+
+    def _add(self, i: int, argument: Argument, array: Any, device: Tuple[int, int]) -> None:
+        if not hasattr(array, "__dlpack__"):
+            refuse(f"%{argument.name} is fixed as {type(array).__name__}, which has no __dlpack__")
+        capsule = export(array, argument, device, 0)
+        self.arrays[i], self.capsules[i] = array, capsule
+        self.addresses[i] = lib.heddle_address(id(capsule))
+        if not self.addresses[i] and argument.local_bytes > 0:
+            refuse(f"%{argument.name} is fixed as an array of which DLPack tells no memory")
+
+    def tell(self, session: Any) -> None:
+        """Puts them into the options of one."""
+        if self.arrays:
+            session.fixed, session.nfixed = self.addresses, len(self.addresses)
+
+    def judge(self, session: Any) -> None:
+        """Refuses what is no argument as it is."""
+        with Diag() as diag:
+            for i, capsule in self.capsules.items():
+                if self.addresses[i]:
+                    diag.check(lib.heddle_fits(session, i, id(capsule), diag.p))
+
+
 class Executable:
     """A program on this rank of a group, as `compile` makes it: a callable.
 
@@ -192,7 +268,8 @@ class Executable:
     ranks of the group call the same executables in the same order.
     """
 
-    def __init__(self, program: Program, group: Group, core: Core, table: Table) -> None:
+    def __init__(self, program: Program, group: Group, core: Core, table: Table,
+                 fixed: Mapping[int, Any]) -> None:
         self.program = program
         self.group = group
         self._core = core
@@ -200,7 +277,9 @@ class Executable:
         self._diag = Diag(program._sites)
         self._arguments = program.arguments
         self._names = {a.name: i for i, a in enumerate(self._arguments)}
-        self._inputs = [i for i, a in enumerate(self._arguments) if a.role != "out"]
+        self._fixed = [fixed.get(i) for i in range(len(self._arguments))]
+        self._inputs = [i for i, a in enumerate(self._arguments)
+                        if a.role != "out" and i not in fixed]
         self._outputs = [i for i, a in enumerate(self._arguments) if a.role == "out"]
         self._sizes = [size.name for size in program.sizes]
         self._device = table.device
@@ -315,7 +394,7 @@ class Executable:
 
     def _bind(self, args: Tuple[Any, ...], out: Out, named: Mapping[str, Any]
               ) -> Tuple[List[Any], Any]:
-        arrays: List[Any] = [None] * len(self._arguments)
+        arrays = self._fixed[:]
         name = self.program.name
         if len(args) > len(self._inputs):
             raise TypeError(f"{name} takes {len(self._inputs)} arrays, and is given {len(args)}")
@@ -330,8 +409,7 @@ class Executable:
                 raise TypeError(f"{name} misses an array for %{self._arguments[i].name}")
         for i in self._outputs:
             if arrays[i] is None:
-                given = [arrays[k] for k in self._inputs]
-                arrays[i] = like(given, self._arguments[i])
+                arrays[i] = like([a for a in arrays if a is not None], self._arguments[i])
         answer = tuple(arrays[i] for i in self._outputs)
         return arrays, answer[0] if len(answer) == 1 else answer or None
 
@@ -341,6 +419,8 @@ class Executable:
             if i is None:
                 raise TypeError(f"{self.program.name} has no argument %{name}: it has "
                                 f"{', '.join('%' + known for known in self._names)}")
+            if self._fixed[i] is not None:
+                raise TypeError(f"{self.program.name} has %{name} fixed, and takes no other")
             if arrays[i] is not None:
                 raise TypeError(f"{self.program.name} is given %{name} twice")
             arrays[i] = value
@@ -350,10 +430,10 @@ class Executable:
             self._bind_named(arrays, out)
             return
         several = out if isinstance(out, (tuple, list)) else [out]
-        if len(several) != len(self._outputs):
-            raise TypeError(f"{self.program.name} has {len(self._outputs)} outputs; out has "
+        names = [self._arguments[i].name for i in self._outputs if self._fixed[i] is None]
+        if len(several) != len(names):
+            raise TypeError(f"{self.program.name} has {len(names)} outputs; out has "
                             f"{len(several)}")
-        names = [self._arguments[i].name for i in self._outputs]
         self._bind_named(arrays, dict(zip(names, several)))
 
     def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
@@ -377,7 +457,7 @@ class Executable:
                     continue
                 new.append((i, seen[0]))
             if hasattr(array, "__dlpack__"):
-                capsule = self._export(array, i, handle)
+                capsule = export(array, self._arguments[i], self._device, handle)
                 self._capsules[i], self._on_host[i] = id(capsule), False
             elif self._arguments[i].dtype == "event":
                 capsule = event_of(array, self._arguments[i].name, self._device[0] == CPU)
@@ -448,41 +528,6 @@ class Executable:
             self._known[i].clear()
         n, first = lib.HD_MAX_DIMS, i * lib.HD_MAX_DIMS
         self._known[i][key] = ffi.new("int64_t[]", list(self._strides[first:first + n]))
-
-    def _export(self, array: Any, i: int, stream: int) -> Any:
-        kind = type(array)
-        more = {} if self._device[0] == CPU else {"stream": stream or 1}
-        try:
-            if kind not in UNVERSIONED:
-                try:
-                    return array.__dlpack__(max_version=(1, 0), **more)
-                except TypeError:
-                    UNVERSIONED.add(kind)
-            return array.__dlpack__(**more)
-        except Exception as error:
-            capsule = export_numpy(array)
-            if capsule is not None:
-                self._check_export(array, i)
-                return capsule
-            raise ArgumentError(self._tell_export(array, i, error)) from error
-
-    def _check_export(self, array: Any, i: int) -> None:
-        """What the capsule of such an array does not say."""
-        argument = self._arguments[i]
-        if argument.role != "in" and not array.flags.writeable:
-            refuse(f"%{argument.name} is written, and the array may only be read")
-
-    def _tell_export(self, array: Any, i: int, error: Exception) -> str:
-        name, (kind, ordinal) = self._arguments[i].name, self._device
-        try:
-            where = array.__dlpack_device__()[0]
-        except Exception:
-            where = kind
-        if where != kind and CPU in (where, kind):
-            here = "the cpu" if kind == CPU else f"cuda:{ordinal}" if ordinal >= 0 else "cuda"
-            there = "the cpu" if where == CPU else f"DLPack's device type {int(where)}"
-            return f"the executable is on {here}, the array for %{name} on {there}"
-        return f"the array for %{name} cannot be had by DLPack: {error}"
 
     def _store(self, value: Any, i: int) -> Any:
         """A number as the one element of an argument."""
@@ -555,10 +600,6 @@ class Executable:
         raise self._diag.error(status) from cause
 
 
-# Types of arrays whose __dlpack__ takes no max_version: those before DLPack 1.
-UNVERSIONED: Set[type] = set()
-
-
 def device_of(device: str) -> Tuple[int, int]:
     """A device as DLPack tells it. Which number "cuda" is the arrays of the first
     run say, since the library takes no others."""
@@ -571,7 +612,7 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
             device: str = "cpu", calls: Optional[Mapping[str, Function]] = None,
             machine: Machine = None, check: bool = True, timeout: float = 30.0,
             transport: Optional[str] = None, graph: bool = False, tune: bool = False,
-            capturable: bool = False) -> Executable:
+            capturable: bool = False, fixed: Optional[Mapping[str, Any]] = None) -> Executable:
     """Binds a program to this rank of a group. Collective: all ranks pass the
     same program and options, and it fails on all ranks or on none.
 
@@ -581,6 +622,12 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     "cpu", "cuda" or "cuda:3"; `calls` has the functions that the program calls, by
     name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another;
     `transport`, `graph`, `tune` and `capturable` are for CUDA (docs/cuda.md).
+
+    `fixed` has arrays, by name, of arguments that are at one place in every run, the
+    same names on all ranks: peers read and write them where they are, and no copy is
+    made of what peers touch. Runs are not given them, and outputs among them are
+    returned as others are. They are dense, made by `Group.empty`, or on CUDA be whole
+    or part of what cudaMalloc gave; the executable keeps them.
     """
     if isinstance(options, str):
         if options != "auto":
@@ -592,6 +639,7 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     if check:
         complete.check(program if program.stage == "tensor" else None, transport=transport)
     table = Table(calls or {}, device_of(device))
+    places = Fixed(complete, fixed or {}, table.device)
     name = ffi.new("char[]", device.encode())
     keep: List[Any] = []
     session = lib.hd_session_defaults()
@@ -599,9 +647,11 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     session.graph, session.tune, session.capturable = graph, tune, capturable
     session.calls, session.ncalls = table.rows, len(table.functions)
     set_transport(session, transport, keep)
+    places.tell(session)
     pointer, out = group._open(), ffi.new("hd_session **")
     for core in list(group._cores):
         core.close_if_dropped()
+    group._memory.free_dropped()
 
     def create() -> None:
         with Diag(complete._sites) as diag:
@@ -612,5 +662,10 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
         create()
     else:
         uninterrupted(create, group.abort)
-    core = Core(out[0], (complete, table), group._cores)
-    return Executable(complete, group, core, table)
+    core = Core(out[0], (complete, table, places), group._cores)
+    try:
+        places.judge(core.pointer)
+    except BaseException:
+        core.close()
+        raise
+    return Executable(complete, group, core, table, places.arrays)

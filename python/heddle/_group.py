@@ -7,8 +7,9 @@ import secrets
 import time
 import traceback
 import weakref
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
+from ._array import Array, Memory
 from ._error import Diag, Error, PeerError, TimeoutError, refuse
 from ._library import ffi, info, lib, uninterrupted
 
@@ -24,6 +25,7 @@ class Group:
 
     def __init__(self, pointer: Any) -> None:
         self._pointer = pointer
+        self._memory = Memory(pointer)
         self._cores: Set[Any] = set()  # of executables that are not closed
         GROUPS.add(self)
 
@@ -103,6 +105,13 @@ class Group:
 
         uninterrupted(meet, self.abort)
 
+    def empty(self, shape: Sequence[int], dtype: str, device: str = "cpu") -> Array:
+        """An array that peers can map, for what `compile` is given as `fixed`; it holds
+        anything at first. `dtype` is "f32" or the like, `device` "cpu" or "cuda:3". Each
+        takes whole pages and a descriptor. Local: other ranks need not call it."""
+        self._open()
+        return Array(self._memory, shape, dtype, device)
+
     def set_timeout(self, seconds: float) -> None:
         """How long later collective calls of the group may wait."""
         lib.hd_group_set_timeout(self._open(), seconds)
@@ -119,7 +128,7 @@ class Group:
             core.close()
         pointer, self._pointer = self._pointer, ffi.NULL
         if pointer:
-            lib.hd_group_destroy(pointer)
+            self._memory.close()
 
     def _give_up(self, kind: type) -> None:
         """Aborts the group where others may wait for this rank, or it for them. One

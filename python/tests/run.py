@@ -3,7 +3,8 @@
 usage: run.py ROOT BUILD WORK
 
 The library and the command are those of BUILD, so that the wheel has them without
-compiling them again. Where no package registry is reached, it is skipped (77).
+compiling them again. Where no package registry is reached, it is skipped (77); no
+test is skipped by itself.
 """
 import os
 import pathlib
@@ -49,7 +50,7 @@ run(python, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w
     "-C", "cmake.build-type=Debug", root)
 (wheel,) = (work / "dist").glob("heddle-*-cp39-abi3-*.whl")
 run(python, "-m", "pip", "install", "-q", "--no-deps", wheel)
-done = subprocess.run([python, "-m", "unittest", "discover", "-v", root / "python/tests"],
-                      cwd=work, env={**os.environ, "HEDDLE_ROOT": str(root),
-                                     "HEDDLE_FAKES": str(build / "tests/fake")})
-sys.exit(done.returncode)
+said = run(python, "-m", "unittest", "discover", "-v", root / "python/tests", cwd=work,
+           env={**os.environ, "HEDDLE_ROOT": str(root), "HEDDLE_FAKES": str(build / "tests/fake")})
+print(said)
+sys.exit("a test was skipped" if "skipped=" in said else 0)

@@ -61,6 +61,34 @@ def rank_main(group, values):
     return gather.stats()["runs"]
 
 
+class Put(Array):
+    """An array on a device at a place that is there already."""
+
+    def __init__(self, driver, values, address):
+        self.driver, self.shape, self.dtype, self.asked = driver, values.shape, values.dtype, []
+        self.address = address
+        self.set(values)
+
+
+def rank_of_fixed(group, values):
+    """A gather into memory that peers write where it is: of cuMemAlloc, and the group's."""
+    driver, program = Driver(group.rank), heddle.Program(GATHER)
+    device, part = f"cuda:{group.rank}", program.shard("x", group.rank)
+    own = group.empty((8, 3), "i32", device)
+    try:
+        heddle.compile(program, group, {}, device=device, fixed={"y": poison(values[0])})
+    except heddle.ArgumentError as error:
+        told = str(error)
+    for y in (Array(driver, values[0]), own):
+        there = Put(driver, values[0], y.address)
+        gather = heddle.compile(program, group, {}, device=device, fixed={"y": y})
+        for whole in values:
+            there.set(poison(whole))
+            assert gather(Array(driver, whole[part])) is y
+            np.testing.assert_array_equal(there.get(), whole)
+    return told
+
+
 @unittest.skipUnless("HEDDLE_CUDA_LIB" in os.environ, "no stand-ins for CUDA in HEDDLE_FAKES")
 class Cuda(unittest.TestCase):
     @classmethod
@@ -331,6 +359,10 @@ class Cuda(unittest.TestCase):
     def test_ranks_replay_among_runs(self):
         values = [integers("i4", 8, 3) for _ in range(8)]
         self.assertEqual(heddle.launch(2, rank_main, values), [3, 3])
+
+    def test_ranks_touch_fixed_arguments_where_they_are(self):
+        for told in heddle.launch(2, rank_of_fixed, [integers("i4", 8, 3) for _ in range(4)]):
+            self.assertRegex(told, "on cuda:[01], the array for %y on the cpu")
 
 
 if __name__ == "__main__":
