@@ -3,9 +3,11 @@
 usage: run.py ROOT BUILD WORK
 
 The library and the command are those of BUILD, so that the wheel has them without
-compiling them again. Where no package registry is reached, it is skipped (77); no
-test is skipped by itself.
+compiling them again. The one wheel is tested in the Python that runs this, and in
+each of OLDER that this machine has, on PATH or from pyenv. Where no package registry
+is reached, it is skipped (77); no test is skipped by itself.
 """
+import glob
 import os
 import pathlib
 import shutil
@@ -14,43 +16,72 @@ import sys
 
 root, build, work = map(pathlib.Path, sys.argv[1:4])
 SKIPPED = 77
-TOOLS = ["scikit-build-core>=0.10", "cffi>=1.15", "numpy", "ml_dtypes", "mypy"]
+NEEDED = ["cffi>=1.15", "numpy", "ml_dtypes"]
+TOOLS = ["scikit-build-core>=0.10", "mypy"]
+OLDER = ["python3.9", "python3.10"]
 
 
 def run(*words, **more):
-    done = subprocess.run([str(word) for word in words], text=True, timeout=250,
+    done = subprocess.run([str(word) for word in words], text=True, timeout=400,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))}\nexit code {done.returncode}:\n{done.stdout}")
     return done.stdout
 
 
-def make_environment():
-    """The environment's Python, with what a wheel is made with and tested against."""
-    made = subprocess.run([sys.executable, "-m", "venv", work / "venv"], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+def make_environment(base, folder, packages):
+    """The Python of an environment of `base` with these packages."""
+    made = subprocess.run([base, "-m", "venv", folder], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
     if made.returncode != 0:
         print(f"skipped: no environment can be made (python3-venv):\n{made.stdout}")
         sys.exit(SKIPPED)
-    python = work / "venv/bin/python"
+    python = folder / "bin/python"
     got = subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--only-binary",
-                          ":all:", *TOOLS],
+                          ":all:", *packages],
                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if got.returncode != 0:
-        print(f"skipped: {', '.join(TOOLS)} cannot be installed:\n{got.stdout}")
+        print(f"skipped: {', '.join(packages)} cannot be installed:\n{got.stdout}")
         sys.exit(SKIPPED)
     return python
 
 
+def find_python(name):
+    """One that works: pyenv has a command on PATH for each, whether or not it is to be
+    had by it."""
+    home = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    for found in (shutil.which(name), *glob.glob(f"{home}/versions/*/bin/{name}")):
+        if found and subprocess.run([found, "-c", "import ensurepip, venv"],
+                                    capture_output=True).returncode == 0:
+            return found
+    return None
+
+
+def test(python, wheel, names):
+    run(python, "-m", "pip", "install", "-q", "--no-deps", wheel)
+    said = run(python, "-m", "unittest", "-v", *names, cwd=work,
+               env={**os.environ, "HEDDLE_ROOT": str(root),
+                    "PYTHONPATH": str(root / "python/tests"),
+                    "HEDDLE_FAKES": str(build / "tests/fake")})
+    print(run(python, "--version"), said)
+    if "skipped=" in said:
+        sys.exit("a test was skipped")
+
+
 shutil.rmtree(work, ignore_errors=True)
 work.mkdir(parents=True)
-python = make_environment()
+python = make_environment(sys.executable, work / "venv", NEEDED + TOOLS)
 run(python, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", work / "dist",
     "-C", f"cmake.define.HEDDLE_BUILT={build}", "-C", f"build-dir={work / 'build'}",
     "-C", "cmake.build-type=Debug", root)
 (wheel,) = (work / "dist").glob("heddle-*-cp39-abi3-*.whl")
-run(python, "-m", "pip", "install", "-q", "--no-deps", wheel)
-said = run(python, "-m", "unittest", "discover", "-v", root / "python/tests", cwd=work,
-           env={**os.environ, "HEDDLE_ROOT": str(root), "HEDDLE_FAKES": str(build / "tests/fake")})
-print(said)
-sys.exit("a test was skipped" if "skipped=" in said else 0)
+names = sorted(file.stem for file in (root / "python/tests").glob("test_*.py"))
+test(python, wheel, names)
+for name in OLDER:
+    base = find_python(name)
+    if base is None:
+        print(f"there is no {name} here")
+        continue
+    # What mypy says of the package is the same in each.
+    test(make_environment(base, work / name, NEEDED), wheel,
+         [each for each in names if each != "test_types"])
