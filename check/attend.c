@@ -4,6 +4,7 @@
 #include "check/attend.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "check/field.h"
@@ -47,24 +48,35 @@ static hd_dtype dtype_of(const hd_op *op, int view)
     return op->view[view].buffer->type.dtype;
 }
 
-static void put(hd_values *values, const hd_op *op, int view, int64_t at,
+static void put(hd_values *values, const hd_attention *a, int view, int64_t at,
                 uint64_t x)
 {
-    hd_values_put(values, at,
-                  hd_value_convert(dtype_of(op, 1), dtype_of(op, view), x));
+    hd_values_put(
+        values, at,
+        hd_value_convert(dtype_of(a->op, a->lse), dtype_of(a->op, view), x));
 }
 
-static uint64_t weight(const hd_values *values, const hd_attention *a,
-                       int64_t q, int64_t k)
+// Of rows of views `x` and `y`, as long as that of `x`.
+static uint64_t dot(const hd_values *values, const hd_attention *a, int x,
+                    int64_t x_at, int y, int64_t y_at)
 {
-    const hd_tile *query = &a->tile[2], *key = &a->tile[3];
-    uint64_t score = 0;
+    const hd_tile *one = &a->tile[x], *other = &a->tile[y];
+    uint64_t sum = 0;
 
-    for (int64_t d = 0; d < query->extent[2]; d++)
-        score = hd_field_add(
-            score, hd_field_multiply(values->value[q + d * query->stride[2]],
-                                     values->value[k + d * key->stride[2]]));
-    return hd_field_mix(KEY_WEIGHT, hd_field_multiply(score, a->scale));
+    for (int64_t d = 0; d < one->extent[2]; d++)
+        sum = hd_field_add(
+            sum, hd_field_multiply(values->value[x_at + d * one->stride[2]],
+                                   values->value[y_at + d * other->stride[2]]));
+    return sum;
+}
+
+// `q` is the number of the queries' view, which the keys' follows.
+static uint64_t weight(const hd_values *values, const hd_attention *a, int q,
+                       int64_t q_at, int64_t k_at)
+{
+    return hd_field_mix(
+        KEY_WEIGHT,
+        hd_field_multiply(dot(values, a, q, q_at, q + 1, k_at), a->scale));
 }
 
 // Two means as one of both.
@@ -75,11 +87,11 @@ static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
         inverse(hd_field_add(x_sum, y_sum)));
 }
 
-static void see_keys(const hd_attention *a, int64_t row, int64_t *from,
-                     int64_t *past)
+static void see_keys(const hd_attention *a, int64_t row, int64_t keys,
+                     int64_t *from, int64_t *past)
 {
     *from = 0;
-    *past = a->tile[3].extent[1];
+    *past = keys;
     if (a->causal == HD_SEES_ALL)
         return;
     if (row + a->causal + 1 < *past)
@@ -98,9 +110,9 @@ static void attend_row(hd_values *values, const hd_attention *a, int64_t head,
     int64_t q = row_at(&a->tile[2], head, row), from, past;
     uint64_t sum = 0, before = 0;
 
-    see_keys(a, row, &from, &past);
+    see_keys(a, row, a->tile[3].extent[1], &from, &past);
     for (int64_t j = from; j < past; j++) {
-        share[j] = weight(values, a, q, row_at(&a->tile[3], shared, j));
+        share[j] = weight(values, a, 2, q, row_at(&a->tile[3], shared, j));
         sum = hd_field_add(sum, share[j]);
     }
     if (a->updates)
@@ -117,9 +129,9 @@ static void attend_row(hd_values *values, const hd_attention *a, int64_t head,
         x = hd_field_multiply(x, inverse(sum));
         if (a->updates)
             x = joined(values->value[to], before, x, sum);
-        put(values, a->op, 0, to, x);
+        put(values, a, 0, to, x);
     }
-    put(values, a->op, 1, at, logarithm(hd_field_add(before, sum)));
+    put(values, a, 1, at, logarithm(hd_field_add(before, sum)));
 }
 
 void hd_attend_rows(hd_values *values, const hd_attention *a)
@@ -147,10 +159,10 @@ static void merge_row(hd_values *values, const hd_attention *a, int64_t head,
     int64_t other = row_at(&a->tile[4], head, row);
 
     for (int64_t c = 0; c < a->tile[0].extent[2]; c++)
-        put(values, a->op, 0, out + c * a->tile[0].stride[2],
+        put(values, a, 0, out + c * a->tile[0].stride[2],
             joined(values->value[one + c * a->tile[2].stride[2]], x,
                    values->value[other + c * a->tile[4].stride[2]], y));
-    put(values, a->op, 1, row_at(&a->tile[1], head, row),
+    put(values, a, 1, row_at(&a->tile[1], head, row),
         logarithm(hd_field_add(x, y)));
 }
 
@@ -159,4 +171,105 @@ void hd_attend_merge(hd_values *values, const hd_attention *a)
     for (int64_t head = 0; head < a->tile[0].extent[0]; head++)
         for (int64_t row = 0; row < a->tile[0].extent[1]; row++)
             merge_row(values, a, head, row);
+}
+
+// -------------------------------------------------------------- gradients
+
+enum { DQ, DK, DV, Q, K, V, O, LSE, DO };
+
+// Of one head of keys: what dk and dv add up to, and dq of a row.
+typedef struct grads {
+    const hd_attention *a;
+    int64_t shared, depth, wide, keys;
+    uint64_t *dk, *dv, *dq;
+} grads;
+
+static void add_times(uint64_t *to, uint64_t factor, const hd_values *values,
+                      const hd_tile *from, int64_t at)
+{
+    for (int64_t d = 0; d < from->extent[2]; d++)
+        to[d] = hd_field_add(
+            to[d],
+            hd_field_multiply(factor, values->value[at + d * from->stride[2]]));
+}
+
+// `to` is a row of a result, of which `sum` is the new part.
+static void put_row(hd_values *values, const hd_attention *a, int view,
+                    int64_t at, const uint64_t *sum)
+{
+    const hd_tile *to = &a->tile[view];
+
+    for (int64_t d = 0; d < to->extent[2]; d++) {
+        int64_t i = at + d * to->stride[2];
+
+        put(values, a, view, i,
+            a->updates ? hd_field_add(values->value[i], sum[d]) : sum[d]);
+    }
+}
+
+static void add_row(hd_values *values, const grads *g, int64_t head,
+                    int64_t row)
+{
+    const hd_attention *a = g->a;
+    int64_t q = row_at(&a->tile[Q], head, row);
+    int64_t grad = row_at(&a->tile[DO], head, row), from, past;
+    uint64_t total =
+        inverse(exponential(values->value[row_at(&a->tile[LSE], head, row)]));
+    uint64_t delta =
+        dot(values, a, O, row_at(&a->tile[O], head, row), DO, grad);
+
+    memset(g->dq, 0, sizeof *g->dq * (size_t)g->depth);
+    see_keys(a, row, g->keys, &from, &past);
+    for (int64_t j = from; j < past; j++) {
+        int64_t k = row_at(&a->tile[K], g->shared, j);
+        int64_t v = row_at(&a->tile[V], g->shared, j);
+        uint64_t p = hd_field_multiply(weight(values, a, Q, q, k), total);
+        uint64_t ds = hd_field_multiply(
+            hd_field_multiply(p, a->scale),
+            hd_field_subtract(dot(values, a, V, v, DO, grad), delta));
+
+        add_times(g->dq, ds, values, &a->tile[K], k);
+        add_times(g->dk + j * g->depth, ds, values, &a->tile[Q], q);
+        add_times(g->dv + j * g->wide, p, values, &a->tile[DO], grad);
+    }
+    put_row(values, a, DQ, row_at(&a->tile[DQ], head, row), g->dq);
+}
+
+static void add_heads(hd_values *values, const grads *g)
+{
+    const hd_attention *a = g->a;
+    int64_t group = a->tile[Q].extent[0] / a->tile[K].extent[0];
+
+    memset(g->dk, 0, sizeof *g->dk * (size_t)(g->keys * g->depth));
+    memset(g->dv, 0, sizeof *g->dv * (size_t)(g->keys * g->wide));
+    for (int64_t head = g->shared * group; head < (g->shared + 1) * group;
+         head++)
+        for (int64_t row = 0; row < a->tile[Q].extent[1]; row++)
+            add_row(values, g, head, row);
+    for (int64_t j = 0; j < g->keys; j++) {
+        put_row(values, a, DK, row_at(&a->tile[DK], g->shared, j),
+                g->dk + j * g->depth);
+        put_row(values, a, DV, row_at(&a->tile[DV], g->shared, j),
+                g->dv + j * g->wide);
+    }
+}
+
+void hd_attend_grads(hd_values *values, const hd_attention *a)
+{
+    grads g = {.a = a,
+               .depth = a->tile[K].extent[2],
+               .wide = a->tile[V].extent[2],
+               .keys = a->tile[K].extent[1]};
+    int64_t n = g.keys * (g.depth + g.wide) + g.depth;
+
+    if (hd_clear_array(n, sizeof *g.dk, values->diag, (void **)&g.dk) !=
+        HD_OK) {
+        values->status = HD_ERROR_NO_MEMORY;
+        return;
+    }
+    g.dv = g.dk + g.keys * g.depth;
+    g.dq = g.dv + g.keys * g.wide;
+    for (; g.shared < a->tile[K].extent[0]; g.shared++)
+        add_heads(values, &g);
+    free(g.dk);
 }

@@ -262,7 +262,7 @@ static hd_status evaluate_tensor(hd_evaluation *e)
     for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
         hd_work_item item = hd_evaluation_op(e, s->op);
 
-        if (s->op->code == HD_OP_ATTENTION)
+        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
             attend(e, &item);
         else
             hd_compute(&e->dense, &item);

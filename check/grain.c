@@ -267,7 +267,7 @@ static void tell_placed_apart(const builder *b, const hd_op *op, const shape *s)
 {
     hd_placed placed;
 
-    if (op->code != HD_OP_ATTENTION ||
+    if (hd_op_family(op) != HD_FAMILY_ATTEND ||
         !hd_causal_place(b->tensor, op, 0, &placed))
         return;
     for (int i = 0; i < op->nviews; i++)

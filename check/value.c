@@ -921,23 +921,21 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
 
 // ---------------------------------------------------------------- attention
 
-static double default_scale(const hd_tile *q)
-{
-    return 1 / sqrt((double)q->extent[q->ndims - 1]);
-}
-
 static hd_attention attention_of(const hd_values *values,
                                  const hd_work_item *item)
 {
     const hd_key *window = hd_op_key(item->op, HD_KEY_WINDOW);
+    const hd_tile *q = &item->tile[item->op->noutputs];
     hd_attention a = {.op = item->op,
+                      .lse = hd_op_lse(item->op),
                       .causal = item->causal,
                       .window = window != NULL ? (int64_t)window->number : 0};
 
     a.updates = hd_op_access(item->op, 0) == HD_ACCESS_UPDATE;
-    a.scale = hd_op_key(item->op, HD_KEY_SCALE) != NULL
-                  ? factor_of(values, item, HD_KEY_SCALE)
-                  : hd_field_of_double(default_scale(&item->tile[2]));
+    a.scale =
+        hd_op_key(item->op, HD_KEY_SCALE) != NULL
+            ? factor_of(values, item, HD_KEY_SCALE)
+            : hd_field_of_double(1 / sqrt((double)q->extent[q->ndims - 1]));
     return a;
 }
 
@@ -949,10 +947,19 @@ static void compute_attend(hd_values *values, const hd_work_item *item)
         for (int view = 0; view < item->op->noutputs + item->op->ninputs;
              view++)
             a.tile[view] = tile_of_batch(item, view, b);
-        if (hd_op_attend(item->op) == HD_ATTEND_MERGE)
-            hd_attend_merge(values, &a);
-        else
+        switch (hd_op_attend(item->op)) {
+        case HD_ATTEND_ATTENTION:
             hd_attend_rows(values, &a);
+            break;
+        case HD_ATTEND_MERGE:
+            hd_attend_merge(values, &a);
+            break;
+        case HD_ATTEND_ATTENTION_GRAD:
+            hd_attend_grads(values, &a);
+            break;
+        case HD_ATTEND_NONE:
+            break;
+        }
     }
 }
 
@@ -1046,15 +1053,33 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
            (view == 2 && is_stacked(item) ? item->tile[2].extent[0] : 1);
 }
 
+// Of each row and each key the products.
+static double attend_work(const hd_work_item *item)
+{
+    const hd_tile *q = &item->tile[item->op->noutputs], *k = q + 1, *v = q + 2;
+    double depth = (double)q->extent[q->ndims - 1];
+    double wide = (double)v->extent[v->ndims - 1];
+    double results = (double)hd_tile_elements(&item->tile[0]);
+    double keys = (double)k->extent[k->ndims - 2];
+
+    switch (hd_op_attend(item->op)) {
+    case HD_ATTEND_ATTENTION:
+        return results / wide * keys * (depth + wide);
+    case HD_ATTEND_ATTENTION_GRAD:
+        return results / depth * keys * (3 * depth + 2 * wide);
+    case HD_ATTEND_MERGE:
+    case HD_ATTEND_NONE:
+        break;
+    }
+    return 2 * results;
+}
+
 double hd_compute_work(const hd_work_item *item)
 {
     double n = 0;
 
-    if (item->op->code == HD_OP_ATTENTION) // each row, each key, both products
-        return (double)hd_tile_elements(&item->tile[1]) *
-               (double)item->tile[4].extent[item->tile[4].ndims - 2] *
-               (double)(item->tile[2].extent[item->tile[2].ndims - 1] +
-                        item->tile[4].extent[item->tile[4].ndims - 1]);
+    if (hd_op_family(item->op) == HD_FAMILY_ATTEND)
+        return attend_work(item);
     if (!hd_op_is_batched(item->op))
         return (double)hd_tile_elements(&item->tile[0]) *
                (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);

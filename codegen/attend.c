@@ -1,7 +1,9 @@
 // A row has the largest score so far, the sum of exp(score - largest) and the
 // sum of v by these weights, which are scaled down when a larger score comes.
 // It takes some keys at a time, whose weights stay in registers, while its row
-// of q and its mean, which may be long, do not.
+// of q and its mean, which may be long, do not. Of gradients some threads have
+// a row, and what all keys make of its dq, and the others a key, and what all
+// rows make of its dk and dv: nothing is added by two.
 #include "codegen/attend.h"
 
 #include <math.h>
@@ -11,10 +13,15 @@
 #include "codegen/body.h"
 #include "codegen/prelude.h"
 
+static const hd_span *lse_of(const hd_step *step)
+{
+    return &step->span[hd_op_lse(step->op)];
+}
+
 // f32 unless the logarithms are f64.
 static hd_lane lane_of(const hd_step *step)
 {
-    return hd_body_lane(step->span[1].buffer->type.dtype);
+    return hd_body_lane(lse_of(step)->buffer->type.dtype);
 }
 
 // get_V(x) and, of a result, put_V(x) of view V.
@@ -70,7 +77,7 @@ static void add_arithmetic(hd_batch *k)
                    hd_lane_text(lane), wide ? "exp" : "expf",
                    wide ? "log" : "logf");
     hd_prelude_identity(&k->text, HD_FOLD_MAX, lane,
-                        k->step->span[1].buffer->type.dtype);
+                        lse_of(k->step)->buffer->type.dtype);
     hd_text_puts(&k->text, ";\n}\n");
     hd_text_puts(&k->text, joining_text);
 }
@@ -121,20 +128,20 @@ static const char attention_text[] =
     "            q[d] = get_2(v2[d * V2_D]);\n"
     "        for (int d = 0; d < W; d++)\n"
     "            mean[d] = 0;\n"
-    "        for (i64 j = from; j < past; j += KEYS) {\n"
-    "            const int n = past - j < KEYS ? (int)(past - j) : KEYS;\n"
+    "        for (i64 j = from; j < past; j += SOME) {\n"
+    "            const int n = past - j < SOME ? (int)(past - j) : SOME;\n"
     "            const auto *k = v3 + shared * V3_H + j * V3_S;\n"
     "            const auto *v = v4 + shared * V4_H + j * V4_S;\n"
-    "            lane weight[KEYS], top = none();\n"
-    "            for (int c = 0; c < KEYS; c++)\n"
+    "            lane weight[SOME], top = none();\n"
+    "            for (int c = 0; c < SOME; c++)\n"
     "                weight[c] = 0;\n"
     "#pragma unroll 4\n"
     "            for (int d = 0; d < D; d++)\n"
-    "                for (int c = 0; c < KEYS; c++)\n"
+    "                for (int c = 0; c < SOME; c++)\n"
     "                    if (c < n)\n"
     "                        weight[c] += q[d] * "
     "get_3(k[c * V3_S + d * V3_D]);\n"
-    "            for (int c = 0; c < KEYS; c++) {\n"
+    "            for (int c = 0; c < SOME; c++) {\n"
     "                weight[c] *= scale;\n"
     "                if (c < n && (weight[c] > top || weight[c] != "
     "weight[c]))\n"
@@ -148,7 +155,7 @@ static const char attention_text[] =
     "                    mean[d] *= less;\n"
     "                most = top;\n"
     "            }\n"
-    "            for (int c = 0; c < KEYS; c++)\n"
+    "            for (int c = 0; c < SOME; c++)\n"
     "                if (c < n) {\n"
     "                    weight[c] = EXP(weight[c] - most);\n"
     "                    sum += weight[c];\n"
@@ -156,7 +163,7 @@ static const char attention_text[] =
     "#pragma unroll 4\n"
     "            for (int d = 0; d < W; d++) {\n"
     "                lane x = mean[d];\n"
-    "                for (int c = 0; c < KEYS; c++)\n"
+    "                for (int c = 0; c < SOME; c++)\n"
     "                    if (c < n)\n"
     "                        x += weight[c] * get_4(v[c * V4_S + d * V4_D]);\n"
     "                mean[d] = x;\n"
@@ -196,12 +203,29 @@ static void add_scale(hd_batch *k, int64_t depth)
                        key != NULL ? key->number : 1 / sqrt((double)depth));
 }
 
+// How wide rows of q and k and of v are, and what rows see.
+static void add_constants(hd_batch *k)
+{
+    const hd_step *step = k->step;
+    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
+    const hd_span *q = &step->span[step->op->noutputs], *v = q + 2;
+
+    hd_text_printf(
+        &k->text,
+        "enum { D = %lld, W = %lld, SOME = 16 };\n"
+        "static constexpr bool MASKED = %s, UPDATES = %s;\n"
+        "static constexpr i64 CAUSAL = %lld, WINDOW = %.0f;\n",
+        (long long)q->extent[q->ndims - 1], (long long)v->extent[v->ndims - 1],
+        step->causal != HD_SEES_ALL ? "true" : "false",
+        hd_op_access(step->op, 0) == HD_ACCESS_UPDATE ? "true" : "false",
+        (long long)step->causal, window != NULL ? window->number : 0);
+}
+
 static hd_status emit_attention(const hd_step *step, hd_text *out,
                                 hd_kernel_grid *grid)
 {
     hd_batch k = {.step = step};
-    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
-    const hd_span *q = &step->span[2], *v = &step->span[4];
+    const hd_span *q = &step->span[2];
     int own = hd_op_batch(step->op, 2, q->ndims);
     int shared = hd_op_batch(step->op, 3, step->span[3].ndims);
     int64_t threads;
@@ -209,15 +233,7 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     add_arithmetic(&k);
     add_conversions(&k);
     add_strides(&k);
-    hd_text_printf(
-        &k.text,
-        "enum { D = %lld, W = %lld, KEYS = 16 };\n"
-        "static constexpr bool MASKED = %s, UPDATES = %s;\n"
-        "static constexpr i64 CAUSAL = %lld, WINDOW = %.0f;\n",
-        (long long)q->extent[q->ndims - 1], (long long)v->extent[v->ndims - 1],
-        step->causal != HD_SEES_ALL ? "true" : "false",
-        hd_op_access(step->op, 0) == HD_ACCESS_UPDATE ? "true" : "false",
-        (long long)step->causal, window != NULL ? window->number : 0);
+    add_constants(&k);
     hd_batch_begin(&k);
     threads = hd_batch_lengths(&k);
     threads *= hd_batch_length(&k, "H", 2, own);
@@ -270,6 +286,223 @@ static hd_status emit_merge(const hd_step *step, hd_text *out,
     return hd_batch_end(&k, threads, out, grid);
 }
 
+// -------------------------------------------------------------- gradients
+
+// A product of a row with n others: `one` is element d of it, `other` that of
+// the c-th.
+static void add_dots(hd_batch *k, const char *name, const char *length,
+                     const char *one, const char *other)
+{
+    hd_text_printf(&k->text,
+                   "                lane %s[SOME];\n"
+                   "                for (int c = 0; c < SOME; c++)\n"
+                   "                    %s[c] = 0;\n"
+                   "#pragma unroll 4\n"
+                   "                for (int d = 0; d < %s; d++) {\n"
+                   "                    const lane x = %s;\n"
+                   "                    for (int c = 0; c < SOME; c++)\n"
+                   "                        if (c < n)\n"
+                   "                            %s[c] += x * %s;\n"
+                   "                }\n",
+                   name, name, length, one, name, other);
+}
+
+// What n rows add to a sum of rows by their factors.
+static void add_terms(hd_batch *k, const char *sum, const char *length,
+                      const char *factor, const char *term)
+{
+    hd_text_printf(&k->text,
+                   "#pragma unroll 4\n"
+                   "                for (int d = 0; d < %s; d++) {\n"
+                   "                    lane x = %s[d];\n"
+                   "                    for (int c = 0; c < SOME; c++)\n"
+                   "                        if (c < n)\n"
+                   "                            x += %s[c] * %s;\n"
+                   "                    %s[d] = x;\n"
+                   "                }\n",
+                   length, sum, factor, term, sum);
+}
+
+static void add_zeros(hd_batch *k, const char *sum, const char *length)
+{
+    hd_text_printf(&k->text,
+                   "            lane %s[%s];\n"
+                   "            for (int d = 0; d < %s; d++)\n"
+                   "                %s[d] = 0;\n",
+                   sum, length, length, sum);
+}
+
+static void add_store(hd_batch *k, int view, const char *sum,
+                      const char *length)
+{
+    hd_text_printf(
+        &k->text,
+        "            for (int d = 0; d < %s; d++) {\n"
+        "                auto *to = v%d + d * V%d_D;\n"
+        "                *to = put_%d(UPDATES ? get_%d(*to) + %s[d] : "
+        "%s[d]);\n"
+        "            }\n",
+        length, view, view, view, view, sum, sum);
+}
+
+static const char rows_begin_text[] =
+    "        if (at < H * S) {\n"
+    "            const i64 row = at % S, head = at / S;\n"
+    "            const i64 shared = head / (H / HKV);\n"
+    "            const auto *q = v3 + head * V3_H + row * V3_S;\n"
+    "            const auto *o = v6 + head * V6_H + row * V6_S;\n"
+    "            const auto *g = v8 + head * V8_H + row * V8_S;\n"
+    "            const lane lse = get_7(v7[head * V7_H + row * V7_S]);\n"
+    "            lane delta = 0;\n"
+    "            i64 from = 0, past = N;\n"
+    "            if (MASKED) {\n"
+    "                const i64 end = row + CAUSAL + 1;\n"
+    "                if (end < past)\n"
+    "                    past = end;\n"
+    "                if (WINDOW > 0 && end > WINDOW)\n"
+    "                    from = end - WINDOW;\n"
+    "            }\n"
+    "            v0 += head * V0_H + row * V0_S;\n"
+    "            for (int d = 0; d < W; d++)\n"
+    "                delta += get_8(g[d * V8_D]) * get_6(o[d * V6_D]);\n";
+
+static const char rows_loop_text[] =
+    "            for (i64 j = from; j < past; j += SOME) {\n"
+    "                const int n = past - j < SOME ? (int)(past - j) : SOME;\n"
+    "                const auto *k = v4 + shared * V4_H + j * V4_S;\n"
+    "                const auto *v = v5 + shared * V5_H + j * V5_S;\n";
+
+static const char rows_weigh_text[] =
+    "                for (int c = 0; c < SOME; c++)\n"
+    "                    up[c] = weight(score[c] * scale, lse) *\n"
+    "                            (up[c] - delta) * scale;\n";
+
+// All keys that a row sees.
+static void add_rows(hd_batch *k)
+{
+    hd_text_puts(&k->text, rows_begin_text);
+    add_zeros(k, "dq", "D");
+    hd_text_puts(&k->text, rows_loop_text);
+    add_dots(k, "score", "D", "get_3(q[d * V3_D])",
+             "get_4(k[c * V4_S + d * V4_D])");
+    add_dots(k, "up", "W", "get_8(g[d * V8_D])",
+             "get_5(v[c * V5_S + d * V5_D])");
+    hd_text_puts(&k->text, rows_weigh_text);
+    add_terms(k, "dq", "D", "up", "get_4(k[c * V4_S + d * V4_D])");
+    hd_text_puts(&k->text, "            }\n");
+    add_store(k, 0, "dq", "D");
+    hd_text_puts(&k->text, "            continue;\n"
+                           "        }\n");
+}
+
+static const char keys_begin_text[] =
+    "        {\n"
+    "            const i64 key = (at - H * S) % N, shared = (at - H * S) / N;\n"
+    "            const auto *k = v4 + shared * V4_H + key * V4_S;\n"
+    "            const auto *v = v5 + shared * V5_H + key * V5_S;\n"
+    "            i64 from = 0, past = S;\n"
+    "            if (MASKED) {\n"
+    "                if (key > CAUSAL)\n"
+    "                    from = key - CAUSAL;\n"
+    "                if (WINDOW > 0 && key - CAUSAL + WINDOW < past)\n"
+    "                    past = key - CAUSAL + WINDOW;\n"
+    "            }\n"
+    "            v1 += shared * V1_H + key * V1_S;\n"
+    "            v2 += shared * V2_H + key * V2_S;\n";
+
+static const char keys_loop_text[] =
+    "            for (i64 h = 0; h < H / HKV; h++)\n"
+    "            for (i64 i = from; i < past; i += SOME) {\n"
+    "                const int n = past - i < SOME ? (int)(past - i) : SOME;\n"
+    "                const i64 head = shared * (H / HKV) + h;\n"
+    "                const auto *q = v3 + head * V3_H + i * V3_S;\n"
+    "                const auto *o = v6 + head * V6_H + i * V6_S;\n"
+    "                const auto *l = v7 + head * V7_H + i * V7_S;\n"
+    "                const auto *g = v8 + head * V8_H + i * V8_S;\n";
+
+// `delta` has one term of each at a time, as `up` has.
+static const char keys_weigh_text[] =
+    "                lane p[SOME], delta[SOME];\n"
+    "                for (int c = 0; c < SOME; c++)\n"
+    "                    delta[c] = 0;\n"
+    "                for (int d = 0; d < W; d++)\n"
+    "                    for (int c = 0; c < SOME; c++)\n"
+    "                        if (c < n)\n"
+    "                            delta[c] += get_8(g[c * V8_S + d * V8_D]) *\n"
+    "                                        get_6(o[c * V6_S + d * V6_D]);\n"
+    "                for (int c = 0; c < SOME; c++) {\n"
+    "                    p[c] = c < n ? weight(score[c] * scale, "
+    "get_7(l[c * V7_S])) : 0;\n"
+    "                    up[c] = p[c] * (up[c] - delta[c]) * scale;\n"
+    "                }\n";
+
+// All rows that see a key.
+static void add_keys(hd_batch *k)
+{
+    hd_text_puts(&k->text, keys_begin_text);
+    add_zeros(k, "dk", "D");
+    add_zeros(k, "dv", "W");
+    hd_text_puts(&k->text, keys_loop_text);
+    add_dots(k, "score", "D", "get_4(k[d * V4_D])",
+             "get_3(q[c * V3_S + d * V3_D])");
+    add_dots(k, "up", "W", "get_5(v[d * V5_D])",
+             "get_8(g[c * V8_S + d * V8_D])");
+    hd_text_puts(&k->text, keys_weigh_text);
+    add_terms(k, "dk", "D", "up", "get_3(q[c * V3_S + d * V3_D])");
+    add_terms(k, "dv", "W", "p", "get_8(g[c * V8_S + d * V8_D])");
+    hd_text_puts(&k->text, "            }\n");
+    add_store(k, 1, "dk", "D");
+    add_store(k, 2, "dv", "W");
+    hd_text_puts(&k->text, "        }\n"
+                           "    }\n"
+                           "}\n");
+}
+
+static const char weight_text[] =
+    "static inline lane weight(lane score, lane lse)\n"
+    "{\n"
+    "    return sees_nothing(lse) ? 0 : EXP(score - lse);\n"
+    "}\n";
+
+static void add_pairs_loop(hd_batch *k)
+{
+    hd_text_puts(&k->text, "    const i64 each = H * S + HKV * N;\n"
+                           "    for (i64 i = first; i < each");
+    hd_batch_product(k);
+    hd_text_puts(&k->text, "; i += step) {\n"
+                           "        const i64 at = i % each;\n"
+                           "        i64 b = i / each;\n");
+    hd_batch_views(k);
+    hd_text_puts(&k->text, hd_batch_dims(k) > 0 ? "" : "        (void)b;\n");
+}
+
+static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
+                                     hd_kernel_grid *grid)
+{
+    hd_batch k = {.step = step};
+    const hd_span *q = &step->span[3];
+    int own = hd_op_batch(step->op, 3, q->ndims);
+    int shared = hd_op_batch(step->op, 4, step->span[4].ndims);
+    int64_t batch, rows, keys;
+
+    add_arithmetic(&k);
+    hd_text_puts(&k.text, weight_text);
+    add_conversions(&k);
+    add_strides(&k);
+    add_constants(&k);
+    hd_batch_begin(&k);
+    batch = hd_batch_lengths(&k);
+    rows = hd_batch_length(&k, "H", 3, own);
+    rows *= hd_batch_length(&k, "S", 3, own + 1);
+    keys = hd_batch_length(&k, "HKV", 4, shared);
+    keys *= hd_batch_length(&k, "N", 4, shared + 1);
+    add_scale(&k, q->extent[q->ndims - 1]);
+    add_pairs_loop(&k);
+    add_rows(&k);
+    add_keys(&k);
+    return hd_batch_end(&k, batch * (rows + keys), out, grid);
+}
+
 hd_status hd_attend_emit(const hd_step *step, hd_text *out,
                          hd_kernel_grid *grid)
 {
@@ -278,6 +511,8 @@ hd_status hd_attend_emit(const hd_step *step, hd_text *out,
         return emit_attention(step, out, grid);
     case HD_ATTEND_MERGE:
         return emit_merge(step, out, grid);
+    case HD_ATTEND_ATTENTION_GRAD:
+        return emit_attention_grad(step, out, grid);
     case HD_ATTEND_NONE:
         break;
     }

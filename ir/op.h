@@ -137,7 +137,7 @@ typedef enum hd_in_place {
 
 // Results and operands of an op, at most, of family PICK or ATTEND.
 #define HD_PICK_VIEWS 4
-#define HD_ATTEND_VIEWS 6
+#define HD_ATTEND_VIEWS 9
 
 typedef struct hd_op_info {
     const char *text;
@@ -254,6 +254,9 @@ bool hd_op_is_batched(const hd_op *op);
 // lack them all, a `route`'s view that has too few has less than none, and a
 // factor has none.
 int hd_op_batch(const hd_op *op, int i, int ndims);
+// Of family ATTEND: the first view that has logarithms, whose dtype is the
+// widest of all.
+int hd_op_lse(const hd_op *op);
 // Of a call: how many last dimensions belong together, and the function's name.
 int hd_op_over(const hd_op *op);
 const char *hd_op_callee(const hd_op *op);

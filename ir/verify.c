@@ -1595,6 +1595,15 @@ static const char *const attend_form[][HD_ATTEND_VIEWS] = {
                          "the second operand is [.., H, S]",
                          "the third operand is [.., H, S, D]",
                          "the fourth operand is [.., H, S]"},
+    [HD_ATTEND_ATTENTION_GRAD] = {"the first result is [.., H, Sq, D]",
+                                  "the second result is [.., Hkv, Sk, D]",
+                                  "the third result is [.., Hkv, Sk, Dv]",
+                                  "the first operand is [.., H, Sq, D]",
+                                  "the second operand is [.., Hkv, Sk, D]",
+                                  "the third operand is [.., Hkv, Sk, Dv]",
+                                  "the fourth operand is [.., H, Sq, Dv]",
+                                  "the fifth operand is [.., H, Sq]",
+                                  "the sixth operand is [.., H, Sq, Dv]"},
 };
 
 // One of the dimensions that belong together in view `i`.
@@ -1722,38 +1731,93 @@ static hd_status check_attend_views(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-static hd_status check_attention(verifier *v, const hd_op *op)
+// What is made of 16-bit numbers may be of 32 bits, and logarithms are.
+static hd_dtype wide_of(hd_dtype dtype)
 {
-    hd_type q = type_of(op, 2), k = type_of(op, 3);
-    hd_dtype lse = q.dtype == HD_DTYPE_F64 ? HD_DTYPE_F64 : HD_DTYPE_F32;
-    hd_dim heads = inner_dim(op, 2, HEADS), shared = inner_dim(op, 3, HEADS);
+    return dtype == HD_DTYPE_F64 ? HD_DTYPE_F64 : HD_DTYPE_F32;
+}
+
+// q, k and v, from view `q` on, of which heads share.
+static hd_status check_attended(verifier *v, const hd_op *op, int q)
+{
+    hd_dtype dtype = type_of(op, q).dtype;
+
+    if (!is_attended(dtype))
+        return hd_error(v->diag, HD_E0314, op->view[q].loc,
+                        "%%%s is %s; %s takes f16, bf16, f32 or f64",
+                        op->view[q].buffer->name, hd_dtype_text(dtype),
+                        op_text(op));
+    HD_TRY(check_kind(v, op, q + 1, dtype, dtype));
+    HD_TRY(check_kind(v, op, q + 2, dtype, dtype));
+    HD_TRY(check_inner(v, op, q + 1, DEPTH, q, DEPTH, "elements of a row"));
+    HD_TRY(check_inner(v, op, q + 2, HEADS, q + 1, HEADS, "heads"));
+    return check_inner(v, op, q + 2, ROWS, q + 1, ROWS, "keys");
+}
+
+static hd_status check_heads(verifier *v, const hd_op *op, int q)
+{
+    hd_type rows = type_of(op, q), keys = type_of(op, q + 1);
+    hd_dim heads = inner_dim(op, q, HEADS),
+           shared = inner_dim(op, q + 1, HEADS);
     char why[WHY];
 
-    if (!is_attended(q.dtype))
-        return hd_error(v->diag, HD_E0314, op->view[2].loc,
-                        "%%%s is %s; attention takes f16, bf16, f32 or f64",
-                        op->view[2].buffer->name, hd_dtype_text(q.dtype));
-    HD_TRY(check_kind(v, op, 3, q.dtype, q.dtype));
-    HD_TRY(check_kind(v, op, 4, q.dtype, q.dtype));
-    HD_TRY(check_kind(v, op, 0, q.dtype, lse));
-    HD_TRY(check_kind(v, op, 1, lse, lse));
-    HD_TRY(check_inner(v, op, 0, HEADS, 2, HEADS, "heads"));
-    HD_TRY(check_inner(v, op, 0, ROWS, 2, ROWS, "rows"));
-    HD_TRY(check_inner(v, op, 1, HEADS, 2, HEADS, "heads"));
-    HD_TRY(check_inner(v, op, 1, ROWS, 2, ROWS, "rows"));
-    HD_TRY(check_inner(v, op, 3, DEPTH, 2, DEPTH, "elements of a row"));
-    HD_TRY(check_inner(v, op, 4, HEADS, 3, HEADS, "heads"));
-    HD_TRY(check_inner(v, op, 4, ROWS, 3, ROWS, "keys"));
-    HD_TRY(check_inner(v, op, 0, DEPTH, 4, DEPTH, "elements of a row"));
     if (hd_dim_is_sized(heads) || hd_dim_is_sized(shared))
-        return shapes_differ(v, op, &q, &k,
+        return shapes_differ(v, op, &rows, &keys,
                              "how many heads there are is a constant");
     if (shared.extent > 0 && heads.extent % shared.extent == 0)
-        return check_causal(v, op);
+        return HD_OK;
     snprintf(why, sizeof why,
              "%lld heads of queries are no multiple of %lld of keys",
              (long long)heads.extent, (long long)shared.extent);
-    return shapes_differ(v, op, &q, &k, why);
+    return shapes_differ(v, op, &rows, &keys, why);
+}
+
+// View `i` has the heads and the rows of view `k`.
+static hd_status check_rows_of(verifier *v, const hd_op *op, int i, int k,
+                               const char *what)
+{
+    HD_TRY(check_inner(v, op, i, HEADS, k, HEADS, "heads"));
+    return check_inner(v, op, i, ROWS, k, ROWS, what);
+}
+
+static hd_status check_attention(verifier *v, const hd_op *op)
+{
+    hd_dtype dtype = type_of(op, 2).dtype;
+
+    HD_TRY(check_attended(v, op, 2));
+    HD_TRY(check_kind(v, op, 0, dtype, wide_of(dtype)));
+    HD_TRY(check_kind(v, op, 1, wide_of(dtype), wide_of(dtype)));
+    HD_TRY(check_rows_of(v, op, 0, 2, "rows"));
+    HD_TRY(check_rows_of(v, op, 1, 2, "rows"));
+    HD_TRY(check_inner(v, op, 0, DEPTH, 4, DEPTH, "elements of a row"));
+    HD_TRY(check_heads(v, op, 2));
+    return check_causal(v, op);
+}
+
+// Each result, and each of what attention made and is given back, has the shape
+// of another view.
+static hd_status check_attention_grad(verifier *v, const hd_op *op)
+{
+    enum { DQ, DK, DV, Q, K, V, O, LSE, DO };
+    static const struct {
+        int8_t view, rows, depth;
+        const char *what;
+    } like[] = {{DQ, Q, Q, "rows"}, {DK, K, K, "keys"}, {DV, K, V, "keys"},
+                {O, Q, V, "rows"},  {DO, Q, V, "rows"}, {LSE, Q, -1, "rows"}};
+    hd_dtype dtype = type_of(op, Q).dtype, wide = wide_of(dtype);
+
+    HD_TRY(check_attended(v, op, Q));
+    for (size_t i = 0; i < sizeof like / sizeof *like; i++) {
+        int view = like[i].view;
+
+        HD_TRY(check_kind(v, op, view, view == LSE ? wide : dtype, wide));
+        HD_TRY(check_rows_of(v, op, view, like[i].rows, like[i].what));
+        if (like[i].depth >= 0)
+            HD_TRY(check_inner(v, op, view, DEPTH, like[i].depth, DEPTH,
+                               "elements of a row"));
+    }
+    HD_TRY(check_heads(v, op, Q));
+    return check_causal(v, op);
 }
 
 static hd_status check_merge(verifier *v, const hd_op *op)
@@ -1794,6 +1858,8 @@ static hd_status check_attend(verifier *v, const hd_op *op)
         return check_attention(v, op);
     case HD_ATTEND_MERGE:
         return check_merge(v, op);
+    case HD_ATTEND_ATTENTION_GRAD:
+        return check_attention_grad(v, op);
     case HD_ATTEND_NONE:
         break;
     }

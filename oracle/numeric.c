@@ -1103,10 +1103,15 @@ static hd_status compute_pick(const hd_step *step, hd_values *const *values)
 
 // ---------------------------------------------------------------- attention
 
+// What a view has of one element of the batch.
+typedef struct rows {
+    hd_span span;
+    hd_values *values;
+} rows;
+
 // What the rows of one element of the batch are made of.
 typedef struct attention {
-    hd_span o, lse, q, k, v;
-    hd_values *const *values;
+    rows o, lse, q, k, v;
     item scale;
     int64_t causal, window; // 0: no window
     double unit;
@@ -1136,12 +1141,22 @@ static hd_span span_beside(const hd_step *step, int view, int64_t number)
     return span;
 }
 
-static int64_t at_row(const hd_span *span, int64_t head, int64_t row,
-                      int64_t column)
+static int64_t at_row(const rows *x, int64_t head, int64_t row, int64_t column)
 {
-    int64_t i = head * span->extent[1] + row;
+    int64_t i = head * x->span.extent[1] + row;
 
-    return span->ndims > 2 ? i * span->extent[2] + column : i;
+    return x->span.ndims > 2 ? i * x->span.extent[2] + column : i;
+}
+
+static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
+{
+    return load(&x->span, x->values, at_row(x, head, row, column));
+}
+
+static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
+                     item value)
+{
+    store(&x->span, x->values, at_row(x, head, row, column), value);
 }
 
 static bool sees(const attention *a, int64_t row, int64_t key)
@@ -1152,23 +1167,31 @@ static bool sees(const attention *a, int64_t row, int64_t key)
            (a->window == 0 || key > row + a->causal - a->window);
 }
 
+// Of two rows, summed in the unit.
+static item dot(const rows *x, int64_t x_head, int64_t x_row, const rows *y,
+                int64_t y_head, int64_t y_row, double unit)
+{
+    int64_t n = x->span.extent[2];
+    double magnitude = 0;
+    item sum = {0};
+
+    for (int64_t d = 0; d < n; d++) {
+        item term = multiply(load_at(x, x_head, x_row, d),
+                             load_at(y, y_head, y_row, d), 0);
+
+        sum = add(sum, term, 0);
+        magnitude += fabs(term.value) + term.bound;
+    }
+    sum.bound += LAMBDA * sqrt((double)n) * unit * magnitude;
+    return sum;
+}
+
 static item score_of(const attention *a, int64_t head, int64_t row,
                      int64_t shared, int64_t key)
 {
-    int64_t depth = a->q.extent[2];
-    double magnitude = 0;
-    item sum = {0}, result;
+    item result = multiply(dot(&a->q, head, row, &a->k, shared, key, a->unit),
+                           a->scale, a->unit);
 
-    for (int64_t d = 0; d < depth; d++) {
-        item q = load(&a->q, a->values[2], at_row(&a->q, head, row, d));
-        item k = load(&a->k, a->values[3], at_row(&a->k, shared, key, d));
-        item x = multiply(q, k, 0);
-
-        sum = add(sum, x, 0);
-        magnitude += fabs(x.value) + x.bound;
-    }
-    sum.bound += LAMBDA * sqrt((double)depth) * a->unit * magnitude;
-    result = multiply(sum, a->scale, a->unit);
     result.bound += 2 * a->unit * fabs(result.value);
     return result;
 }
@@ -1180,7 +1203,7 @@ static item lse_of(const attention *a, int64_t row, double *relative)
 {
     double most = -INFINITY, sum = 0, worst = 0, n = 0, total;
 
-    for (int64_t j = 0; j < a->k.extent[1]; j++)
+    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
         if (sees(a, row, j)) {
             most = a->score[j].value > most || isnan(a->score[j].value)
                        ? a->score[j].value
@@ -1190,7 +1213,7 @@ static item lse_of(const attention *a, int64_t row, double *relative)
     *relative = 0;
     if (!(n > 0))
         return (item){-INFINITY, 0, 0};
-    for (int64_t j = 0; j < a->k.extent[1]; j++)
+    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
         if (sees(a, row, j)) {
             double far = fabs(a->score[j].value - most);
 
@@ -1213,10 +1236,9 @@ static item mean_of(const attention *a, int64_t row, int64_t shared,
 {
     double value = 0, bound = 0, spread = 0, magnitude = 0, n = 0;
 
-    for (int64_t j = 0; j < a->k.extent[1]; j++)
+    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
         if (sees(a, row, j)) {
-            item v =
-                load(&a->v, a->values[4], at_row(&a->v, shared, j, column));
+            item v = load_at(&a->v, shared, j, column);
             double weight = exp(a->score[j].value - lse);
 
             value += weight * v.value;
@@ -1224,10 +1246,9 @@ static item mean_of(const attention *a, int64_t row, int64_t shared,
             magnitude += weight * fabs(v.value);
             n++;
         }
-    for (int64_t j = 0; j < a->k.extent[1]; j++)
+    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
         if (sees(a, row, j)) {
-            item v =
-                load(&a->v, a->values[4], at_row(&a->v, shared, j, column));
+            item v = load_at(&a->v, shared, j, column);
 
             spread += exp(a->score[j].value - lse) * fabs(v.value - value);
         }
@@ -1291,57 +1312,77 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
                        int64_t row)
 {
     bool updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
-    int64_t shared = head / (a->q.extent[0] / a->k.extent[0]);
-    int64_t at = at_row(&a->lse, head, row, 0);
+    int64_t shared = head / (a->q.span.extent[0] / a->k.span.extent[0]);
     item lse, before = {-INFINITY, 0, 0};
     double relative;
 
-    for (int64_t j = 0; j < a->k.extent[1]; j++)
+    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
         a->score[j] = score_of(a, head, row, shared, j);
     lse = lse_of(a, row, &relative);
     if (updates)
-        before = load(&a->lse, a->values[1], at);
-    for (int64_t c = 0; c < a->o.extent[2]; c++) {
-        int64_t to = at_row(&a->o, head, row, c);
+        before = load_at(&a->lse, head, row, 0);
+    for (int64_t c = 0; c < a->o.span.extent[2]; c++) {
         item x = is_nothing(lse)
                      ? (item){0}
                      : mean_of(a, row, shared, c, lse.value, relative);
 
         if (updates)
-            x = joined(x, lse, load(&a->o, a->values[0], to), before, a->unit);
-        store(&a->o, a->values[0], to, x);
+            x = joined(x, lse, load_at(&a->o, head, row, c), before, a->unit);
+        store_at(&a->o, head, row, c, x);
     }
-    store(&a->lse, a->values[1], at,
-          updates ? joined_lse(lse, before, a->unit) : lse);
+    store_at(&a->lse, head, row, 0,
+             updates ? joined_lse(lse, before, a->unit) : lse);
+}
+
+// Without its rows.
+static attention attention_of(const hd_step *step, hd_values *const *values)
+{
+    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
+    const hd_span *q = &step->span[step->op->noutputs];
+    hd_dtype dtype = q->buffer->type.dtype;
+    hd_dtype lse = step->span[hd_op_lse(step->op)].buffer->type.dtype;
+    attention a = {.causal = step->causal, .unit = unit_of_compute(lse)};
+
+    a.window = window != NULL ? (int64_t)window->number : 0;
+    a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
+    a.scale = factor_of(step, HD_KEY_SCALE, values);
+    if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
+        a.scale = (item){1 / sqrt((double)q->extent[q->ndims - 1]), 0, 0};
+    return a;
+}
+
+static rows rows_of(const hd_step *step, hd_values *const *values, int view,
+                    int64_t number)
+{
+    return (rows){span_beside(step, view, number), values[view]};
+}
+
+// Of the batch.
+static int64_t elements_ahead(const hd_step *step)
+{
+    hd_span all = step->span[0];
+
+    all.ndims = hd_op_batch(step->op, 0, all.ndims);
+    return hd_span_elements(&all);
 }
 
 static hd_status compute_attention(const hd_step *step,
                                    hd_values *const *values)
 {
-    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
     const hd_span *k = &step->span[3];
-    attention a = {.values = values, .causal = step->causal};
-    hd_dtype dtype = k->buffer->type.dtype;
-    hd_span all = step->span[0];
+    attention a = attention_of(step, values);
 
-    a.window = window != NULL ? (int64_t)window->number : 0;
-    a.unit = unit_of_compute(step->span[1].buffer->type.dtype);
-    a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
-    a.scale = factor_of(step, HD_KEY_SCALE, values);
-    if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
-        a.scale = (item){1 / sqrt((double)k->extent[k->ndims - 1]), 0, 0};
     a.score = calloc((size_t)k->extent[k->ndims - 2] + 1, sizeof *a.score);
     if (a.score == NULL)
         return HD_ERROR_NO_MEMORY;
-    all.ndims = hd_op_batch(step->op, 0, all.ndims);
-    for (int64_t b = 0; b < hd_span_elements(&all); b++) {
-        a.o = span_beside(step, 0, b);
-        a.lse = span_beside(step, 1, b);
-        a.q = span_beside(step, 2, b);
-        a.k = span_beside(step, 3, b);
-        a.v = span_beside(step, 4, b);
-        for (int64_t head = 0; head < a.q.extent[0]; head++)
-            for (int64_t row = 0; row < a.q.extent[1]; row++)
+    for (int64_t b = 0; b < elements_ahead(step); b++) {
+        a.o = rows_of(step, values, 0, b);
+        a.lse = rows_of(step, values, 1, b);
+        a.q = rows_of(step, values, 2, b);
+        a.k = rows_of(step, values, 3, b);
+        a.v = rows_of(step, values, 4, b);
+        for (int64_t head = 0; head < a.q.span.extent[0]; head++)
+            for (int64_t row = 0; row < a.q.span.extent[1]; row++)
                 attend_row(&a, step, head, row);
     }
     free(a.score);
@@ -1366,22 +1407,232 @@ static void merge_row(const hd_span view[HD_ATTEND_VIEWS],
 static void compute_merge(const hd_step *step, hd_values *const *values)
 {
     double unit = unit_of_compute(step->span[1].buffer->type.dtype);
-    hd_span view[HD_ATTEND_VIEWS], all = step->span[0];
+    hd_span view[HD_ATTEND_VIEWS];
 
-    all.ndims = hd_op_batch(step->op, 0, all.ndims);
-    for (int64_t b = 0; b < hd_span_elements(&all); b++) {
-        for (int i = 0; i < HD_ATTEND_VIEWS; i++)
+    for (int64_t b = 0; b < elements_ahead(step); b++) {
+        for (int i = 0; i < step->op->nviews; i++)
             view[i] = span_beside(step, i, b);
         for (int64_t i = 0; i < hd_span_elements(&view[1]); i++)
             merge_row(view, values, i, unit);
     }
 }
 
+// -------------------------------------------------- gradients of attention
+
+// What attention's own rows are, and what is made of them.
+typedef struct gradients {
+    attention a;
+    rows dq, dk, dv, grad; // `grad` is that of o
+    hd_dtype dtype;        // of q, k and v
+    bool updates;
+    int64_t group; // heads of queries a head of keys
+    item *delta;   // of each row of each head: its do o
+    item *p, *ds;  // of what a sum is over, while it is made
+    bool *is_seen; // of the same
+    double seen;   // how many
+} gradients;
+
+// What may be rounded to the operands' dtype ahead of a product, and be scaled
+// before that or behind.
+static double rounded_by(const gradients *g, double x)
+{
+    double scale = fabs(g->a.scale.value);
+    double here = half_step(g->dtype, fabs(x));
+
+    if (!(g->a.loose > 0))
+        return 0;
+    return scale > 0 ? fmax(here, half_step(g->dtype, fabs(x) * scale) / scale)
+                     : here;
+}
+
+// p = exp(score - lse) and ds = p (do v - delta) of a row and a key.
+static void weigh(const gradients *g, int64_t head, int64_t row, int64_t key,
+                  item *p, item *ds)
+{
+    const attention *a = &g->a;
+    int64_t shared = head / g->group;
+    item lse = load_at(&a->lse, head, row, 0);
+    item score = score_of(a, head, row, shared, key);
+    item up = dot(&g->grad, head, row, &a->v, shared, key, a->unit);
+    item delta = g->delta[head * a->q.span.extent[1] + row];
+    double off = score.bound + lse.bound +
+                 4 * a->unit * (1 + fabs(score.value) + fabs(lse.value));
+
+    delta.value = -delta.value;
+    p->value = exp(score.value - lse.value);
+    p->bound = p->value * expm1(off) + 4 * a->unit * 0x1p-125; // subnormals
+    *ds = multiply(*p, add(up, delta, a->unit), 2 * a->unit);
+}
+
+// A row that nothing was seen by has no weights.
+static void meet(gradients *g, int64_t head, int64_t row, int64_t key,
+                 int64_t i)
+{
+    g->is_seen[i] =
+        sees(&g->a, row, key) && !is_nothing(load_at(&g->a.lse, head, row, 0));
+    if (!g->is_seen[i])
+        return;
+    g->seen++;
+    weigh(g, head, row, key, &g->p[i], &g->ds[i]);
+}
+
+// Products of what was met, which a driver may round to the operands' dtype
+// ahead of them: independent errors.
+typedef struct total {
+    item sum;
+    double magnitude, rounded, squares;
+} total;
+
+static void add_product(const gradients *g, total *t, item x, item y)
+{
+    item term = multiply(x, y, 0);
+    double off =
+        rounded_by(g, fabs(x.value) + x.bound) * (fabs(y.value) + y.bound);
+
+    t->sum = add(t->sum, term, 0);
+    t->magnitude += fabs(term.value) + term.bound;
+    t->rounded += off;
+    t->squares += off * off;
+}
+
+// Times a factor. A driver may round it to the operands' dtype before it adds
+// it to what there is.
+static void store_total(const gradients *g, const rows *to, int64_t head,
+                        int64_t row, int64_t column, total t, item factor)
+{
+    item x = t.sum;
+
+    x.bound += (LAMBDA * sqrt(g->seen) + 2) * g->a.unit * t.magnitude +
+               fmin(t.rounded, LAMBDA * sqrt(t.squares));
+    x = multiply(x, factor, g->a.unit);
+    if (g->a.loose > 0)
+        x.bound += half_step(g->dtype, fabs(x.value) + x.bound);
+    if (g->updates)
+        x = add(x, load_at(to, head, row, column), g->a.unit);
+    store_at(to, head, row, column, x);
+}
+
+static void sum_keys(gradients *g, int64_t head, int64_t row)
+{
+    const rows *k = &g->a.k;
+    int64_t keys = k->span.extent[1];
+
+    g->seen = 0;
+    for (int64_t j = 0; j < keys; j++)
+        meet(g, head, row, j, j);
+    for (int64_t d = 0; d < k->span.extent[2]; d++) {
+        total t = {0};
+
+        for (int64_t j = 0; j < keys; j++)
+            if (g->is_seen[j])
+                add_product(g, &t, g->ds[j], load_at(k, head / g->group, j, d));
+        store_total(g, &g->dq, head, row, d, t, g->a.scale);
+    }
+}
+
+// Sums over all rows of the heads that share a key, of weights `x` times a
+// column of `of`.
+static void sum_rows(const gradients *g, const rows *to, int64_t shared,
+                     int64_t key, const item *x, const rows *of, item factor)
+{
+    int64_t rows = of->span.extent[1];
+
+    for (int64_t d = 0; d < of->span.extent[2]; d++) {
+        total t = {0};
+
+        for (int64_t i = 0; i < g->group * rows; i++)
+            if (g->is_seen[i])
+                add_product(
+                    g, &t, x[i],
+                    load_at(of, shared * g->group + i / rows, i % rows, d));
+        store_total(g, to, shared, key, d, t, factor);
+    }
+}
+
+static void meet_rows(gradients *g, int64_t shared, int64_t key)
+{
+    int64_t rows = g->a.q.span.extent[1];
+
+    g->seen = 0;
+    for (int64_t i = 0; i < g->group * rows; i++)
+        meet(g, shared * g->group + i / rows, i % rows, key, i);
+    sum_rows(g, &g->dk, shared, key, g->ds, &g->a.q, g->a.scale);
+    sum_rows(g, &g->dv, shared, key, g->p, &g->grad, (item){1, 0, 1});
+}
+
+static void make_gradients(gradients *g)
+{
+    int64_t heads = g->a.q.span.extent[0], rows = g->a.q.span.extent[1];
+
+    for (int64_t i = 0; i < heads * rows; i++)
+        g->delta[i] = dot(&g->grad, i / rows, i % rows, &g->a.o, i / rows,
+                          i % rows, g->a.unit);
+    for (int64_t i = 0; i < heads * rows; i++)
+        sum_keys(g, i / rows, i % rows);
+    for (int64_t shared = 0; shared < g->a.k.span.extent[0]; shared++)
+        for (int64_t j = 0; j < g->a.k.span.extent[1]; j++)
+            meet_rows(g, shared, j);
+}
+
+static hd_status reserve(gradients *g, const hd_step *step)
+{
+    const hd_span *q = &step->span[3], *k = &step->span[4];
+    size_t rows =
+        (size_t)(q->extent[q->ndims - 3] * q->extent[q->ndims - 2]) + 1;
+    size_t keys = (size_t)k->extent[k->ndims - 2] + 1;
+    size_t n = rows > keys ? rows : keys;
+
+    g->delta = calloc(rows, sizeof *g->delta);
+    g->p = calloc(n, sizeof *g->p);
+    g->ds = calloc(n, sizeof *g->ds);
+    g->is_seen = calloc(n, sizeof *g->is_seen);
+    return g->delta == NULL || g->p == NULL || g->ds == NULL ||
+                   g->is_seen == NULL
+               ? HD_ERROR_NO_MEMORY
+               : HD_OK;
+}
+
+static hd_status compute_attention_grad(const hd_step *step,
+                                        hd_values *const *values)
+{
+    gradients g = {.a = attention_of(step, values),
+                   .dtype = step->span[3].buffer->type.dtype,
+                   .updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL};
+    hd_status status = reserve(&g, step);
+
+    for (int64_t b = 0; status == HD_OK && b < elements_ahead(step); b++) {
+        g.dq = rows_of(step, values, 0, b);
+        g.dk = rows_of(step, values, 1, b);
+        g.dv = rows_of(step, values, 2, b);
+        g.a.q = rows_of(step, values, 3, b);
+        g.a.k = rows_of(step, values, 4, b);
+        g.a.v = rows_of(step, values, 5, b);
+        g.a.o = rows_of(step, values, 6, b);
+        g.a.lse = rows_of(step, values, 7, b);
+        g.grad = rows_of(step, values, 8, b);
+        g.group = g.a.q.span.extent[0] / g.a.k.span.extent[0];
+        make_gradients(&g);
+    }
+    free(g.delta);
+    free(g.p);
+    free(g.ds);
+    free(g.is_seen);
+    return status;
+}
+
 static hd_status compute_attend(const hd_step *step, hd_values *const *values)
 {
-    if (hd_op_attend(step->op) == HD_ATTEND_ATTENTION)
+    switch (hd_op_attend(step->op)) {
+    case HD_ATTEND_ATTENTION:
         return compute_attention(step, values);
-    compute_merge(step, values);
+    case HD_ATTEND_MERGE:
+        compute_merge(step, values);
+        return HD_OK;
+    case HD_ATTEND_ATTENTION_GRAD:
+        return compute_attention_grad(step, values);
+    case HD_ATTEND_NONE:
+        break;
+    }
     return HD_OK;
 }
 

@@ -230,8 +230,9 @@ static hd_status run_dense(hd_reference *r)
                            ? flat_span(r, s->op->view[i].buffer)
                            : dense_span(r->module, &s->op->view[i]);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
-        HD_TRY(s->op->code == HD_OP_ATTENTION ? attend(r, &step)
-                                              : compute_step(r, 0, &step));
+        HD_TRY(hd_op_family(s->op) == HD_FAMILY_ATTEND
+                   ? attend(r, &step)
+                   : compute_step(r, 0, &step));
     }
     return HD_OK;
 }

@@ -100,18 +100,39 @@ static double visible(const hd_step *step, int64_t rows, int64_t keys)
     return n;
 }
 
-// Its two products, of what rows see. Both have as many rows and keys as tiles
-// of a matmul have rows and columns.
-static hd_cost attention_cost(const hd_machine *machine, const hd_step *step)
+// How wide its products are together: scores and their mean of values; for
+// gradients the scores, what these are multiplied by, and three sums.
+static int64_t columns_of(const hd_op *op, int64_t depth, int64_t wide)
 {
-    const hd_span *q = &step->span[2], *v = &step->span[4];
-    int64_t rows = q->extent[q->ndims - 2], depth = q->extent[q->ndims - 1];
-    int64_t keys = v->extent[v->ndims - 2], wide = v->extent[v->ndims - 1];
-    double heads = (double)hd_span_elements(&step->span[1]) / (double)rows;
-    double seen = visible(step, rows, keys) / (double)rows;
+    switch (hd_op_attend(op)) {
+    case HD_ATTEND_ATTENTION:
+        return depth + wide;
+    case HD_ATTEND_ATTENTION_GRAD:
+        return 3 * depth + 2 * wide;
+    case HD_ATTEND_MERGE:
+    case HD_ATTEND_NONE:
+        break;
+    }
+    return 0;
+}
 
+// Its products, of what rows see. All have as many rows and keys as tiles of a
+// matmul have rows and columns.
+static hd_cost attend_cost(const hd_machine *machine, const hd_step *step)
+{
+    const hd_span *q = &step->span[step->op->noutputs], *v = &q[2];
+    int64_t rows = q->extent[q->ndims - 2], keys = v->extent[v->ndims - 2];
+    int64_t columns =
+        columns_of(step->op, q->extent[q->ndims - 1], v->extent[v->ndims - 1]);
+    double heads, seen;
+
+    if (columns == 0 || rows == 0)
+        return (hd_cost){.width = 1};
+    heads = (double)hd_span_elements(&step->span[0]) /
+            (double)(rows * step->span[0].extent[step->span[0].ndims - 1]);
+    seen = visible(step, rows, keys) / (double)rows;
     return work_cost(machine,
-                     (work){(double)rows, (double)(depth + wide), seen, heads},
+                     (work){(double)rows, (double)columns, seen, heads},
                      q->buffer->type.dtype);
 }
 
@@ -136,8 +157,8 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
         cost = matmul_cost(machine, step);
-    if (step->op->code == HD_OP_ATTENTION)
-        cost = attention_cost(machine, step);
+    if (hd_op_family(step->op) == HD_FAMILY_ATTEND)
+        cost = attend_cost(machine, step);
     if (cost.seconds <= bound)
         cost = (hd_cost){.seconds = bound, .width = 1};
     else if (cost.width < bound / cost.seconds)

@@ -94,7 +94,7 @@ def operation(kind, row):
     if kind == "PICK":
         return "BOTH", (row[2], row[2]), (row[3], row[3]), "0"
     if kind == "ATTEND":
-        return "BOTH", ("2", "2"), (row[2], row[2]), row[3]
+        return "BOTH", (row[2], row[2]), (row[3], row[3]), row[4]
     if kind == "MOVE":
         return "HOST", tuple(row[2:4]), tuple(row[4:6]), row[6]
     if kind == "FUSED":

@@ -15,7 +15,7 @@ from ._maps import *
 from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_map,
                         builder_of, dims_of, integer, laid, number, shared_ranks)
 
-__all__ = [*_maps.__all__, "attention", "call", "matmul", "max", "merge", "min", "reshape",
+__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min", "reshape",
            "route", "scale", "sum", "take", "top_k", "transpose"]
 
 Attributes = List[Tuple[str, Any]]
@@ -136,6 +136,42 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     and a text is an expression (docs/semantics.md); of those the last `window`.
     `accumulate` merges with what `out`, the two results, hold.
     """
+    batch = builtins.max((x._dims[:-3] for x in (q, k, v)), key=len)
+    dims = batch + q._dims[-3:-1] + v._dims[-1:]
+    lse = "f64" if q.dtype == "f64" else "f32"
+    o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", lse, dims[:-1])),
+                      sight(scale, causal, window, accumulate), out)
+    return o, lse
+
+
+def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
+          out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
+    """Two results of attention, of the same queries and different keys, as one. `out`
+    may be `(o1, lse1)`."""
+    o, lse = attended("merge", (o1, lse1, o2, lse2),
+                      (("o", o1.dtype, o1._dims), ("lse", lse1.dtype, lse1._dims)), [], out)
+    return o, lse
+
+
+def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *,
+                   scale: Optional[Operand] = None, causal: Union[bool, int, str] = False,
+                   window: Optional[int] = None, accumulate: bool = False,
+                   out: Optional[Tuple[Tensor, Tensor, Tensor]] = None
+                   ) -> Tuple[Tensor, Tensor, Tensor]:
+    """`dq`, `dk` and `dv`, of what `attention` was given and made and of `do`, the
+    gradient of its `o`. `o` and `lse` are those of all keys, so that gradients of
+    blocks of keys add up: `accumulate` adds to what `out`, the three results, hold.
+    """
+    batch = builtins.max((x._dims[:-3] for x in (q, k, v, o, lse, do)), key=len)
+    results = [(name, q.dtype, batch + x._dims[-3:])
+               for name, x in (("dq", q), ("dk", k), ("dv", v))]
+    dq, dk, dv = attended("attention_grad", (q, k, v, o, lse, do), results,
+                          sight(scale, causal, window, accumulate), out)
+    return dq, dk, dv
+
+
+def sight(scale: Optional[Operand], causal: Union[bool, int, str], window: Optional[int],
+          accumulate: bool) -> Attributes:
     attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
     attributes += [("accumulate", None)] if accumulate else []
     if causal is not False:
@@ -143,28 +179,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
         attributes += [("causal", place if isinstance(place, str)
                         else str(integer(place, "causal")))]
     attributes += [] if window is None else [("window", str(integer(window, "window")))]
-    batch = builtins.max((x._dims[:-3] for x in (q, k, v)), key=len)
-    return attended("attention", (q, k, v), batch + q._dims[-3:-1] + v._dims[-1:], attributes,
-                    out)
+    return attributes
 
 
-def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
-          out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
-    """Two results of attention, of the same queries and different keys, as one. `out`
-    may be `(o1, lse1)`."""
-    return attended("merge", (o1, lse1, o2, lse2), o1._dims, [], out)
-
-
-def attended(op: str, operands: Sequence[Tensor], dims: Dims, attributes: Attributes,
-             out: Optional[Tuple[Tensor, Tensor]]) -> Tuple[Tensor, Tensor]:
+def attended(op: str, operands: Sequence[Tensor], results: Sequence[Tuple[str, str, Dims]],
+             attributes: Attributes, out: Optional[Tuple[Tensor, ...]]) -> Tuple[Tensor, ...]:
     builder = builder_of(*operands)
     if out is None:
         on = shared_ranks(operands)
-        dtype = operands[0].dtype
-        out = (builder._new("o", dtype, dims, on),
-               builder._new("lse", "f64" if dtype == "f64" else "f32", dims[:-1], on))
-    elif len(out) != 2:
-        refuse(f"{op} has 2 results, and `out` is {len(out)}")
+        out = tuple(builder._new(*result, on) for result in results)
+    elif len(out) != len(results):
+        refuse(f"{op} has {len(results)} results, and `out` is {len(out)}")
     builder._write(op, out, operands, attributes)
     return out
 

@@ -326,6 +326,36 @@ class Built(unittest.TestCase):
             got = heddle.compile(b.build(), group, {})(**arrays)
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * abs(arrays["v"]).max())
 
+    def test_gradients_of_attention_in_parts_are_those_of_numpy(self):
+        b = heddle.Builder("parts")
+        q, v = b.input("q", "f32", (2, 4, 5, 8)), b.input("v", "f32", (2, 6, 3))
+        k, do = b.input("k", "f32", (2, 6, 8)), b.input("do", "f32", (4, 5, 3))
+        o, lse = ops.attention(q, k, v, causal=1)
+        dq, dk, dv = (b.output(name, b.fill(0, "f32", shape)) for name, shape in
+                      (("dq", (2, 4, 5, 8)), ("dk", (2, 2, 6, 8)), ("dv", (2, 2, 6, 3))))
+        for i in (0, 3):
+            ops.attention_grad(q, k[:, i:i + 3], v[:, i:i + 3], o, lse, do, causal=1 - i,
+                               accumulate=True,
+                               out=(dq, dk[:, :, i:i + 3], dv[:, :, i:i + 3]))
+        arrays = {x.name: floats(*x.shape) for x in (q, k, v, do)}
+        whole = {name: x.astype(float) for name, x in arrays.items()}
+        keys, values = (np.repeat(whole[name], 2, 0) for name in "kv")
+        s = np.einsum("bhqd,hkd->bhqk", whole["q"], keys) / 8 ** 0.5
+        s[..., ~(np.arange(6) <= 1 + np.arange(5)[:, None])] = -np.inf
+        p = np.exp(s - s.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        ds = np.einsum("hqc,hkc->hqk", whole["do"], values)
+        ds = p * (ds - (p * ds).sum(-1, keepdims=True)) / 8 ** 0.5
+        expected = (np.einsum("bhqk,hkd->bhqd", ds, keys),
+                    np.einsum("bhqk,bhqd->bhkd", ds, whole["q"]),
+                    np.einsum("bhqk,hqc->bhkc", p, whole["do"]))
+        with heddle.Group.local() as group:
+            got = heddle.compile(b.build(), group, {})(**arrays)
+        for have, want, shared in zip(got, expected, (False, True, True)):
+            if shared:
+                want = want.reshape(2, 2, 2, *want.shape[2:]).sum(2)
+            np.testing.assert_allclose(have, want, rtol=0, atol=1e-5 * abs(want).max())
+
     def test_results_of_attention_are_two(self):
         b = heddle.Builder("one")
         q = b.input("q", "f32", (4, 5, 8))

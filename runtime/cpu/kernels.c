@@ -442,16 +442,17 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
 {
     hd_space space;
 
+    // Of these any result may have no elements.
     if (hd_op_family(step->op) == HD_FAMILY_PICK) {
-        hd_cpu_pick(step, base); // of which any result may have no elements
+        hd_cpu_pick(step, base);
         return;
     }
-    if (hd_span_elements(&step->span[0]) == 0) // as a run may have it
-        return;
     if (hd_op_family(step->op) == HD_FAMILY_ATTEND) {
         hd_cpu_attend(scratch, step, base);
         return;
     }
+    if (hd_span_elements(&step->span[0]) == 0) // as a run may have it
+        return;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
         hd_cpu_matmul(scratch, step, base); // which lays out its own
         return;

@@ -1,5 +1,6 @@
-// Attention and its parts, of every dtype, mask and form: as the reference has
-// them, and the reference as the definition has it. What no row sees is a NaN.
+// Attention, its parts and its gradients, of every dtype, mask and form: as the
+// reference has them, and the reference as the definition has it, whose
+// gradients are its slopes. What no row sees is a NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,6 +60,39 @@ const char *const kForms[] = {
     "{ %o, %l = merge %x, %a, %y, %b }",
 };
 
+// Likewise, forward and backward.
+const char *const kGradients[] = {
+    "in %q : $[B@tp, G * Q, S, D] in %k : $[B@tp, G, K, D] "
+    "in %v : $[B@tp, G, K, W] in %g : $[B@tp, G * Q, S, W] "
+    "temp %o : $[B@tp, G * Q, S, W] temp %l : L[B@tp, G * Q, S] "
+    "out %a : $[B@tp, G * Q, S, D] out %b : $[B@tp, G, K, D] "
+    "out %c : $[B@tp, G, K, W] { %o, %l = attention %q, %k, %v M "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g M }",
+    // Of keys that all ranks have, in two blocks whose rows add up; views that
+    // lie apart, and repeat.
+    "in %q : $[2, B@tp, G * Q, S, 2, D] in %k : $[1, G, 2 * K, 3, D] "
+    "in %v : $[1, G, 2 * K, W] in %g : L[G * Q, S, W] "
+    "temp %o : L[B@tp, G * Q, S, W] temp %l : L[B@tp, G * Q, S] "
+    "inout %a : L[2, B@tp, G * Q, 2 * S, D] inout %b : L[B@tp, G, 2 * K, D] "
+    "inout %c : L[B@tp, G, 2 * K, 2, W] "
+    "{ %o, %l = attention %q[1, :, :, :, 1], %k[:, :, :, 2], %v scale 0.25 M "
+    "%a[1, :, :, S..2 * S], %b[:, :, 0..K], %c[:, :, 0..K, 1] = "
+    "attention_grad %q[1, :, :, :, 1], %k[:, :, 0..K, 2], %v[:, :, 0..K], "
+    "%o, %l, %g accumulate scale 0.25 M "
+    "%a[1, :, :, S..2 * S], %b[:, :, K..2 * K], %c[:, :, K..2 * K, 1] = "
+    "attention_grad %q[1, :, :, :, 1], %k[:, :, K..2 * K, 2], "
+    "%v[:, :, K..2 * K], %o, %l, %g accumulate scale 0.25 }",
+    // What ranks make of keys that all have is added up.
+    "in %q : $[size tp @tp, G, S, D] in %k : $[G, K, D] in %v : $[G, K, W] "
+    "in %g : $[size tp @tp, G, S, W] in %f : f32[1] "
+    "temp %o : L[size tp @tp, G, S, W] temp %l : L[size tp @tp, G, S] "
+    "temp %pk : L[size tp @tp, G, K, D] temp %pv : L[size tp @tp, G, K, W] "
+    "out %a : L[size tp @tp, G, S, D] out %b : L[G, K, D] out %c : L[G, K, W] "
+    "{ %o, %l = attention %q, %k, %v scale %f causal tp * 3 - 1 window 5 "
+    "%a, %pk, %pv = attention_grad %q, %k, %v, %o, %l, %g scale %f "
+    "causal tp * 3 - 1 window 5 %b = sum %pk dim 0 %c = sum %pv dim 0 }",
+};
+
 std::string Replaced(std::string text, const std::string &what,
                      const std::string &by)
 {
@@ -85,7 +119,8 @@ std::string Mask(int rows, int keys, std::mt19937 &random)
     }
 }
 
-TEST(Attention, OfAnyShapeAndMaskIsTheReferences)
+// Each form once for each dtype and number of ranks, with extents of its own.
+void Try(const std::vector<const char *> &forms, const Extents &most)
 {
     const std::vector<const char *> dtypes =
         Choose<const char *>({"f64", "f32", "f16", "bf16"}, {"f32", "bf16"});
@@ -96,20 +131,15 @@ TEST(Attention, OfAnyShapeAndMaskIsTheReferences)
 
         if (!HasDevices(ranks))
             continue;
-        for (const char *form : kForms)
+        for (const char *form : forms)
             for (const std::string dtype : dtypes) {
-                int rows = Between(1, 70, random),
-                    keys = Between(1, 150, random);
-                Extents extents = {{'B', Between(1, 4, random)},
-                                   {'G', Between(1, 3, random)},
-                                   {'Q', Between(1, 3, random)},
-                                   {'S', rows},
-                                   {'K', keys},
-                                   {'D', Between(1, 70, random)},
-                                   {'W', Between(1, 70, random)}};
-                std::string text =
-                    Replaced(form, "M ", Mask(rows, keys, random) + " ");
+                Extents extents;
+                std::string text;
 
+                for (auto [name, n] : most)
+                    extents[name] = Between(1, n, random);
+                text = Replaced(form, "M ",
+                                Mask(extents['S'], extents['K'], random) + " ");
                 text = Replaced(text, "L[", dtype == "f64" ? "f64[" : "f32[");
                 Add(Filled("heddle 1 tensor program attends mesh tp=1 " + text,
                            extents),
@@ -119,59 +149,165 @@ TEST(Attention, OfAnyShapeAndMaskIsTheReferences)
     }
 }
 
+TEST(Attention, OfAnyShapeAndMaskIsTheReferences)
+{
+    Try({std::begin(kForms), std::end(kForms)}, {{'B', 4},
+                                                 {'G', 3},
+                                                 {'Q', 3},
+                                                 {'S', 70},
+                                                 {'K', 150},
+                                                 {'D', 70},
+                                                 {'W', 70}});
+}
+
+// More than a tile of rows and of keys.
+TEST(Attention, GradientsOfAnyShapeAndMaskAreTheReferences)
+{
+    Try({std::begin(kGradients), std::end(kGradients)}, {{'B', 2},
+                                                         {'G', 2},
+                                                         {'Q', 2},
+                                                         {'S', 40},
+                                                         {'K', 80},
+                                                         {'D', 20},
+                                                         {'W', 20}});
+}
+
 // ------------------------------------------------------------ the definition
+
+using Longs = std::vector<long double>;
 
 struct Shape {
     int heads, shared, rows, keys, depth, wide;
     bool masked;
     int causal, window;
+
+    bool Sees(int row, int key) const
+    {
+        return !masked || (key <= row + causal &&
+                           (window == 0 || key > row + causal - window));
+    }
 };
 
-std::vector<double> Numbers(size_t n, std::mt19937 &random)
+// Of one attention, as the formulas say it; `up` is the gradient of o.
+struct Attention {
+    Shape s;
+    Longs q, k, v, up, o, lse, dq, dk, dv;
+
+    int Shared(int h) const
+    {
+        return h / (s.heads / s.shared);
+    }
+
+    long double Score(int h, int i, int j) const
+    {
+        long double dot = 0;
+
+        for (int d = 0; d < s.depth; d++)
+            dot += q[size_t((h * s.rows + i) * s.depth + d)] *
+                   k[size_t((Shared(h) * s.keys + j) * s.depth + d)];
+        return dot / std::sqrt((long double)s.depth);
+    }
+
+    void Forward()
+    {
+        o.assign(size_t(s.heads * s.rows * s.wide), 0);
+        lse.clear();
+        for (int h = 0; h < s.heads; h++)
+            for (int i = 0; i < s.rows; i++) {
+                long double total = 0;
+
+                for (int j = 0; j < s.keys; j++)
+                    if (s.Sees(i, j))
+                        total += std::exp(Score(h, i, j));
+                lse.push_back(std::log(total));
+                for (int j = 0; j < s.keys; j++)
+                    for (int c = 0; s.Sees(i, j) && c < s.wide; c++)
+                        o[size_t((h * s.rows + i) * s.wide + c)] +=
+                            std::exp(Score(h, i, j)) / total *
+                            v[size_t((Shared(h) * s.keys + j) * s.wide + c)];
+            }
+    }
+
+    void Backward()
+    {
+        dq.assign(q.size(), 0);
+        dk.assign(k.size(), 0);
+        dv.assign(v.size(), 0);
+        for (int h = 0; h < s.heads; h++)
+            for (int i = 0; i < s.rows; i++)
+                for (int j = 0; j < s.keys; j++)
+                    if (s.Sees(i, j))
+                        Pair(h, i, j);
+    }
+
+    void Pair(int h, int i, int j)
+    {
+        size_t row = size_t(h * s.rows + i),
+               key = size_t(Shared(h) * s.keys + j);
+        long double p = std::exp(Score(h, i, j) - lse[row]), slope = 0;
+
+        for (size_t c = 0; c < size_t(s.wide); c++) {
+            long double g = up[row * size_t(s.wide) + c];
+
+            slope +=
+                g * (v[key * size_t(s.wide) + c] - o[row * size_t(s.wide) + c]);
+            dv[key * size_t(s.wide) + c] += p * g;
+        }
+        slope *= p / std::sqrt((long double)s.depth);
+        for (size_t d = 0; d < size_t(s.depth); d++) {
+            dq[row * size_t(s.depth) + d] +=
+                slope * k[key * size_t(s.depth) + d];
+            dk[key * size_t(s.depth) + d] +=
+                slope * q[row * size_t(s.depth) + d];
+        }
+    }
+
+    // What `up` makes of o.
+    long double Total()
+    {
+        long double total = 0;
+
+        Forward();
+        for (size_t i = 0; i < o.size(); i++)
+            total += up[i] * o[i];
+        return total;
+    }
+};
+
+// Doubles, so that programs get the same.
+Longs Numbers(int n, std::mt19937 &random)
 {
     std::normal_distribution<double> number;
-    std::vector<double> numbers(n);
+    Longs numbers(static_cast<size_t>(n));
 
-    for (double &x : numbers)
+    for (long double &x : numbers)
         x = number(random);
     return numbers;
 }
 
-// o[h, i, c] and lse[h, i], as the formula says them.
-void Define(const Shape &s, const std::vector<double> &q,
-            const std::vector<double> &k, const std::vector<double> &v,
-            std::vector<double> *o, std::vector<double> *lse)
+Attention Draw(bool masked, bool windowed, std::mt19937 &random)
 {
-    for (int h = 0; h < s.heads; h++)
-        for (int i = 0; i < s.rows; i++) {
-            long double total = 0;
-            std::vector<long double> weight(size_t(s.keys), 0),
-                sum(size_t(s.wide), 0);
-            int kv = h / (s.heads / s.shared);
+    Attention a;
+    Shape &s = a.s;
 
-            for (int j = 0; j < s.keys; j++) {
-                long double dot = 0;
-
-                if (s.masked && j > i + s.causal)
-                    continue;
-                if (s.masked && s.window > 0 && j <= i + s.causal - s.window)
-                    continue;
-                for (int d = 0; d < s.depth; d++)
-                    dot +=
-                        (long double)q[size_t((h * s.rows + i) * s.depth + d)] *
-                        k[size_t((kv * s.keys + j) * s.depth + d)];
-                weight[size_t(j)] =
-                    std::exp(dot / std::sqrt((long double)s.depth));
-                total += weight[size_t(j)];
-            }
-            for (int c = 0; c < s.wide; c++) {
-                for (int j = 0; j < s.keys; j++)
-                    sum[size_t(c)] += weight[size_t(j)] *
-                                      v[size_t((kv * s.keys + j) * s.wide + c)];
-                o->push_back(double(total > 0 ? sum[size_t(c)] / total : 0));
-            }
-            lse->push_back(double(std::log(total)));
-        }
+    s = {0,
+         Between(1, 3, random),
+         Between(1, 12, random),
+         Between(1, 12, random),
+         Between(1, 9, random),
+         Between(1, 9, random),
+         masked,
+         0,
+         0};
+    s.heads = s.shared * Between(1, 3, random);
+    s.causal = Between(-s.rows, s.keys, random);
+    s.window = windowed ? Between(1, s.keys, random) : 0;
+    a.q = Numbers(s.heads * s.rows * s.depth, random);
+    a.k = Numbers(s.shared * s.keys * s.depth, random);
+    a.v = Numbers(s.shared * s.keys * s.wide, random);
+    a.up = Numbers(s.heads * s.rows * s.wide, random);
+    a.Forward();
+    return a;
 }
 
 std::string TextOf(const Shape &s)
@@ -184,29 +320,33 @@ std::string TextOf(const Shape &s)
         return text.substr(0, text.size() - 2) + "] ";
     };
     std::string mask = !s.masked ? "" : " causal " + std::to_string(s.causal);
+    std::string q = of({s.heads, s.rows, s.depth});
+    std::string k = of({s.shared, s.keys, s.depth});
+    std::string v = of({s.shared, s.keys, s.wide});
+    std::string o = of({s.heads, s.rows, s.wide});
 
     if (s.masked && s.window > 0)
         mask += " window " + std::to_string(s.window);
-    return "heddle 1 tensor program t mesh tp=1 in %q" +
-           of({s.heads, s.rows, s.depth}) + "in %k" +
-           of({s.shared, s.keys, s.depth}) + "in %v" +
-           of({s.shared, s.keys, s.wide}) + "out %o" +
-           of({s.heads, s.rows, s.wide}) + "out %l" + of({s.heads, s.rows}) +
-           "{ %o, %l = attention %q, %k, %v" + mask + " }";
+    return "heddle 1 tensor program t mesh tp=1 in %q" + q + "in %k" + k +
+           "in %v" + v + "in %g" + o + "out %o" + o + "out %l" +
+           of({s.heads, s.rows}) + "out %a" + q + "out %b" + k + "out %c" + v +
+           "{ %o, %l = attention %q, %k, %v" + mask +
+           " %a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g" + mask + " }";
 }
 
 void ExpectNear(const hd_reference *reference, size_t argument,
-                const std::vector<double> &want)
+                const Longs &want)
 {
     std::vector<double> value(want.size()), bound(want.size());
 
     hd_reference_local(reference, argument, 0, value.data(), bound.data());
     for (size_t i = 0; i < want.size(); i++) {
         if (std::isinf(want[i]))
-            ASSERT_EQ(value[i], want[i]) << i;
+            ASSERT_EQ(value[i], double(want[i])) << argument << " " << i;
         else
-            ASSERT_NEAR(value[i], want[i], 1e-12) << i;
-        ASSERT_LT(bound[i], 1e-11) << i; // of f64
+            ASSERT_NEAR(value[i], double(want[i]), 1e-11)
+                << argument << " " << i;
+        ASSERT_LT(bound[i], 1e-10) << argument << " " << i; // of f64
     }
 }
 
@@ -215,37 +355,52 @@ TEST(Attention, TheReferenceIsTheDefinition)
     std::mt19937 random(Seed());
 
     for (int n = 0; n < 200; n++) {
-        Shape s = {0,
-                   Between(1, 3, random),
-                   Between(1, 12, random),
-                   Between(1, 12, random),
-                   Between(1, 9, random),
-                   Between(1, 9, random),
-                   n % 3 > 0,
-                   0,
-                   0};
-        std::vector<double> o, lse;
-
-        s.heads = s.shared * Between(1, 3, random);
-        s.causal = Between(-s.rows, s.keys, random);
-        s.window = n % 3 == 2 ? Between(1, s.keys, random) : 0;
-        std::vector<double> q =
-            Numbers(size_t(s.heads * s.rows * s.depth), random);
-        std::vector<double> k =
-            Numbers(size_t(s.shared * s.keys * s.depth), random);
-        std::vector<double> v =
-            Numbers(size_t(s.shared * s.keys * s.wide), random);
-        Module module = Parse(TextOf(s), "f64", 1);
-        const void *whole[] = {q.data(), k.data(), v.data(), nullptr, nullptr};
+        Attention a = Draw(n % 3 > 0, n % 3 == 2, random);
+        std::vector<std::vector<double>> in;
+        const void *whole[9] = {nullptr};
         hd_reference *reference = nullptr;
 
-        SCOPED_TRACE(TextOf(s));
+        SCOPED_TRACE(TextOf(a.s));
+        Module module = Parse(TextOf(a.s), "f64", 1);
+        for (const Longs *x : {&a.q, &a.k, &a.v, &a.up})
+            in.emplace_back(x->begin(), x->end());
+        for (size_t i = 0; i < in.size(); i++)
+            whole[i] = in[i].data();
         ASSERT_EQ(hd_reference_create(module.get(), whole, nullptr, &reference),
                   HD_OK);
-        Define(s, q, k, v, &o, &lse);
-        ExpectNear(reference, 3, o);
-        ExpectNear(reference, 4, lse);
+        a.Backward();
+        ExpectNear(reference, 4, a.o);
+        ExpectNear(reference, 5, a.lse);
+        ExpectNear(reference, 6, a.dq);
+        ExpectNear(reference, 7, a.dk);
+        ExpectNear(reference, 8, a.dv);
         hd_reference_destroy(reference);
+    }
+}
+
+// By differences: what moves a little moves the total by its gradient.
+TEST(Attention, TheDefinitionOfGradientsIsTheSlope)
+{
+    const long double little = 1e-6L;
+    std::mt19937 random(Seed());
+
+    for (int n = 0; n < 60; n++) {
+        Attention a = Draw(n % 3 > 0, n % 3 == 2, random);
+
+        SCOPED_TRACE(TextOf(a.s));
+        a.Backward();
+        for (auto [x, slope] : {std::pair(&a.q, &a.dq), std::pair(&a.k, &a.dk),
+                                std::pair(&a.v, &a.dv)}) {
+            size_t i = random() % x->size();
+            long double at = (*x)[i], above;
+
+            (*x)[i] = at + little;
+            above = a.Total();
+            (*x)[i] = at - little;
+            EXPECT_NEAR(double((above - a.Total()) / (2 * little)),
+                        double((*slope)[i]), 1e-7);
+            (*x)[i] = at;
+        }
     }
 }
 

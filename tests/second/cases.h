@@ -394,6 +394,33 @@ const std::vector<Case> kCases = {
      "} "
      "%o, %l = merge %o1, %l1, %a, %b join }",
      {RACE}},
+    {"gradients of attention, of two blocks of keys",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
+     "inout %a : f32[2, 4, 8] out %b : f32[1, 6, 8] out %c : f32[1, 6, 8] "
+     "{ %b = fill value 0 %c = fill value 0 "
+     "%a, %b[:, 0..2], %c[:, 0..2] = attention_grad %q, %k[:, 0..2], "
+     "%k[:, 0..2], %q, %l, %q accumulate causal 2 window 3 "
+     "%a, %b[:, 2..6], %c[:, 2..6] = attention_grad %q, %k[:, 2..6], "
+     "%k[:, 2..6], %q, %l, %q accumulate }",
+     {}},
+    {"gradients, added to where nothing is",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
+     "inout %a : f32[2, 4, 8] inout %b : f32[1, 6, 8] out %c : f32[1, 6, 8] "
+     "{ %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q accumulate }",
+     {UNWRITTEN}},
+    {"gradients of keys and of values in one place",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
+     "out %a : f32[2, 4, 8] inout %b : f32[2, 1, 6, 8] "
+     "{ for i in 0..1 { %a, %b[i], %b[0] = "
+     "attention_grad %q, %k, %k, %q, %l, %q } }",
+     {IN_PLACE}},
+    {"the last gradient is read too early",
+     "streams 1 in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
+     "out %a : f32[2, 4, 8] out %b : f32[1, 6, 8] temp %c : f32[1, 6, 8] "
+     "out %d : f32[1, 6, 8] "
+     "{ fork on stream 0 { %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q "
+     "} %d = copy %c join }",
+     {RACE}},
     {"called",
      "in %x : f32[4, 2] inout %p : f32[4, 2] out %y : f32[4, 2] "
      "{ %y = call \"f\" %x %p = call \"g<2>\" %x, %y over 1 keep }",

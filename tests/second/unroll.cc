@@ -501,7 +501,8 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
                 !operand.SameElements(result))
                 work->clashes.push_back({operand, result});
     for (size_t i = 1; i < results.size(); i++)
-        work->clashes.push_back({results[0], results[i]});
+        for (size_t k = 0; k < i; k++)
+            work->clashes.push_back({results[k], results[i]});
 }
 
 void Unroller::Broadcast(const Stmt &stmt, Work *work)

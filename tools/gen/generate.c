@@ -24,6 +24,7 @@ enum {
     TENSORS_PER_OP = 2 * MAX_SUMMANDS + 7, // at most
     BYTES_PER_OP = 64,
     MAX_INPUTS = 3, // of an element-wise op
+    KEYS = 64,      // bytes of those of an attention
 };
 
 // What is positive is no less, a number of every floating format, so that no
@@ -1965,16 +1966,20 @@ static bool ends_whole(const tensor *t, int n)
     return whole;
 }
 
-// A mask that some rows may see nothing by.
-static void draw_mask(maker *m, const tensor *q)
+// A scale, and a mask that some rows may see nothing by.
+static void draw_sight(maker *m, const tensor *q, char keys[KEYS])
 {
-    int rows = q->dim[q->ndims - 2].extent;
+    int rows = q->dim[q->ndims - 2].extent, n = 0;
 
+    keys[0] = '\0';
+    if (once_in(m, 2))
+        n = snprintf(keys, KEYS, " scale 0.125");
     if (once_in(m, 2))
         return;
-    fprintf(m->body, " causal %d", pick(m, 2 * rows + 1) - rows);
+    n += snprintf(keys + n, KEYS - (size_t)n, " causal %d",
+                  pick(m, 2 * rows + 1) - rows);
     if (once_in(m, 3))
-        fprintf(m->body, " window %d", 1 + pick(m, rows));
+        snprintf(keys + n, KEYS - (size_t)n, " window %d", 1 + pick(m, rows));
 }
 
 // Heads of rows, of a batch that may be over ranks.
@@ -2013,11 +2018,64 @@ static tensor lse_of(const tensor *o)
     return lse;
 }
 
+// An attention, by the numbers of its tensors.
+typedef struct attended {
+    int q, k, v, o, lse;
+    char keys[KEYS];
+} attended;
+
+static int place_gradient(maker *m, const tensor *t, bool keep)
+{
+    return keep ? add_tensor(m, t, 'b') : place_beside(m, t);
+}
+
+// Of the whole batch, in `like`'s last dimensions. A weight is 1 at most.
+static tensor gradient_of(maker *m, const attended *a, int like)
+{
+    const tensor *q = &m->tensor[a->q], *k = &m->tensor[a->k];
+    const tensor *v = &m->tensor[a->v], *o = &m->tensor[a->o];
+    tensor t = *q;
+    double rows = q->dim[q->ndims - 3].extent * q->dim[q->ndims - 2].extent;
+    double keys = k->dim[k->ndims - 2].extent;
+    double up = v->dim[v->ndims - 1].extent * (v->size + o->size);
+
+    for (int d = 1; d <= 3; d++)
+        t.dim[t.ndims - d] = m->tensor[like].dim[m->tensor[like].ndims - d];
+    t.dtype = once_in(m, 2) ? q->dtype : q->dtype == F64 ? F64 : F32;
+    t.size = GENERATE_INPUT * (1 + up * (q->size + k->size)) * (rows + keys);
+    t.positive = false;
+    return t;
+}
+
+// Of queries that may be large, which no 16 bits hold.
+static void make_gradients(maker *m, const attended *a)
+{
+    tensor dq = gradient_of(m, a, a->q), dk = gradient_of(m, a, a->k);
+    tensor dv = gradient_of(m, a, a->v);
+    bool keep = once_in(m, 3);
+    int to[3], up;
+
+    if (!fits(m, &dq) || !fits(m, &dk) || !fits(m, &dv))
+        return;
+    up = read_tensor(m, add_input(m, &m->tensor[a->o]));
+    read_tensor(m, a->o);
+    read_tensor(m, a->lse);
+    to[0] = place_gradient(m, &dq, keep);
+    to[1] = place_gradient(m, &dk, keep);
+    to[2] = place_gradient(m, &dv, keep);
+    fprintf(m->body,
+            "    %%t%d, %%t%d, %%t%d = attention_grad %%t%d, %%t%d, %%t%d, "
+            "%%t%d, %%t%d, %%t%d%s%s\n",
+            to[0], to[1], to[2], a->q, a->k, a->v, a->o, a->lse, up, a->keys,
+            keep ? " accumulate" : "");
+}
+
 // Keys and values are inputs, of the queries' batch or of one for all.
 static void make_attention(maker *m, int x)
 {
     tensor q, k, v, o, lse;
-    int to[2], of[2];
+    attended a;
+    int to[2];
     bool keep = once_in(m, 4);
 
     if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
@@ -2036,16 +2094,17 @@ static void make_attention(maker *m, int x)
     lse = lse_of(&o);
     if (!fits(m, &k) || !fits(m, &v) || !fits(m, &o))
         return;
-    read_tensor(m, x);
-    of[0] = read_tensor(m, (once_in(m, 2) ? add_input : add_input_part)(m, &k));
-    of[1] = read_tensor(m, add_input(m, &v));
+    a.q = read_tensor(m, x);
+    a.k = read_tensor(m, (once_in(m, 2) ? add_input : add_input_part)(m, &k));
+    a.v = read_tensor(m, add_input(m, &v));
     place_rows(m, &o, &lse, keep, to);
-    fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d", to[0],
-            to[1], x, of[0], of[1]);
-    fprintf(m->body, "%s%s", once_in(m, 2) ? " scale 0.125" : "",
-            keep ? " accumulate" : "");
-    draw_mask(m, &q);
-    fprintf(m->body, "\n");
+    a.o = to[0];
+    a.lse = to[1];
+    draw_sight(m, &q, a.keys);
+    fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d%s%s\n",
+            a.o, a.lse, a.q, a.k, a.v, a.keys, keep ? " accumulate" : "");
+    if (once_in(m, 2))
+        make_gradients(m, &a);
 }
 
 static void make_merge(maker *m, int x)

@@ -1,0 +1,47 @@
+// What a step of family ATTEND has of one element of its batch: rows of heads,
+// read as double precision and rounded where they are stored.
+#ifndef HD_RUNTIME_CPU_ROWS_H
+#define HD_RUNTIME_CPU_ROWS_H
+
+#include "ir/walk.h"
+
+HD_BEGIN_DECLS
+
+// [heads, rows, columns], of any stride.
+typedef struct hd_cpu_rows {
+    char *at;
+    hd_dtype dtype;
+    size_t size; // bytes of an element
+    int64_t extent[3], stride[3];
+} hd_cpu_rows;
+
+// Of a view, whose root buffer is at `base`, element `number` of the batch,
+// along which it may repeat.
+hd_cpu_rows hd_cpu_rows_of(const hd_step *step, int view, void *base,
+                           int64_t number);
+void hd_cpu_rows_load(const hd_cpu_rows *b, int64_t head, int64_t row,
+                      double *to);
+void hd_cpu_rows_store(const hd_cpu_rows *b, int64_t head, int64_t row,
+                       const double *from);
+// The first column alone.
+double hd_cpu_rows_number(const hd_cpu_rows *b, int64_t head, int64_t row);
+void hd_cpu_rows_put_number(const hd_cpu_rows *b, int64_t head, int64_t row,
+                            double x);
+
+// What scores are multiplied by.
+double hd_cpu_rows_scale(const hd_step *step, void *const *base);
+
+// What rows see.
+typedef struct hd_cpu_sight {
+    int64_t causal, window; // 0: no window
+    int64_t keys;
+} hd_cpu_sight;
+
+hd_cpu_sight hd_cpu_sight_of(const hd_step *step, int64_t keys);
+// Row `row` sees keys [from, past); none where from >= past.
+void hd_cpu_sight_keys(const hd_cpu_sight *sight, int64_t row, int64_t *from,
+                       int64_t *past);
+
+HD_END_DECLS
+
+#endif
