@@ -138,8 +138,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     """
     batch = builtins.max((x._dims[:-3] for x in (q, k, v)), key=len)
     dims = batch + q._dims[-3:-1] + v._dims[-1:]
-    lse = "f64" if q.dtype == "f64" else "f32"
-    o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", lse, dims[:-1])),
+    wide = "f64" if q.dtype == "f64" else "f32"
+    o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", wide, dims[:-1])),
                       sight(scale, causal, window, accumulate), out)
     return o, lse
 
