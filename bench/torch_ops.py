@@ -75,8 +75,8 @@ def alone():
     pg = [dist.new_group([r]) for r in range(tp)][rank]
     x, w = torch.randn(4, 8), torch.randn(8, 8)
     ht.all_gather_matmul(x, w, pg)
-    from heddle.torch import _ops
-    own, = _ops.executables[ht.group_of(pg)].values()
+    from heddle.torch import _calls
+    own, = _calls.tables[ht.group_of(pg)].kept.values()
     part, out = x.view(1, 4, 8), torch.empty(1, 4, 8)
     if rank == 0:
         print("one rank, x [4, 8], w [8, 8], float32")

@@ -306,6 +306,11 @@ class Executable:
         self._options.on_host = self._on_host
         self._options.sizes = self._extents
         self._options.nsizes = len(self._sizes)
+        # Of runs on dense arrays alone, by their addresses.
+        self._plain_addresses = ffi.new("void *[]", n)
+        self._plain_numbers = ffi.cast("uintptr_t *", self._plain_addresses)
+        self._plain_options = info("hd_run_options")
+        self._plain_stream = 0
 
     def __call__(self, *args: Any, out: Out = None, stream: Any = None,
                  sizes: Optional[Mapping[str, int]] = None, **named: Any) -> Any:
@@ -479,23 +484,23 @@ class Executable:
             self._remember(i, key)
         return kept
 
-    def _run_at(self, addresses: Sequence[int], stream: int, arrays: Any) -> None:
+    def _run_at(self, addresses: List[int], stream: int, arrays: Any) -> None:
         """A call, on dense arrays of which whoever calls knows that they fit. On CUDA
         nothing is kept of them."""
-        pointer = self._open()
-        self._options.stream = ffi.cast("void *", stream)
-        for i, address in enumerate(addresses):
-            self._capsules[i], self._on_host[i] = 0, False
-            self._numbers[i], self._rows[i] = address, ffi.NULL
-        if self._device[0] == CPU:
+        n, on_cpu = len(addresses), self._device[0] == CPU
+        self._plain_numbers[0:n] = addresses
+        if stream != self._plain_stream:
+            self._plain_options.stream = ffi.cast("void *", stream)
+            self._plain_stream = stream
+        if on_cpu:
             self._recent.append(arrays)
-        status = lib.heddle_run(pointer, len(addresses), self._capsules, self._addresses,
-                                self._strides, self._rows, self._options, self._diag.p)
+        status = lib.hd_session_run(self._open(), self._plain_addresses, n, self._plain_options,
+                                    self._diag.p)
         if status != lib.HD_OK:
-            if self._device[0] == CPU:
+            if on_cpu:
                 self._recent.pop()
             self._fail(status)
-        if self._device[0] == CPU:
+        if on_cpu:
             self._await()
 
     def _find_device(self, arrays: List[Any]) -> None:

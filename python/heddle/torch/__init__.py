@@ -18,7 +18,7 @@ from torch import Tensor
 from .._group import Group
 from ._group import AnyGroup, find, name_of
 from ._fuse import backend, fuse
-from ._ops import gather_call
+from ._gradients import all_reduce, gather, reduce_scatter, replicated
 from ._parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 __all__ = [
@@ -45,8 +45,8 @@ def fused_all_gather_matmul(x: Tensor, ws: Sequence[Tensor], group: AnyGroup = N
     torch.ops.symm_mem.fused_all_gather_matmul. `x` is [.., rows, in], and
     `gather_dim` one of its dimensions but the last. The gradient of `x` is scattered
     while those of the weights are made."""
-    gathered, ys = gather_call(x, list(ws), _dimension(x, gather_dim), True, name_of(group))
-    return gathered, ys
+    rows, *ys = gather(x, list(ws), _dimension(x, gather_dim), True, group)
+    return rows, ys
 
 
 def all_gather_matmul(x: Tensor, w: Tensor, group: AnyGroup = None, *, gather_dim: int = 0
@@ -54,25 +54,25 @@ def all_gather_matmul(x: Tensor, w: Tensor, group: AnyGroup = None, *, gather_di
     """`g @ w`, where `g` has the rows of all ranks and `w` is each rank's own. Where `w`
     needs a gradient, `g` is kept for it."""
     keep = torch.is_grad_enabled() and w.requires_grad
-    return gather_call(x, [w], _dimension(x, gather_dim), keep, name_of(group))[1][0]
+    return gather(x, [w], _dimension(x, gather_dim), keep, group)[-1]
 
 
 def matmul_reduce_scatter(x: Tensor, w: Tensor, group: AnyGroup = None, *, scatter_dim: int = 0
                           ) -> Tensor:
     """This rank's rows of the sum over ranks of `x @ w`, cut along `scatter_dim`. The
     gradient of the result is gathered while that of `x` is made."""
-    return torch.ops.heddle.matmul_reduce_scatter(x, w, _dimension(x, scatter_dim), name_of(group))
+    return reduce_scatter(x, w, _dimension(x, scatter_dim), group)
 
 
 def matmul_all_reduce(x: Tensor, w: Tensor, group: AnyGroup = None) -> Tensor:
     """The sum over ranks of `x @ w`, on every rank. Every rank is taken to make the
     same of it, so that its gradient is the same on all and nothing is exchanged for
     it."""
-    return torch.ops.heddle.matmul_all_reduce(x, w, name_of(group))
+    return all_reduce(x, w, group)
 
 
 def replicated_matmul(x: Tensor, w: Tensor, group: AnyGroup = None) -> Tensor:
     """`x @ w` of an `x` that is the same on all ranks and a `w` that is each rank's own.
     Nothing is exchanged for it; the gradient of `x` is the sum over ranks, which
     matmul_all_reduce makes."""
-    return torch.ops.heddle.replicated_matmul(x, w, name_of(group))
+    return replicated(x, w, group)

@@ -132,10 +132,9 @@ class Pass:
                              None, part)
         with self.graph.inserting_after(made):
             rows = self.call(operator.getitem, (made, 0), shape, node)
-            ys = self.call(operator.getitem, (made, 1), None, node)
-        for i, (mm, _) in enumerate(products):
-            with self.graph.inserting_after(ys):
-                y = self.call(operator.getitem, (ys, i), [*shape[:-1], mm.meta["val"].shape[1]],
+        for i, (mm, _) in enumerate(products, 1):
+            with self.graph.inserting_after(made):
+                y = self.call(operator.getitem, (made, i), [*shape[:-1], mm.meta["val"].shape[1]],
                               mm)
             with self.graph.inserting_after(y):
                 result = self.call(aten.reshape.default, (y, shape_of(mm)), shape_of(mm), mm)

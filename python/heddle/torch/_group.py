@@ -15,6 +15,7 @@ from .._library import ffi, info, lib, uninterrupted
 # A group of heddle's, a ProcessGroup, a DeviceMesh of one dimension, the name of
 # a process group, or None for all ranks.
 AnyGroup = Union[None, Group, Any, str]
+resolve = c10d._resolve_process_group
 SLICE = 0.005  # s between looks into the store
 OWN = "heddle:"  # what names of groups that no process group stands for begin with
 
@@ -23,7 +24,7 @@ def process_group(group: AnyGroup) -> Any:
     """The ProcessGroup that is meant."""
     if isinstance(group, str):
         try:
-            return c10d._resolve_process_group(group)
+            return resolve(group)
         except (LookupError, RuntimeError, ValueError) as error:
             judge_there()
             raise ArgumentError(f"'{group}' names no process group") from error
@@ -173,7 +174,8 @@ def end(reference: Callable[[], Optional[Group]]) -> None:
 numbers = itertools.count()
 own: "weakref.WeakValueDictionary[str, Group]" = weakref.WeakValueDictionary()
 # By the name of a process group, which a later one may have again.
-known: Dict[str, Tuple[Callable[[], Any], Group]] = {}
+known: Dict[str, Tuple[Callable[[], Any], Any]] = {}
+NOBODY = (lambda: None), None
 
 
 def name_of(group: AnyGroup) -> str:
@@ -204,9 +206,9 @@ def find(name: str) -> Group:
             refuse(f"the group '{name}' is gone")
         return group
     pg = process_group(name)
-    entry = known.get(name)
-    if entry is not None and entry[0]() is pg and entry[1]._pointer:
-        return entry[1]
+    reference, group = known.get(name, NOBODY)
+    if reference() is pg and group._pointer:
+        return group
     group = join(pg, 30.0)
     known[name] = weakref.ref(pg), group
     return group

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from .._error import refuse
+from ._gradients import add_shared, all_reduce, gather, reduce_scatter, replicated
 from ._group import AnyGroup, find, name_of, size_of
-from ._ops import gather_call
 
 
 class Cut(nn.Module):  # type: ignore[misc, unused-ignore]
@@ -39,11 +39,11 @@ class ColumnLinear(Cut):
     def forward(self, x: Tensor) -> Tensor:
         w = self.weight.t()
         if self.dim is None:
-            y = torch.ops.heddle.replicated_matmul(x, w, self.group)
+            y = replicated(x, w, self.group)
         else:
             keep = torch.is_grad_enabled() and w.requires_grad
             dim = self.dim + x.dim() if self.dim < 0 else self.dim
-            y = gather_call(x, [w], dim, keep, self.group)[1][0]
+            y = gather(x, [w], dim, keep, self.group)[-1]
         return y if self.bias is None else y + self.bias
 
 
@@ -56,13 +56,13 @@ class RowLinear(Cut):
     def forward(self, x: Tensor) -> Tensor:
         w = self.weight.t()
         if self.dim is None:
-            y = torch.ops.heddle.matmul_all_reduce(x, w, self.group)
+            y = all_reduce(x, w, self.group)
             return y if self.bias is None else y + self.bias
         dim = self.dim + x.dim() if self.dim < 0 else self.dim
-        y = torch.ops.heddle.matmul_reduce_scatter(x, w, dim, self.group)
+        y = reduce_scatter(x, w, dim, self.group)
         if self.bias is None:
             return y
-        return torch.ops.heddle.add_shared(y, self.bias, self.group)
+        return add_shared(y, self.bias, self.group)
 
 
 class ColwiseParallel:

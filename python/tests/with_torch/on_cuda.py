@@ -69,7 +69,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from bounds import compare
-from heddle.torch import _ops
+from heddle.torch import _calls
 from torch import nn
 
 RANK, TP = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -325,7 +325,7 @@ class Layer:
 
 def runs():
     """How many of the operators have been issued, not replayed."""
-    table = _ops.tables[ht.group_of()]
+    table = _calls.tables[ht.group_of()]
     return sum(one.stats()["runs"] for one in [*table.kept.values(), *table.captured.values()])
 
 

@@ -8,6 +8,7 @@ import heddle.torch as ht
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 RANK, TP = dist.get_rank(), dist.get_world_size()
 K, N, M = 6, 5, 3
@@ -138,24 +139,6 @@ class Operators(Same):
         self.same(part.grad, mine(whole.grad, 0))
         self.same(leaf.grad, all_w.grad[RANK])
 
-    def test_gradient_of_a_gradient(self):
-        """matmul_reduce_scatter has it; all_gather_matmul says that it has not."""
-        x, w = draw(torch.float64, TP, 2 * TP, K), draw(torch.float64, TP, K, N)
-        _, weight = own(w, True)
-        part, all_x = x[RANK].clone().requires_grad_(), x.clone().requires_grad_()
-        y = ht.matmul_reduce_scatter(part, weight)
-        g, = torch.autograd.grad((y * y).sum(), part, create_graph=True)
-        found, = torch.autograd.grad((g * g).sum(), part)
-        whole = sum(a @ b for a, b in zip(all_x, w))
-        g, = torch.autograd.grad((whole * whole).sum(), all_x, create_graph=True)
-        expected, = torch.autograd.grad((g * g).sum(), all_x)
-        self.same(found, expected[RANK])
-        rows = mine(x[0], 0).requires_grad_()
-        y = ht.all_gather_matmul(rows, weight)
-        g, = torch.autograd.grad((y * y).sum(), rows, create_graph=True)
-        with self.assertRaisesRegex(heddle.UnsupportedError, "no gradient of its gradient"):
-            torch.autograd.grad((g * g).sum(), rows)
-
     def test_traces_agree_with_runs(self):
         """Fake kernels and gradients, as torch.library judges them."""
         for dtype, turned in ((torch.float32, False), (torch.float64, True)):
@@ -169,6 +152,51 @@ class Operators(Same):
                 args = (*args[:-1], name)
                 torch.library.opcheck(op.default, args, test_utils=(
                     "test_schema", "test_autograd_registration", "test_faketensor"))
+
+
+class Seen(TorchDispatchMode):
+    """The names of operators, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        self.names.append(op._schema.name)
+        return op(*args, **(kwargs or {}))
+
+
+class Ways(Same):
+    """Functions call kernels without PyTorch's dispatcher only where it makes no difference."""
+
+    def setUp(self):
+        self.x, self.w = draw(torch.float32, TP, K), draw(torch.float32, K, N)
+
+    def test_modes_and_profilers_see_operators(self):
+        for x in (self.x, self.x.clone().requires_grad_()):
+            y = ht.matmul_all_reduce(x, self.w)
+            with Seen() as seen:
+                self.same(ht.matmul_all_reduce(x, self.w), y)
+            self.assertEqual(seen.names.count("heddle::matmul_all_reduce"), 1)
+            with torch.autograd.profiler.profile() as profile:
+                self.same(ht.matmul_all_reduce(x, self.w), y)
+            self.assertIn("heddle::matmul_all_reduce", {e.name for e in profile.function_events})
+
+    def test_tensors_that_are_not_what_lies_in_memory(self):
+        self.same(ht.matmul_all_reduce(self.x._neg_view(), self.w), -TP * (self.x @ self.w))
+        self.same(ht.matmul_all_reduce(torch._efficientzerotensor(TP, K), self.w), torch.zeros(TP, N))
+        found = ht.matmul_all_reduce(self.x.to("meta"), self.w.to("meta"))
+        self.assertEqual((found.device.type, found.shape), ("meta", (TP, N)))
+
+    def test_transforms(self):
+        xs = draw(torch.float32, 3, TP, K)
+        self.same(torch.vmap(lambda x: ht.matmul_all_reduce(x, self.w))(xs), TP * (xs @ self.w))
+        with self.assertRaisesRegex(RuntimeError, "setup_context"):
+            torch.func.grad(lambda x: ht.matmul_all_reduce(x, self.w).sum())(self.x)
+
+    def test_inference(self):
+        with torch.inference_mode():
+            self.same(ht.matmul_all_reduce(self.x, self.w), TP * (self.x @ self.w))
 
 
 class Groups(Same):
@@ -206,20 +234,20 @@ class Groups(Same):
             ht.group_of().close()
 
     def test_what_is_kept_is_bounded(self):
-        from heddle.torch import _ops
-        for n in range(1, _ops.KEPT + 6):
+        from heddle.torch import _calls
+        for n in range(1, _calls.KEPT + 6):
             ht.matmul_all_reduce(draw(torch.float32, 1, 1), draw(torch.float32, 1, n))
-        self.assertEqual(len(_ops.tables[ht.group_of()].kept), _ops.KEPT)
+        self.assertEqual(len(_calls.tables[ht.group_of()].kept), _calls.KEPT)
         ht.group_of().close()
 
     def test_what_a_graph_has_is_kept(self):
         """A run in a capture: its executable must outlive the graph."""
-        from heddle.torch import _ops
-        table, closed = _ops.Table(), []
+        from heddle.torch import _calls
+        table, closed = _calls.Table(), []
         for i in range(3):
             table.add(i, types.SimpleNamespace(close=lambda i=i: closed.append(i)))
         self.assertIs(table.find(1, True), table.find(1, False))
-        for i in range(3, _ops.KEPT + 6):
+        for i in range(3, _calls.KEPT + 6):
             table.add(i, types.SimpleNamespace(close=lambda i=i: closed.append(i)))
         self.assertEqual(closed, [0, *range(2, 6)])
         self.assertEqual((table.find(2, True), table.find(1, True)), (None, table.captured[1]))

@@ -1,0 +1,157 @@
+"""Calls of programs on tensors: what one needs is made of what its tensors look like the
+first time that such tensors come, and found by that ever after."""
+import collections
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from .._compile import Executable, compile, torch_stream
+from .._error import refuse
+from .._group import Group
+from .._program import Program
+from ._group import find
+
+ALIGNED = 16  # bytes, of what a run on CUDA is given
+# Executables that a group keeps. All ranks make the same calls, and so drop the same.
+KEPT = 64
+LOOKS = 16 * KEPT  # kinds of calls that a group remembers
+
+# Results, and what lies like one: sizes and strides.
+Lie = Tuple[Sequence[Any], Sequence[Any]]
+
+
+class Call(NamedTuple):
+    """What a call on tensors that look like some others takes."""
+    key: Any  # of its executable
+    results: Sequence[Lie]
+    order: Sequence[int]  # of the program's arguments, among the tensors and then the results
+    loose: Sequence[Tuple[int, Callable[[Tensor], Tensor]]]  # which tensors are packed, by what
+
+
+class Table:
+    """The executables of a group. A CUDA graph has addresses of those that were
+    captured, so that they stay as long as the group."""
+
+    def __init__(self) -> None:
+        self.kept: "collections.OrderedDict[Any, Executable]" = collections.OrderedDict()
+        self.captured: Dict[Any, Executable] = {}
+        self.calls: Dict[Any, Call] = {}
+
+    def find(self, key: Any, capturing: bool) -> Optional[Executable]:
+        found = self.kept.get(key)
+        if found is None:
+            return self.captured.get(key)
+        if capturing:
+            self.captured[key] = self.kept.pop(key)
+        else:
+            self.kept.move_to_end(key)
+        return found
+
+    def add(self, key: Any, made: Executable) -> None:
+        """The one used the longest ago is dropped."""
+        self.kept[key] = made
+        if len(self.kept) > KEPT:
+            self.kept.popitem(last=False)[1].close()
+
+    def remember(self, look: Any, call: Call) -> Call:
+        if len(self.calls) >= LOOKS:
+            self.calls.clear()
+        self.calls[look] = call
+        return call
+
+
+tables: "weakref.WeakKeyDictionary[Group, Table]" = weakref.WeakKeyDictionary()
+
+
+def dense(sizes: Sequence[Any]) -> Lie:
+    """Without gaps, the last dimension the innermost."""
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * size
+    return sizes, strides[::-1]
+
+
+def turned(w: Tensor) -> bool:
+    """Whether a weight [in, out] is stored [out, in]."""
+    return w.stride(0) == 1 and w.stride(1) != 1
+
+
+def like_weight(w: Tensor) -> Lie:
+    """Its gradient, which is stored as it is."""
+    k, n = w.shape
+    return ((k, n), (1, k)) if turned(w) else ((k, n), (n, 1))
+
+
+def pack_turned(w: Tensor) -> Tensor:
+    return w.t().contiguous().t()
+
+
+def packs(tensors: Sequence[Tensor], weights: Sequence[int]
+          ) -> List[Tuple[int, Callable[[Tensor], Tensor]]]:
+    """What has to be packed, which runs would do slowly; `weights` may lie turned."""
+    found: List[Tuple[int, Callable[[Tensor], Tensor]]] = []
+    for i, tensor in enumerate(tensors):
+        if i in weights and turned(tensor):
+            if not tensor.t().is_contiguous():
+                found.append((i, pack_turned))
+        elif not tensor.is_contiguous():
+            found.append((i, Tensor.contiguous))
+    return found
+
+
+def make(group: Group, table: Table, key: Any, capturing: bool) -> Executable:
+    """The executable of `text(*sizes)`, the program's text, on a device."""
+    text, sizes, device = key
+    program = Program(text(*sizes), name="heddle.torch")
+    if capturing:
+        shapes = ", ".join(f"{a.name} {a.dtype}{list(a.local_shape)}" for a in program.arguments)
+        refuse(f"{program.name} of {shapes} first comes in a capture of a CUDA graph, where its "
+               "program cannot be made: call it with such tensors once before, on all ranks")
+    made = compile(program, group, device=str(device), capturable=device.type == "cuda")
+    table.add(key, made)
+    return made
+
+
+def align(tensors: List[Tensor], addresses: List[int]) -> None:
+    """Copies of what a run on CUDA may not read where it is."""
+    for i, address in enumerate(addresses):
+        if address % ALIGNED != 0:
+            tensors[i] = tensors[i].clone()
+            addresses[i] = tensors[i].data_ptr()
+
+
+def run(plan: Callable[..., Call], name: str, tensors: List[Tensor], rest: Tuple[Any, ...]
+        ) -> List[Tensor]:
+    """Makes `plan`'s results of the tensors, on the group of that name. The plan, of the
+    tensors, the group's name and `rest`, refuses what does not fit.
+
+    On CUDA a run is in order with PyTorch's current stream, as is whatever its allocator
+    uses the memory for next: nothing is kept of tensors."""
+    group = find(name)
+    table = tables.get(group)
+    if table is None:
+        table = tables[group] = Table()
+    first = tensors[0]
+    look = (plan, rest, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+    call = table.calls.get(look)
+    if call is None:
+        call = table.remember(look, plan(tensors, name, *rest))
+    device = first.device
+    on_cuda = device.type == "cuda"
+    capturing = on_cuda and torch.cuda.is_current_stream_capturing()
+    made = table.find(call.key, capturing)
+    if made is None:
+        made = make(group, table, call.key, capturing)
+    for i, pack in call.loose:
+        tensors[i] = pack(tensors[i])
+    results = [first.new_empty_strided(*lie) for lie in call.results]
+    tensors += results
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if on_cuda:
+        align(tensors, addresses)
+    made._run_at([addresses[i] for i in call.order], torch_stream(torch, device.index) if on_cuda
+                 else 0, tensors)
+    return results
