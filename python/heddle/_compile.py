@@ -3,7 +3,7 @@ import collections
 import numbers
 import sys
 import threading
-from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ._call import CPU, CUDA, ML_DTYPES, Function, Table, capsule_of
 from ._error import ArgumentError, Diag, PeerError, TimeoutError, refuse
@@ -31,6 +31,7 @@ class Core:
         self.cores = cores
         self.pending: Dict["Run", None] = {}  # the oldest first
         self.dropped = False  # by everybody but the group
+        self.settle: List[Callable[[], None]] = []  # waits for runs that others make
         cores.add(self)
 
     def close_if_dropped(self) -> None:
@@ -40,6 +41,8 @@ class Core:
             self.close()
 
     def close(self) -> None:
+        for settle in self.settle:
+            settle()
         pointer, self.pointer = self.pointer, ffi.NULL
         if pointer:
             lib.hd_session_destroy(pointer)

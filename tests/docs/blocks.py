@@ -46,6 +46,7 @@ HELD = {  # page, language (of all blocks, or of those that begin so): by which 
     ("patterns.md", "", ""): "docs_patterns_golden",
     ("python.md", "", ""): "python_wheel",
     ("python.md", "python", ""): "python_wheel",
+    ("python.md", "py", "gather = heddle.jax.call("): "python_wheel",
     ("torch.md", "", ""): "with_torch",
     ("torch.md", "python", ""): "with_torch",
     ("tutorial.md", "console", "$ python "): "python_wheel",
