@@ -1,5 +1,5 @@
 """Gathers the pages for mkdocs.yml: docs/, the README as the first page, the files
-that they link to, and pages made of ir/ops.def, base/codes.def and `--help`.
+that they link to, and pages made of base/codes.def and `--help`.
 
 usage: site.py ROOT HEDDLE OUT
 """
@@ -75,60 +75,6 @@ def commands():
     return "# What the command says of itself\n\n" + MADE.format("heddle COMMAND --help") + pages
 
 
-def rows_of(text, kinds):
-    """(kind, arguments) of each row of a table of macros."""
-    text = re.sub(r"^#.*|//.*", "", text, flags=re.M)
-    for kind, row in re.findall(rf"^HD_({kinds})\(((?:[^()]|\([^()]*\))*)\)", text, re.M):
-        yield kind, [" ".join(cell.split()) for cell in re.split(r",(?![^()]*\))", row)]
-
-
-def operation(kind, row):
-    """Level, results, operands and keys, as the comments of ops.def say them."""
-    if kind == "OP":
-        least, most, fewest, many = row[4:8]
-        return row[3], (least, most), (fewest, many), row[8]
-    if kind == "MAP":
-        return "BOTH", ("1", "1"), (row[4], row[4]), row[5]
-    if kind == "FOLD":
-        return "BOTH", ("1", "1"), ("1", "HD_MAX_OPERANDS - 1"), "K(DIM)"
-    if kind == "PICK":
-        return "BOTH", (row[2], row[2]), (row[3], row[3]), "0"
-    if kind == "ATTEND":
-        return "BOTH", (row[2], row[2]), (row[3], row[3]), row[4]
-    if kind == "MOVE":
-        return "HOST", tuple(row[2:4]), tuple(row[4:6]), row[6]
-    if kind == "FUSED":
-        return "HOST", ("1", "1"), ("2", "2"), row[2]
-    results, operands = ((min(n, "1"), n) for n in row[2:4])  # one at least, of several
-    return "HOST", results, operands, "0"
-
-
-def operations():
-    text = (root / "ir/ops.def").read_text()
-    keys = {row[0]: row[1].strip('"') for _, row in rows_of(text, "KEY")}
-    most = int(re.search(r"#define HD_MAX_OPERANDS (\d+)", (root / "ir/op.h").read_text())[1])
-
-    def number(text):
-        """"3", "HD_MAX_OPERANDS" or that less a number."""
-        less = re.fullmatch(r"HD_MAX_OPERANDS(?: - (\d+))?", text)
-        return most - int(less[1] or 0) if less else int(text)
-
-    def count(bounds):
-        least, last = map(number, bounds)
-        return f"{least} to {last}" if least < last else f"{last}"
-
-    where = {"TENSOR": "tensor", "HOST": "host", "BOTH": "tensor, host"}
-    lines = ["| operation | programs | results | operands | keys |", "|---|---|---|---|---|"]
-    for kind, row in rows_of(text, "OP|MAP|FOLD|PICK|ATTEND|MOVE|FUSED|SYNC"):
-        level, results, operands, taken = operation(kind, row)
-        names = " ".join(f"`{keys[key]}`" for key in re.findall(r"K\((\w+)\)", taken))
-        name = row[1].strip('"')
-        lines.append(f"| `{name}` | {where[level]} | {count(results)} | {count(operands)} | {names} |")
-    assert len(lines) > 50, len(lines)
-    return ("# Operations\n\n" + MADE.format("ir/ops.def") +
-            "What each means: [semantics](semantics.md#operations).\n\n" + "\n".join(lines) + "\n")
-
-
 def codes():
     page = (root / "docs/diagnostics.md").read_text(encoding="utf-8")
     rows = re.findall(r'^HD_CODE\((\d+),\s*"(.*?)"\)', (root / "base/codes.def").read_text(),
@@ -154,5 +100,4 @@ while linked - copied:
         copied.add(path)
         copy(path)
 write("commands.md", commands())
-write("operations.md", operations())
 write("codes.md", codes())

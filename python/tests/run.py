@@ -7,6 +7,7 @@ compiling them again. The one wheel is tested in the Python that runs this, and 
 each of OLDER that this machine has, on PATH or from pyenv. Where no package registry
 is reached, it is skipped (77); no test is skipped by itself.
 """
+import concurrent.futures
 import glob
 import os
 import pathlib
@@ -76,12 +77,19 @@ run(python, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w
     "-C", "cmake.build-type=Debug", root)
 (wheel,) = (work / "dist").glob("heddle-*-cp39-abi3-*.whl")
 names = sorted(file.stem for file in (root / "python/tests").glob("test_*.py"))
-test(python, wheel, names)
-for name in OLDER:
+
+
+def test_older(name):
     base = find_python(name)
     if base is None:
-        print(f"there is no {name} here")
-        continue
+        return print(f"there is no {name} here")
     # What mypy says of the package is the same in each, and JAX is for newer ones.
     test(make_environment(base, work / name, NEEDED), wheel,
          [each for each in names if each not in ("test_types", "test_jax")])
+
+
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    tested = [pool.submit(test, python, wheel, names)]
+    tested += [pool.submit(test_older, name) for name in OLDER]
+for each in tested:
+    each.result()

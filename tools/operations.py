@@ -1,0 +1,167 @@
+"""Makes docs/operations.md of the rows of ir/ops.def, with how each operation is
+written from docs/semantics.md. A test holds that the page is what this prints.
+
+usage: operations.py ROOT > docs/operations.md
+"""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1])
+table = (root / "ir/ops.def").read_text()
+header = (root / "ir/op.h").read_text()
+semantics = (root / "docs/semantics.md").read_text(encoding="utf-8")
+
+MOST = int(re.search(r"#define HD_MAX_OPERANDS (\d+)", header)[1])
+PROGRAMS = {"TENSOR": "tensor", "HOST": "host", "BOTH": "tensor, host"}
+ONE = ("1", "1")
+# Of each family, what its rows do not say.
+RULES = {
+    "COPY": "Operand and result have the same elements. In what they may differ each says.",
+    "MAP": "Operands repeat along dimensions of the result that they lack in front or have with "
+           "one index. The result may lie exactly over an operand. The last column says which "
+           "numbers: of *any* dtype, alike in all; *floating* point only; *compared*, of any "
+           "dtype, with a result of `u8`; *picked*, the first operand `u8` and the others as "
+           "the result.",
+    "FOLD": "Several operands are joined element by element in the order written, or all "
+            "indices of dimension `dim` of one.",
+    "TRANSPOSE": "Marks travel with their dimension.",
+    "TAKE": "The indices are data, read when the step runs.",
+    "PRODUCT": "Computed in fp32 or better, and rounded once.",
+    "PICK": "Views lead with the dimensions of a batch, alike in all, and each element of it is "
+            "done by itself. The last column says how many dimensions each view has behind the "
+            "batch, results first; these are on each rank whole.",
+    "ATTEND": "Views lead with the dimensions of a batch, along which operands may repeat, and "
+              "each element of it is done by itself. The last column says how many dimensions "
+              "each view has behind the batch, results first.",
+    "CALL": "What its results become depends on its operands, on its name and on `over`, and on "
+            "nothing else.",
+    "MOVE": "Transfers along one axis of the mesh, `send@tp`, of n ranks. The last column says "
+            "which views lead with a dimension of n; whose memory peers touch, without `get`; "
+            "and how the result may lie in place: exactly over the *same* elements, or one of "
+            "both as the own *piece* of the other.",
+    "FUSED": "A matmul and a collective of one axis as one operation, of family MOVE: the last "
+             "column says in which order.",
+    "SYNC": "Orders streams, and computes nothing. Where events stand left or right there is "
+            "one at least.",
+}
+VALUES = {
+    "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
+    "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number",
+    "FACTOR": "a number, or a view of one element, read", "COUNTS": "a view of counts, read",
+    "ACT": "`relu`, `gelu` or `silu`",
+}
+NUMBERS = {"ANY": "any", "FLOAT": "floating", "TEST": "compared", "PICK": "picked"}
+LEADS = {"NONE": [], "BOTH": ["both lead"], "RESULT": ["result leads"],
+         "OPERAND": ["operand leads"]}
+
+
+def rows():
+    """(kind, arguments) of each row."""
+    text = re.sub(r"^#.*(?:\\\n.*)*|//.*", "", table.replace("\\\n", ""), flags=re.M)
+    kinds = "OP|MAP|FOLD|PICK|ATTEND|MOVE|FUSED|SYNC"
+    for kind, row in re.findall(rf"^HD_({kinds})\(((?:[^()]|\([^()]*\))*)\)", text, re.M):
+        yield kind, [" ".join(cell.split()) for cell in re.split(r",(?![^()]*\))", row)]
+
+
+def number(text):
+    """"3", "HD_MAX_OPERANDS" or that less a number."""
+    less = re.fullmatch(r"HD_MAX_OPERANDS(?: - (\d+))?", text)
+    return MOST - int(less[1] or 0) if less else int(text)
+
+
+def count(bounds):
+    least, last = map(number, bounds)
+    return f"{least} to {last}" if least < last else f"{last}"
+
+
+def moved(led, touched, place):
+    placed = [] if place == "NEVER" else [place.lower()]
+    return ", ".join([*LEADS[led], f"{touched.lower()} touched", *placed])
+
+
+def operation(kind, row):
+    """Family, level, results, operands, keys, those needed, and what else the row says,
+    as the comments of ops.def have it."""
+    if kind == "OP":
+        return row[2], row[3], row[4:6], row[6:8], row[8], row[9], ""
+    if kind == "MAP":
+        return kind, "BOTH", ONE, (row[4], row[4]), row[5], row[6], NUMBERS[row[2]]
+    if kind == "FOLD":
+        return kind, "BOTH", ONE, ("1", "HD_MAX_OPERANDS - 1"), "K(DIM)", "", ""
+    if kind == "PICK":
+        return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), "", "", ", ".join(row[4:])
+    if kind == "ATTEND":
+        return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), *row[4:6], ", ".join(row[7:])
+    if kind == "MOVE":
+        return kind, "HOST", row[2:4], row[4:6], row[6], row[7], moved(*row[8:11])
+    if kind == "FUSED":
+        parts = ["`matmul`", f"`{row[3].lower()}`"]
+        ordered = parts if row[1].startswith('"matmul') else parts[::-1]
+        return kind, "HOST", ONE, ("2", "2"), row[2], "", ", ".join(ordered)
+    results, operands = ((str(min(number(n), 1)), n) for n in row[2:4])
+    return kind, "HOST", results, operands, "", "", ""
+
+
+def forms(names):
+    """How each is written: a row of a table of operations has one or two, and then, in
+    parentheses, others like it; those that order streams stand in a text."""
+    found = {}
+    part = semantics.split("\n## Operations\n")[1].split("\n## Transfers")[0]
+    for cells in re.findall(r"^\| op \|.*\n\|[-|]*\|\n((?:\|.*\n)*)", part, re.M):
+        for cell in re.findall(r"^\| (.*?) \|", cells, re.M):
+            form, name = "", ""
+            for code in re.findall(r"`([^`]*)`", cell):
+                if code in names:
+                    found.setdefault(code, []).append(re.sub(rf"\b{name}\b", code, form))
+                    continue
+                form = code
+                name = next(word for word in re.findall(r"\w+", code) if word in names)
+                found.setdefault(name, []).append(form)
+    for name in names - set(found):
+        found[name] = [next(code for code in re.findall(r"`([^`]*)`", part.split("\n## Streams")[1])
+                            if name in re.findall(r"\w+", code))]
+    return found
+
+
+def keys():
+    """Text, value and comment of each that statements name, by its code."""
+    return {code: (text, value, " ".join(comment.split())) for code, text, value, comment in
+            re.findall(r'^HD_KEY\((\w+), "(\w+)", (\w+)\) *(?://(.*))?$', table, re.M)}
+
+
+def key_names(taken, needed, known):
+    needs = re.findall(r"K\((\w+)\)", needed)
+    return " ".join(f"**`{known[code][0]}`**" if code in needs else f"`{known[code][0]}`"
+                    for code in re.findall(r"K\((\w+)\)", taken) if code in known)
+
+
+def page():
+    known, families = keys(), {}
+    for kind, row in rows():
+        family, *rest = operation(kind, row)
+        families.setdefault(family, []).append((row[1].strip('"'), *rest))
+    written = forms({name for family in families.values() for name, *_ in family})
+    titles = dict(re.findall(r"^    HD_FAMILY_(\w+), +// (.*)$", header, re.M))
+    titles["FUSED"] = "a product and a transfer in one"
+    lines = ["# Operations", "",
+             "Every operation and every key, made from `ir/ops.def` by `tools/operations.py`. What "
+             "each means is in [semantics.md](semantics.md#operations). Keys in bold are needed. "
+             "How many results and operands there are is what the table allows.", ""]
+    for family, members in families.items():
+        more = any(member[-1] for member in members)
+        lines += [f"## {family.capitalize()}: {titles[family]}", "", RULES[family], "",
+                  "| operation | written | programs | results | operands | keys |" + " |" * more,
+                  "|---|---|---|---|---|---|" + "---|" * more]
+        for name, level, results, operands, taken, needed, rest in members:
+            shown = "<br>".join(f"`{form}`" for form in dict.fromkeys(written[name]))
+            lines.append(f"| `{name}` | {shown} | {PROGRAMS[level]} | {count(results)} | "
+                         f"{count(operands)} | {key_names(taken, needed, known)} |" +
+                         f" {rest} |" * more)
+        lines.append("")
+    lines += ["## Keys", "", "| key | value | |", "|---|---|---|"]
+    lines += [f"| `{text}` | {VALUES[value]} | {comment} |" for text, value, comment in known.values()]
+    return "\n".join(lines) + "\n"
+
+
+print(page(), end="")
