@@ -63,6 +63,7 @@ import heddle
 import heddle.torch as ht
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric  # makes torch.ops.symm_mem
 from heddle._library import ffi, info, lib
 from heddle.torch import _calls, _programs
 
@@ -121,7 +122,7 @@ class Shape:
         stored = self.weight.view(1, self.n, self.k)
         own = heddle.compile(heddle.Program(text), ht.group_of(), device=str(DEVICE))
         self.op()
-        made = next(reversed(_calls.tables[ht.group_of()].kept.values()))
+        made = next(reversed(_calls.table_of(ht.group_of()).kept.values()))
         out = torch.full(shape, torch.nan, dtype=DTYPE, device=DEVICE)
         self.ways = {
             "C of the callable": ByAddress(own, [x, stored, out]),
@@ -143,9 +144,8 @@ class Shape:
         def fused():
             return torch.ops.symm_mem.fused_all_gather_matmul(self.x, [self.w], 0, PG, return_A=False)[1][0]
 
-        gathered.zero_()
-        alone = {ALONE: lambda: torch.mm(gathered, self.w, out=c)}
-        return {"all-gather, then mm": sequence, **({"symm_mem fused": fused} if CUDA else {}), **alone}
+        return {"all-gather, then mm": sequence, **({"symm_mem fused": fused} if CUDA else {}),
+                ALONE: lambda: torch.mm(gathered, self.w, out=c)}
 
     def rivals_sum(self):
         c = torch.empty(self.m * TP, self.n, dtype=DTYPE, device=DEVICE)
@@ -170,8 +170,6 @@ class Shape:
 
     def shots(self):
         """All-reduces of symmetric memory behind a matmul into it."""
-        import torch.distributed._symmetric_memory as symmetric
-
         flat = symmetric.empty(self.m * TP * self.n, dtype=DTYPE, device=DEVICE)
         symmetric.rendezvous(flat, PG)
         c = flat.view(self.m * TP, self.n)
@@ -283,6 +281,8 @@ def main():
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
     PG = dist.group.WORLD.group_name
+    if CUDA and hasattr(symmetric, "enable_symm_mem_for_group"):
+        symmetric.enable_symm_mem_for_group(PG)
     if RANK == 0:
         on = torch.cuda.get_device_name() if CUDA else "the cpu"
         print(f"torch {torch.__version__}, {TP} ranks on {on}, {NAME}; medians of {ARGS.rounds} times "

@@ -497,7 +497,8 @@ class Executable:
             self._plain_stream = stream
         if on_cpu:
             self._recent.append(arrays)
-        status = lib.hd_session_run(self._open(), self._plain_addresses, n, self._plain_options,
+        pointer = self._core.pointer or self._open()
+        status = lib.hd_session_run(pointer, self._plain_addresses, n, self._plain_options,
                                     self._diag.p)
         if status != lib.HD_OK:
             if on_cpu:

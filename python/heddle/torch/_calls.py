@@ -1,11 +1,12 @@
 """Calls of programs on tensors: what one needs is made of what its tensors look like the
 first time that such tensors come, and found by that ever after."""
 import collections
-import weakref
+import functools
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+from torch.cuda import is_current_stream_capturing
 
 from .._compile import Executable, compile, torch_stream
 from .._error import refuse
@@ -62,7 +63,14 @@ class Table:
         return call
 
 
-tables: "weakref.WeakKeyDictionary[Group, Table]" = weakref.WeakKeyDictionary()
+def table_of(group: Group) -> Table:
+    table: Optional[Table] = getattr(group, "_torch_table", None)
+    if table is None:
+        table = group._torch_table = Table()  # type: ignore[attr-defined]
+    return table
+
+
+stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", functools.partial(torch_stream, torch))
 
 
 def dense(sizes: Sequence[Any]) -> Lie:
@@ -115,12 +123,15 @@ def make(group: Group, table: Table, key: Any, capturing: bool) -> Executable:
     return made
 
 
-def align(tensors: List[Tensor], addresses: List[int]) -> None:
-    """Copies of what a run on CUDA may not read where it is."""
-    for i, address in enumerate(addresses):
-        if address % ALIGNED != 0:
-            tensors[i] = tensors[i].clone()
-            addresses[i] = tensors[i].data_ptr()
+def place(tensors: List[Tensor], on_cuda: bool) -> List[int]:
+    """Their addresses, of copies where a run on CUDA may not read them."""
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if on_cuda:
+        for i, address in enumerate(addresses):
+            if address % ALIGNED != 0:
+                tensors[i] = tensors[i].clone()
+                addresses[i] = tensors[i].data_ptr()
+    return addresses
 
 
 def run(plan: Callable[..., Call], name: str, tensors: List[Tensor], rest: Tuple[Any, ...]
@@ -130,28 +141,21 @@ def run(plan: Callable[..., Call], name: str, tensors: List[Tensor], rest: Tuple
 
     On CUDA a run is in order with PyTorch's current stream, as is whatever its allocator
     uses the memory for next: nothing is kept of tensors."""
-    group = find(name)
-    table = tables.get(group)
-    if table is None:
-        table = tables[group] = Table()
-    first = tensors[0]
+    group, first = find(name), tensors[0]
+    table, on_cuda = table_of(group), first.is_cuda
     look = (plan, rest, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     call = table.calls.get(look)
     if call is None:
         call = table.remember(look, plan(tensors, name, *rest))
-    device = first.device
-    on_cuda = device.type == "cuda"
-    capturing = on_cuda and torch.cuda.is_current_stream_capturing()
+    capturing = on_cuda and is_current_stream_capturing()
     made = table.find(call.key, capturing)
     if made is None:
         made = make(group, table, call.key, capturing)
     for i, pack in call.loose:
         tensors[i] = pack(tensors[i])
+    addresses = place(tensors, on_cuda)
     results = [first.new_empty_strided(*lie) for lie in call.results]
-    tensors += results
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    if on_cuda:
-        align(tensors, addresses)
-    made._run_at([addresses[i] for i in call.order], torch_stream(torch, device.index) if on_cuda
-                 else 0, tensors)
+    addresses += [result.data_ptr() for result in results]
+    made._run_at([addresses[i] for i in call.order], stream_of(first.get_device()) if on_cuda else 0,
+                 (tensors, results))
     return results

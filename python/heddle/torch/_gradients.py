@@ -9,6 +9,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, _C
 from torch.autograd import Function, forward_ad
+from torch.compiler import is_compiling
 
 from .._error import refuse
 from . import _ops
@@ -19,6 +20,9 @@ from ._ops import backward_op, gather_op
 # ------------------------------------------------------------------------- ways
 
 Keys = Optional[Any]  # what the dispatcher has found in a call; None if it was not asked
+modes, function_modes = _C._len_torch_dispatch_stack, _C._len_torch_function_stack
+transforms, trace = _C._are_functorch_transforms_active, _C._get_tracing_state
+is_profiled = _C._autograd._profiler_enabled
 ORDINARY = (torch.Tensor, torch.nn.Parameter)
 # The keys of a call that nobody but autograd and the kernel looks at.
 PLAIN = {(_C.DispatchKeySet(getattr(_C.DispatchKey, name)) |
@@ -28,14 +32,14 @@ PLAIN = {(_C.DispatchKeySet(getattr(_C.DispatchKey, name)) |
 
 def is_direct(*tensors: Tensor) -> bool:
     """Whether the dispatcher would bring a call on them to autograd, and on to the kernel."""
-    if torch.compiler.is_compiling() or _C._len_torch_dispatch_stack() or \
-            _C._len_torch_function_stack() or _C._are_functorch_transforms_active() or \
-            _C._get_tracing_state() or _C._autograd._profiler_enabled():
+    if is_compiling() or modes() or function_modes() or transforms() or trace() or is_profiled():
         return False
-    for tensor in tensors:
-        if type(tensor) not in ORDINARY or tensor.layout is not torch.strided or \
-                tensor.is_neg() or not tensor.data_ptr():
-            return False
+    try:
+        for tensor in tensors:
+            if type(tensor) not in ORDINARY or tensor.is_neg() or not tensor.data_ptr():
+                return False
+    except RuntimeError:  # a sparse or an opaque one
+        return False
     return True
 
 

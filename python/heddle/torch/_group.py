@@ -28,9 +28,9 @@ def process_group(group: AnyGroup) -> Any:
         except (LookupError, RuntimeError, ValueError) as error:
             judge_there()
             raise ArgumentError(f"'{group}' names no process group") from error
-    judge_there()
-    if group is None:
+    if group is None and dist.group.WORLD is not None:
         return dist.group.WORLD
+    judge_there()
     if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         return group.get_group()
     if not isinstance(group, dist.ProcessGroup):

@@ -325,7 +325,7 @@ class Layer:
 
 def runs():
     """How many of the operators have been issued, not replayed."""
-    table = _calls.tables[ht.group_of()]
+    table = _calls.table_of(ht.group_of())
     return sum(one.stats()["runs"] for one in [*table.kept.values(), *table.captured.values()])
 
 

@@ -237,7 +237,7 @@ class Groups(Same):
         from heddle.torch import _calls
         for n in range(1, _calls.KEPT + 6):
             ht.matmul_all_reduce(draw(torch.float32, 1, 1), draw(torch.float32, 1, n))
-        self.assertEqual(len(_calls.tables[ht.group_of()].kept), _calls.KEPT)
+        self.assertEqual(len(_calls.table_of(ht.group_of()).kept), _calls.KEPT)
         ht.group_of().close()
 
     def test_what_a_graph_has_is_kept(self):
