@@ -9,6 +9,8 @@
 static const hd_setting_info settings[] = {
     {"HEDDLE_CACHE_DIR", "where kernels and tuned plans are kept; off: nowhere",
      false},
+    {"HEDDLE_ATTENTION",
+     "cudnn or generated: which of both does attention on cuda", false},
     {"HEDDLE_CHAOS", "delays every stream at random, with this seed", false},
     {"HEDDLE_SHOTS",
      "1 or 2: how often a small all_reduce on cuda goes over the links", false},
@@ -23,6 +25,7 @@ static const hd_setting_info settings[] = {
     {"HEDDLE_CUBLASLT_LIB", NULL, false},
     {"HEDDLE_CUBLASMP_LIB", NULL, false},
     {"HEDDLE_CUDA_LIB", NULL, false},
+    {"HEDDLE_CUDNN_LIB", NULL, false},
     {"HEDDLE_NCCL_LIB", NULL, false},
     {"HEDDLE_NVRTC_LIB", NULL, false},
     {"HEDDLE_NVSHMEM_LIB", NULL, false},

@@ -6,6 +6,7 @@
 // rows make of its dk and dv: nothing is added by two.
 #include "codegen/attend.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -501,6 +502,160 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     add_rows(&k);
     add_keys(&k);
     return hd_batch_end(&k, batch * (rows + keys), out, grid);
+}
+
+// ------------------------------------------------------------------- join
+
+// A row's threads take 8 elements each. All of them have read its lse when the
+// last one writes it.
+static const char join_text[] =
+    "struct alignas(16) word {\n"
+    "    u32 bits[4];\n"
+    "};\n"
+    "struct group {\n"
+    "    result e[EACH];\n"
+    "};\n"
+    "struct alignas(16) operand {\n"
+    "    code e[EACH];\n"
+    "};\n"
+    "union bits {\n"
+    "    group of;\n"
+    "    word at[sizeof(group) / sizeof(word)];\n"
+    "};\n"
+    "static inline group load_group(const result *from)\n"
+    "{\n"
+    "    bits x;\n"
+    "    if (VECTORS)\n"
+    "        for (int w = 0; w < (int)(sizeof(group) / sizeof(word)); w++)\n"
+    "            x.at[w] = ((const word *)from)[w];\n"
+    "    else\n"
+    "        for (int e = 0; e < EACH; e++)\n"
+    "            x.of.e[e] = from[e * V0_D];\n"
+    "    return x.of;\n"
+    "}\n"
+    "static inline void store_group(result *to, group from)\n"
+    "{\n"
+    "    bits x;\n"
+    "    x.of = from;\n"
+    "    if (VECTORS)\n"
+    "        for (int w = 0; w < (int)(sizeof(group) / sizeof(word)); w++)\n"
+    "            ((word *)to)[w] = x.at[w];\n"
+    "    else\n"
+    "        for (int e = 0; e < EACH; e++)\n"
+    "            to[e * V0_D] = from.e[e];\n"
+    "}\n"
+    "extern \"C\" __global__ void HD_BOUNDS(4) " HD_KERNEL_NAME
+    "(const hd_kernel_args args)\n"
+    "{\n"
+    "    const unsigned mine = threadIdx.x % THREADS;\n"
+    "    const unsigned line = threadIdx.x / THREADS;\n"
+    "    for (index base = blockIdx.x * LINES; base < N; base += gridDim.x * "
+    "LINES) {\n"
+    "        const index i = base + line;\n"
+    "        const bool works = line < LINES && i < N;\n"
+    "        result *v0 = (result *)args.at[0];\n"
+    "        float *v1 = (float *)args.at[1];\n"
+    "        float lse = none(), before = none();\n"
+    "        group out;\n"
+    "        operand in;\n"
+    "        if (works) {\n"
+    "            const index row = i % S, head = i / S % H;\n"
+    "            index b = i / S / H;\n"
+    "            v0 += (i64)head * V0_H + (i64)row * V0_S + mine * EACH * "
+    "V0_D;\n"
+    "            v1 += (i64)head * V1_H + (i64)row * V1_S;\n"
+    "            STEP_BATCH\n"
+    "            in = ((const operand *)args.at[2])[(u64)i * THREADS + mine];\n"
+    "            lse = ((const float *)args.at[3])[(u64)(i / PART) * PADDED + "
+    "i % PART];\n"
+    "            if (UPDATES) {\n"
+    "                before = *v1;\n"
+    "                out = load_group(v0);\n"
+    "            }\n"
+    "        }\n"
+    "        if (UPDATES)\n"
+    "            __syncthreads();\n"
+    "        if (works) {\n"
+    "            const float both = UPDATES ? lse_of_both(lse, before) : lse;\n"
+    "            const float share_in = UPDATES ? share(lse, both) : 1;\n"
+    "            const float share_out = UPDATES ? share(before, both) : 0;\n"
+    "            for (int e = 0; e < EACH; e++) {\n"
+    "                float x = share_in * get_2(in.e[e]);\n"
+    "                if (UPDATES && !sees_nothing(before))\n"
+    "                    x += share_out * get_0(out.e[e]);\n"
+    "                out.e[e] = put_0(x);\n"
+    "            }\n"
+    "            store_group(v0, out);\n"
+    "            if (mine == THREADS - 1)\n"
+    "                *v1 = both;\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+// Whether groups of the result lie at multiples of 16 bytes, as all memory
+// does.
+static bool has_vectors(const hd_span *o)
+{
+    int64_t multiple = 16 / (int64_t)hd_dtype_size(o->buffer->type.dtype);
+    bool fits = o->stride[o->ndims - 1] == 1 && o->offset % multiple == 0;
+
+    for (int d = 0; d < o->ndims - 1; d++)
+        fits &= o->stride[d] % multiple == 0;
+    return fits;
+}
+
+// Steps of the pointers along the batch, in row-major order.
+static void add_batch_steps(hd_batch *k)
+{
+    const hd_span *o = &k->step->span[0], *lse = &k->step->span[1];
+
+    hd_text_puts(&k->text, "#define STEP_BATCH");
+    for (int d = hd_batch_dims(k) - 1; d >= 0; d--)
+        hd_text_printf(&k->text,
+                       " v0 += (i64)(b %% %lld) * %lld; v1 += (i64)(b %% %lld) "
+                       "* %lld; b /= %lld;",
+                       (long long)o->extent[d], (long long)o->stride[d],
+                       (long long)o->extent[d], (long long)lse->stride[d],
+                       (long long)o->extent[d]);
+    hd_text_puts(&k->text, " (void)b;\n");
+}
+
+hd_status hd_emit_join(const hd_step *step, int64_t part, int64_t padded,
+                       hd_text *out, hd_kernel_grid *grid)
+{
+    enum { EACH = 8, BLOCK = 256, AT_ONCE = 4 };
+    hd_batch k = {.step = step};
+    const hd_span *o = &step->span[0];
+    int64_t wide = o->extent[o->ndims - 1];
+    int64_t rows = hd_span_elements(&step->span[1]);
+    int64_t threads = wide / EACH, lines = BLOCK / threads;
+
+    assert(wide % EACH == 0 && threads <= BLOCK);
+    add_arithmetic(&k);
+    add_conversions(&k);
+    add_strides(&k);
+    add_batch_steps(&k);
+    hd_text_printf(
+        &k.text,
+        "typedef %s index;\ntypedef %s result;\ntypedef %s code;\n"
+        "enum { EACH = %d, THREADS = %lld, LINES = %lld };\n"
+        "static constexpr bool UPDATES = %s, VECTORS = %s;\n"
+        "static constexpr index H = %lld, S = %lld, N = %lld, PART = %lld;\n"
+        "static constexpr u64 PADDED = %lld;\n",
+        rows < INT32_MAX / 2 ? "u32" : "i64",
+        hd_code_text(o->buffer->type.dtype),
+        hd_code_text(step->span[2].buffer->type.dtype), EACH,
+        (long long)threads, (long long)lines,
+        hd_op_access(step->op, 0) == HD_ACCESS_UPDATE ? "true" : "false",
+        has_vectors(o) ? "true" : "false", (long long)o->extent[o->ndims - 3],
+        (long long)o->extent[o->ndims - 2], (long long)rows, (long long)part,
+        (long long)padded);
+    hd_text_puts(&k.text, join_text);
+    HD_TRY(hd_prelude_finish(out, &k.text, 4, 0));
+    *grid = hd_prelude_grid((rows + lines - 1) / lines * BLOCK, AT_ONCE);
+    grid->pointers = 4;
+    grid->sizes = 0;
+    return HD_OK;
 }
 
 hd_status hd_attend_emit(const hd_step *step, hd_text *out,

@@ -8,8 +8,9 @@
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
 // args)`, whose one parameter is `struct { u64 at[pointers], size[sizes]; }` by
 // value, without `size` where there are none. Its threads are independent, but
-// for those of hd_emit_spread, hd_emit_rows, hd_emit_oneshot, hd_emit_twoshot
-// and hd_emit_words: they neither share memory nor wait for one another.
+// for those of hd_emit_spread, hd_emit_rows, hd_emit_oneshot, hd_emit_twoshot,
+// hd_emit_words and hd_emit_join: they neither share memory nor wait for one
+// another.
 //
 // The step of a program with sizes (codegen/length.h) has the same text at each
 // of their values; the grid, and `size` in it, are those of the step at hand.
@@ -65,6 +66,14 @@ hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
 // stores.
 hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
                            hd_kernel_grid *grid);
+
+// What follows an attention whose results went to scratch memory: o, dense, in
+// the dtype of its operands at at[2], and lse, dense but for `padded - part`
+// elements behind each `part` of them, at at[3]. They become the step's o and
+// lse at at[0] and at[1], or are merged with these where it accumulates. Rows
+// have a multiple of 8 elements, 2048 at most.
+hd_status hd_emit_join(const hd_step *step, int64_t part, int64_t padded,
+                       hd_text *out, hd_kernel_grid *grid);
 
 // at[0][i] = at[1 + k][i] over k < operands joined by `fold`, in that order,
 // for `elements` elements; accumulated in f32 (f64 and integers in their own

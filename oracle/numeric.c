@@ -1116,6 +1116,7 @@ typedef struct attention {
     int64_t causal, window; // 0: no window
     double unit;
     double loose; // a weight may be rounded to the operands' dtype
+    bool twice;   // a result may be rounded to that ahead of its own
     item *score;  // of each key, while a row is made
 } attention;
 
@@ -1326,6 +1327,9 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
                      ? (item){0}
                      : mean_of(a, row, shared, c, lse.value, relative);
 
+        if (a->twice)
+            x.bound += half_step(a->k.span.buffer->type.dtype,
+                                 fabs(x.value) + x.bound);
         if (updates)
             x = joined(x, lse, load_at(&a->o, head, row, c), before, a->unit);
         store_at(&a->o, head, row, c, x);
@@ -1372,6 +1376,9 @@ static hd_status compute_attention(const hd_step *step,
     const hd_span *k = &step->span[3];
     attention a = attention_of(step, values);
 
+    a.twice = a.loose > 0 &&
+              (hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL ||
+               step->span[0].buffer->type.dtype != k->buffer->type.dtype);
     a.score = calloc((size_t)k->extent[k->ndims - 2] + 1, sizeof *a.score);
     if (a.score == NULL)
         return HD_ERROR_NO_MEMORY;

@@ -45,8 +45,8 @@ static void look_at_host(hd_environment *e)
 // ------------------------------------------------------------ libraries
 
 static const hd_library_info *const libraries[] = {
-    &hd_cuda_library, &hd_lt_library,    &hd_nvrtc_library, &hd_nccl_library,
-    &hd_mp_library,   &hd_shmem_library, &hd_blas_library};
+    &hd_cuda_library, &hd_lt_library, &hd_dnn_library,   &hd_nvrtc_library,
+    &hd_nccl_library, &hd_mp_library, &hd_shmem_library, &hd_blas_library};
 enum { NLIBRARIES = sizeof libraries / sizeof *libraries };
 
 static hd_status look_at_library(const hd_library_info *info, hd_diag *diag,

@@ -660,7 +660,7 @@ void hd_session_stats(const hd_session *session, hd_stats *out)
     hd_stats stats = HD_EMPTY(hd_stats);
 
     assert(session != NULL && out != NULL);
-    stats.matmul = stats.transport = "";
+    stats.matmul = stats.transport = stats.attention = "";
     stats.runs = session->runs;
     stats.steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0;
     stats.handle_exchanges = session->handle_exchanges;

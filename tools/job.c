@@ -426,6 +426,9 @@ static hd_status run_all(rank *rank)
     if (report->last.matmul)
         snprintf(report->matmul, sizeof report->matmul, "%s",
                  report->last.matmul);
+    if (report->last.attention)
+        snprintf(report->attention, sizeof report->attention, "%s",
+                 report->last.attention);
     if (report->last.transport)
         snprintf(report->transport, sizeof report->transport, "%s",
                  report->last.transport);

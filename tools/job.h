@@ -40,6 +40,7 @@ typedef struct slot {
 typedef struct report {
     hd_stats first, last; // after the first run and after the last
     char matmul[256];
+    char attention[512];
     char transport[256];
 } report;
 

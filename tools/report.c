@@ -123,6 +123,8 @@ void report_stats(const job *job, FILE *to)
     print_growth(job, "host waits", offsetof(hd_stats, host_waits), to);
     fprintf(to, "%-18s%s\n", "matmul",
             job->report[0].matmul[0] ? job->report[0].matmul : "none");
+    if (job->report[0].attention[0])
+        fprintf(to, "%-18s%s\n", "attention", job->report[0].attention);
     if (job->report[0].transport[0])
         fprintf(to, "%-18s%s\n", "transport", job->report[0].transport);
     print_times(job, to);

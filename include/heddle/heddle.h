@@ -662,6 +662,8 @@ typedef struct hd_stats {
                     // none under way, as the first after hd_session_finish (of
                     // all, with options.times): from its start on the caller's
                     // stream to its end, by the clock of a GPU; 0 on the cpu
+    const char *attention; // what attends on cuda: "cuDNN 9.19.0 (path)"; ""
+                           // where nothing does, and on the cpu
 } hd_stats;
 
 HD_API void hd_session_stats(const hd_session *session, hd_stats *out);

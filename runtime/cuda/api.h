@@ -1,8 +1,8 @@
-// The parts of the CUDA driver's, cuBLASLt's and NCCL's interfaces that the
-// cuda driver calls, declared here so that no header of theirs is needed to
-// build. Names, values and layouts are those of their own headers; a test
-// compares them where those are installed. The tables are filled in from the
-// .def files.
+// The parts of the CUDA driver's, cuBLASLt's, cuDNN's and NCCL's interfaces
+// that the cuda driver calls, declared here so that no header of theirs is
+// needed to build. Names, values and layouts are those of their own headers; a
+// test compares them where those are installed. The tables are filled in from
+// the .def files.
 #ifndef HD_RUNTIME_CUDA_API_H
 #define HD_RUNTIME_CUDA_API_H
 
@@ -246,6 +246,110 @@ typedef struct hd_lt_api {
 #include "runtime/cuda/cublaslt.def"
 #undef HD_LT
 } hd_lt_api;
+
+// ---------------------------------------------------------------- cuDNN
+
+typedef struct cudnnContext *hd_dnn_handle;
+typedef void *hd_dnn_desc; // cudnnBackendDescriptor_t
+
+enum { // cudnnStatus_t; of thousands of a kind the first
+    HD_DNN_SUCCESS = 0,
+    HD_DNN_NOT_SUPPORTED = 3000,
+};
+enum { // cudnnDataType_t
+    HD_DNN_F32 = 0,
+    HD_DNN_F16 = 2,
+    HD_DNN_I32 = 4,
+    HD_DNN_BF16 = 9,
+    HD_DNN_BOOL = 11,
+};
+enum { // cudnnBackendAttributeType_t
+    HD_DNN_TYPE_DATA_TYPE = 1,
+    HD_DNN_TYPE_BOOL = 2,
+    HD_DNN_TYPE_INT64 = 3,
+    HD_DNN_TYPE_POINTER = 6,
+    HD_DNN_TYPE_HEURISTIC = 8,
+    HD_DNN_TYPE_POINTWISE = 14,
+    HD_DNN_TYPE_DESC = 15,
+    HD_DNN_TYPE_REDUCTION = 18,
+    HD_DNN_TYPE_INT32 = 23,
+    HD_DNN_TYPE_CHAR = 24,
+};
+enum { // cudnnBackendDescriptorType_t
+    HD_DNN_POINTWISE = 0,
+    HD_DNN_CONFIG = 3,
+    HD_DNN_HEURISTIC = 4,
+    HD_DNN_PLAN = 5,
+    HD_DNN_POINTWISE_OP = 13,
+    HD_DNN_GRAPH = 15,
+    HD_DNN_PACK = 16,
+    HD_DNN_TENSOR = 17,
+    HD_DNN_MATMUL = 18,
+    HD_DNN_MATMUL_OP = 19,
+    HD_DNN_REDUCTION = 21,
+    HD_DNN_REDUCTION_OP = 22,
+    HD_DNN_RESHAPE_OP = 31,
+    HD_DNN_DEVICE = 38,
+};
+enum { // cudnnBackendAttributeName_t
+    HD_DNN_POINTWISE_MODE = 0,
+    HD_DNN_POINTWISE_PRECISION = 1,
+    HD_DNN_POINTWISE_AXIS = 9,
+    HD_DNN_HEURISTIC_MODE = 200,
+    HD_DNN_HEURISTIC_GRAPH = 201,
+    HD_DNN_HEURISTIC_RESULTS = 202,
+    HD_DNN_HEURISTIC_DEVICE = 204,
+    HD_DNN_PLAN_CONFIG = 401,
+    HD_DNN_PLAN_WORKSPACE = 402,
+    HD_DNN_PLAN_JSON = 405,
+    HD_DNN_PLAN_DEVICE = 407,
+    HD_DNN_POINTWISE_OP_DESC = 750,
+    HD_DNN_POINTWISE_OP_X = 751,
+    HD_DNN_POINTWISE_OP_B = 752,
+    HD_DNN_POINTWISE_OP_Y = 753,
+    HD_DNN_POINTWISE_OP_T = 758,
+    HD_DNN_GRAPH_OPS = 801,
+    HD_DNN_TENSOR_ALIGNMENT = 900,
+    HD_DNN_TENSOR_TYPE = 901,
+    HD_DNN_TENSOR_DIMS = 902,
+    HD_DNN_TENSOR_STRIDES = 903,
+    HD_DNN_TENSOR_UID = 906,
+    HD_DNN_TENSOR_VIRTUAL = 907,
+    HD_DNN_TENSOR_BY_VALUE = 908,
+    HD_DNN_PACK_UIDS = 1000,
+    HD_DNN_PACK_POINTERS = 1001,
+    HD_DNN_PACK_WORKSPACE = 1003,
+    HD_DNN_MATMUL_TYPE = 1500,
+    HD_DNN_MATMUL_OP_A = 1520,
+    HD_DNN_MATMUL_OP_B = 1521,
+    HD_DNN_MATMUL_OP_C = 1522,
+    HD_DNN_MATMUL_OP_DESC = 1523,
+    HD_DNN_REDUCTION_MODE = 1600,
+    HD_DNN_REDUCTION_TYPE = 1601,
+    HD_DNN_REDUCTION_OP_X = 1610,
+    HD_DNN_REDUCTION_OP_Y = 1611,
+    HD_DNN_REDUCTION_OP_DESC = 1612,
+    HD_DNN_DEVICE_ID = 2700,
+};
+enum { // cudnnPointwiseMode_t
+    HD_DNN_ADD = 0,
+    HD_DNN_MUL = 1,
+    HD_DNN_DIV = 6,
+    HD_DNN_SUB = 9,
+    HD_DNN_EXP = 13,
+    HD_DNN_LOG = 15,
+    HD_DNN_NOT_LESS = 303, // CMP_GE
+    HD_DNN_INDEX = 501,    // GEN_INDEX
+    HD_DNN_SELECT = 601,
+};
+enum { HD_DNN_REDUCE_ADD = 0, HD_DNN_REDUCE_MAX = 3 }; // cudnnReduceTensorOp_t
+enum { HD_DNN_HEURISTIC_A = 3 };                       // cudnnBackendHeurMode_t
+
+typedef struct hd_dnn_api {
+#define HD_DNN(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "runtime/cuda/cudnn.def"
+#undef HD_DNN
+} hd_dnn_api;
 
 // ----------------------------------------------------------------- NCCL
 

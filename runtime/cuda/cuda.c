@@ -9,6 +9,7 @@
 
 #include "base/diag.h"
 #include "base/setting.h"
+#include "runtime/cuda/attends.h"
 #include "runtime/cuda/pass.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/products.h"
@@ -145,6 +146,7 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     stats->graphs += device->graphs;
     stats->patches += device->patches;
     stats->transport = device->transports;
+    stats->attention = hd_cuda_attends_text(device);
     stats->matmul = hd_cuda_products_text(device);
     if (*stats->matmul == '\0' && device->provider != NULL)
         stats->matmul = device->provider->text(device);

@@ -96,11 +96,13 @@ typedef struct hd_cuda_waits {
 
 // The parts of a device, each known to the files that work with it: commands
 // (cuda/plan.h), what peers touch (cuda/peers.h), cuBLASLt's products
-// (cuda/products.h); and those of one file each: NCCL's communicators, the
-// runs.
+// (cuda/products.h); and those of one file each: what attends, cuDNN, NCCL's
+// communicators, the runs.
 typedef struct hd_cuda_plan hd_cuda_plan;
 typedef struct hd_cuda_peers hd_cuda_peers;
 typedef struct hd_cuda_products hd_cuda_products;
+typedef struct hd_cuda_attends hd_cuda_attends;
+typedef struct hd_cuda_dnn hd_cuda_dnn;
 typedef struct hd_cuda_nccl hd_cuda_nccl;
 typedef struct hd_cuda_mp hd_cuda_mp;
 typedef struct hd_cuda_runs hd_cuda_runs;
@@ -151,6 +153,8 @@ struct hd_device {
     hd_cu_ptr tally; // owned: an hd_kernel_tally
     bool captured;   // this run, into a graph of the caller's
     hd_cuda_products *products;
+    hd_cuda_attends *attends;
+    hd_cuda_dnn *dnn;
     struct hd_cuda_loaded **kernel; // owned: the home's that this session uses
     int nkernels, kernel_room;
     hd_cuda_nccl *nccl;

@@ -1,14 +1,16 @@
 // Which nodes of a graph are which command's, and how they are given other
 // addresses. A product's become the kernels that it is on these
-// (cuda/single.c). What NCCL or a function of the caller's captures is left as
-// it is, and so is what is not understood: a copy that CUDA describes otherwise
-// than it was asked for, a product of kernels of which two are the same.
+// (cuda/single.c). What NCCL, cuDNN or a function of the caller's captures is
+// left as it is, and so is what is not understood: a copy that CUDA describes
+// otherwise than it was asked for, a product of kernels of which two are the
+// same.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/attends.h"
 #include "runtime/cuda/products.h"
 
 hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
@@ -72,6 +74,10 @@ static bool address_of(const hd_device *device, const hd_cuda_command *command,
     case HD_CUDA_PRODUCT:
         at = product;
         n = 4;
+        break;
+    case HD_CUDA_ATTEND:
+        at = device->plan->attend[command->first].at;
+        n = HD_CUDA_PARTS;
         break;
     case HD_CUDA_KERNEL:
         n = device->plan->launch[command->launch].npatches;
@@ -188,6 +194,7 @@ static bool is_understood(const hd_device *device,
         return is_one(device, nodes, HD_CU_NODE_KERNEL);
     case HD_CUDA_PRODUCT:
         return nodes->n > 0 && hd_cuda_single_kernels(device, nodes, kernel);
+    case HD_CUDA_ATTEND:
     case HD_CUDA_CALL: // whatever it enqueued
     case HD_CUDA_RECORD:
     case HD_CUDA_WAIT:

@@ -63,6 +63,32 @@ const hd_library_info hd_lt_library = {
     .version = lt_version,
     .oldest = "12"};
 
+static const hd_symbol dnn_symbols[] = {
+#define HD_DNN(symbol, result, name, ...) {#symbol, offsetof(hd_dnn_api, name)},
+#include "runtime/cuda/cudnn.def"
+#undef HD_DNN
+};
+
+static bool dnn_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    hd_library_write_version(((const hd_dnn_api *)table)->version(), out);
+    return true;
+}
+
+// Since 9.8 a plan is made from a device's properties, without a handle.
+const hd_library_info hd_dnn_library = {
+    .title = "cuDNN",
+    .variable = "HEDDLE_CUDNN_LIB",
+    .names = NAMES("libcudnn.so.9"),
+    .folders = NAMES("nvidia/cudnn/lib"),
+    SYMBOLS(dnn_symbols),
+    .bytes = sizeof(hd_dnn_api),
+    .use = "attention on cuda",
+    .install = "pip install nvidia-cudnn-cu13",
+    .instead = "generated kernels, which are far slower",
+    .version = dnn_version,
+    .oldest = "9.8"};
+
 static const hd_symbol nccl_symbols[] = {
 #define HD_NCCL(symbol, result, name, ...) \
     {#symbol, offsetof(hd_nccl_api, name)},

@@ -7,10 +7,11 @@
 
 HD_BEGIN_DECLS
 
-// They fill in an hd_cu_api, an hd_lt_api, an hd_nccl_api, an hd_mp_api and an
-// hd_shmem_api.
+// They fill in an hd_cu_api, an hd_lt_api, an hd_dnn_api, an hd_nccl_api, an
+// hd_mp_api and an hd_shmem_api.
 extern const hd_library_info hd_cuda_library;
 extern const hd_library_info hd_lt_library;
+extern const hd_library_info hd_dnn_library;
 extern const hd_library_info hd_nccl_library;
 extern const hd_library_info hd_mp_library;
 extern const hd_library_info hd_shmem_library;

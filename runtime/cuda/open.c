@@ -6,6 +6,7 @@
 #include "base/diag.h"
 #include "base/log.h"
 #include "base/setting.h"
+#include "runtime/cuda/attends.h"
 #include "runtime/cuda/capture.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
@@ -221,6 +222,7 @@ static void free_all(hd_device *device)
 {
     hd_cuda_plans_free(device);
     hd_cuda_products_close(device);
+    hd_cuda_attends_close(device);
     hd_cuda_captures_close(device);
     hd_cuda_free(device);
     close_marks(device);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/attends.h"
 #include "runtime/cuda/products.h"
 #include "runtime/cuda/transport.h"
 
@@ -145,6 +146,8 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
         return HD_OK;
     if (hd_op_family(step->op) == HD_FAMILY_CALL)
         return plan_call(device, step, diag);
+    if (step->op->code == HD_OP_ATTENTION)
+        return hd_cuda_plan_attention(device, stream_of(step), step, diag);
     if (step->op->code == HD_OP_MATMUL)
         return hd_cuda_plan_matmul(device, stream_of(step), step, diag);
     if (step->op->code == HD_OP_COPY && hd_span_is_dense(to) &&
@@ -473,6 +476,7 @@ static void free_plan(hd_device *device, hd_cuda_plan *plan)
         return;
     hd_cuda_singles_close(device, plan);
     hd_cuda_products_free(device, plan);
+    hd_cuda_dnn_free(device, plan);
     free(plan->first);
     free(plan->command);
     free(plan->word);

@@ -17,6 +17,7 @@ typedef enum hd_cuda_kind {
     HD_CUDA_COPY,
     HD_CUDA_KERNEL,
     HD_CUDA_PRODUCT,
+    HD_CUDA_ATTEND,
     HD_CUDA_CALL,
     HD_CUDA_RECORD,
     HD_CUDA_WAIT,
@@ -67,7 +68,8 @@ typedef struct hd_cuda_command {
     int stream;          // index; 0 is the caller's
     const hd_step *step; // borrowed
     int first, n;        // WORDS: of plan->word; FUSED: first is its number;
-                         // CALL: first is the function's
+                         // CALL: first is the function's; ATTEND: first is of
+                         // plan->attend
     hd_cuda_at to, from; // COPY
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch
@@ -103,6 +105,8 @@ struct hd_cuda_plan {
     int npatches, patch_room;
     struct hd_cuda_product *product; // owned
     int nproducts, product_room;
+    struct hd_cuda_attend *attend; // owned: an attention of cuDNN's
+    int nattends, attend_room;
     struct hd_cuda_single *single; // owned: a product command
     int nsingles;
     int nwaits;       // of the device's, so far

@@ -30,6 +30,7 @@ static hd_order order_of(const hd_cuda_command *command)
     case HD_CUDA_COPY:
     case HD_CUDA_KERNEL:
     case HD_CUDA_PRODUCT:
+    case HD_CUDA_ATTEND:
     case HD_CUDA_CALL:
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:

@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/log.h"
+#include "runtime/cuda/attends.h"
 #include "runtime/cuda/capture.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/graph.h"
@@ -194,6 +195,8 @@ static hd_status issue_command(hd_device *device,
                             stream, diag);
     case HD_CUDA_PRODUCT:
         return hd_cuda_issue_product(device, command, stream, diag);
+    case HD_CUDA_ATTEND:
+        return hd_cuda_dnn_issue(device, command, stream, diag);
     case HD_CUDA_CALL:
         return call(device, command, stream, diag);
     case HD_CUDA_RECORD:

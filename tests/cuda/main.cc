@@ -12,6 +12,7 @@ int main(int argc, char **argv)
         return RUN_ALL_TESTS();
     setenv("HEDDLE_CUDA_LIB", FAKE_CUDA_PATH, 1);
     setenv("HEDDLE_CUBLASLT_LIB", FAKE_CUBLASLT_PATH, 1);
+    setenv("HEDDLE_CUDNN_LIB", FAKE_CUDNN_PATH, 1);
     setenv("HEDDLE_NVRTC_LIB", FAKE_NVRTC_PATH, 1);
     setenv("HEDDLE_NCCL_LIB", FAKE_NCCL_PATH, 1);
     setenv("HEDDLE_NVSHMEM_LIB", FAKE_NVSHMEM_PATH, 1);

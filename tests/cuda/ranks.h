@@ -52,6 +52,7 @@ struct Answer {
     double seconds;  // a time that its function took, if it says so
     double sum;      // a word for its results, if it says so
     int64_t number;  // likewise
+    char said[512];  // words of its function's own, if it has any
     long calls[kSymbolsMost];
 };
 

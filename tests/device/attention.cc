@@ -119,6 +119,14 @@ std::string Mask(int rows, int keys, std::mt19937 &random)
     }
 }
 
+// Half of the rows are as wide as cuDNN takes them.
+int Width(int most, std::mt19937 &random)
+{
+    int n = Between(1, most, random);
+
+    return Between(0, 1, random) == 0 || n < 8 ? n : n / 8 * 8;
+}
+
 // Each form once for each dtype and number of ranks, with extents of its own.
 void Try(const std::vector<const char *> &forms, const Extents &most)
 {
@@ -137,7 +145,9 @@ void Try(const std::vector<const char *> &forms, const Extents &most)
                 std::string text;
 
                 for (auto [name, n] : most)
-                    extents[name] = Between(1, n, random);
+                    extents[name] = name == 'D' || name == 'W'
+                                        ? Width(n, random)
+                                        : Between(1, n, random);
                 text = Replaced(form, "M ",
                                 Mask(extents['S'], extents['K'], random) + " ");
                 text = Replaced(text, "L[", dtype == "f64" ? "f64[" : "f32[");

@@ -1,0 +1,69 @@
+// Attention by cuDNN: shapes, and the plan that it has for each. What it does
+// not take, and what no library is there for, is a generated kernel's.
+#ifndef HD_RUNTIME_CUDA_ATTENDS_H
+#define HD_RUNTIME_CUDA_ATTENDS_H
+
+#include "runtime/cuda/plan.h"
+
+// Which keys row i sees of n rows and m keys.
+typedef enum hd_cuda_mask {
+    HD_CUDA_MASK_NONE,
+    HD_CUDA_MASK_TOP,    // up to i
+    HD_CUDA_MASK_BOTTOM, // up to i + m - n
+} hd_cuda_mask;
+
+// Operands of an attention, in the order of the op's views.
+enum { HD_CUDA_O, HD_CUDA_LSE, HD_CUDA_Q, HD_CUDA_K, HD_CUDA_V, HD_CUDA_PARTS };
+enum { HD_CUDA_ATTEND_DIMS = 3 }; // batch, head, row; a row's elements follow
+
+// A shape of attention. `shared` heads of keys and values are of as many groups
+// of the heads.
+typedef struct hd_cuda_attention {
+    int64_t batch, heads, shared, rows, keys, depth, wide;
+    int64_t stride[HD_CUDA_PARTS][HD_CUDA_ATTEND_DIMS];
+    int32_t type; // cudnnDataType_t of all but lse
+    int32_t mask; // hd_cuda_mask
+} hd_cuda_attention;
+_Static_assert(sizeof(hd_cuda_attention) ==
+                   (7 + HD_CUDA_PARTS * HD_CUDA_ATTEND_DIMS) * sizeof(int64_t) +
+                       2 * sizeof(int32_t),
+               "compared as bytes: there are none between its members");
+
+// One attention of a plan's commands. What cuDNN reads from the host stands
+// here, and is read when it is issued.
+typedef struct hd_cuda_attend {
+    hd_cuda_attention shape;
+    int known; // of the session's shapes that cuDNN has a plan for
+    hd_cuda_at at[HD_CUDA_PARTS], workspace;
+    float scale, nothing;
+    int32_t rows, keys;
+    hd_dnn_desc pack; // owned; NULL before it is issued first
+    void *address[HD_CUDA_PARTS];
+} hd_cuda_attend;
+
+// -------------------------------------------------- cuda/cudnn.c
+
+// Opens cuDNN for the session, once; HD_ERROR_UNSUPPORTED where there is none.
+hd_status hd_cuda_dnn_open(hd_device *device, hd_diag *diag);
+void hd_cuda_dnn_close(hd_device *device);
+// The plan for the shape: made, found on disk, or that of an earlier step.
+// `known` is -1 if cuDNN does not take it, and `reason`, which lasts as long as
+// the session, says why.
+hd_status hd_cuda_dnn_find(hd_device *device, const hd_cuda_attention *shape,
+                           hd_diag *diag, int *known, const char **reason);
+size_t hd_cuda_dnn_workspace(const hd_device *device, int known);
+hd_status hd_cuda_dnn_issue(hd_device *device, const hd_cuda_command *command,
+                            hd_cu_stream stream, hd_diag *diag);
+void hd_cuda_dnn_free(hd_device *device, hd_cuda_plan *plan);
+// "cuDNN 9.19.0 (path)"; "" if it is not open.
+const char *hd_cuda_dnn_text(const hd_device *device);
+
+// ------------------------------------------------- cuda/attend.c
+
+hd_status hd_cuda_plan_attention(hd_device *device, int stream,
+                                 const hd_step *step, hd_diag *diag);
+void hd_cuda_attends_close(hd_device *device);
+// For those who ask what attends; "" if nothing does.
+const char *hd_cuda_attends_text(const hd_device *device);
+
+#endif

@@ -1,0 +1,51 @@
+// What attention is to cuDNN: a graph of operations on tensors, of which those
+// that are virtual are nowhere. cuDNN knows it by its pattern: an operation
+// more, or another order, and it has no kernel.
+#ifndef HD_RUNTIME_CUDA_OPERATION_H
+#define HD_RUNTIME_CUDA_OPERATION_H
+
+#include "runtime/cuda/attends.h"
+
+// Tensors that a pack has addresses for, by these numbers. Of the last four,
+// which are by value, the address is the host's.
+enum {
+    HD_CUDA_UID_Q = 1,
+    HD_CUDA_UID_K,
+    HD_CUDA_UID_V,
+    HD_CUDA_UID_O,
+    HD_CUDA_UID_LSE,
+    HD_CUDA_UID_SCALE,   // f32
+    HD_CUDA_UID_NOTHING, // f32: -infinity
+    HD_CUDA_UID_KEYS,    // i32
+    HD_CUDA_UID_ROWS,    // i32
+    HD_CUDA_UID_VIRTUAL = 100,
+};
+
+// The graph as it is built: what fails first is remembered, and nothing
+// follows.
+typedef struct hd_cuda_operation {
+    const hd_dnn_api *dnn; // borrowed
+    hd_dnn_desc desc[96];  // owned
+    int ndescs;
+    hd_dnn_desc op[32]; // of these, in order
+    int nops;
+    int64_t uid;      // of the last virtual tensor
+    int status;       // of the first call that failed, and which that was:
+    const char *call; // as the table has it
+} hd_cuda_operation;
+
+// The graph of the shape, which lasts as long as the operation; NULL if a call
+// failed.
+hd_dnn_desc hd_cuda_operation_attend(hd_cuda_operation *o,
+                                     const hd_cuda_attention *shape);
+void hd_cuda_operation_free(hd_cuda_operation *o);
+
+// The parts of it that others make of their own: a descriptor, one of its
+// attributes, and its end.
+hd_dnn_desc hd_cuda_operation_make(hd_cuda_operation *o, int kind);
+void hd_cuda_operation_set(hd_cuda_operation *o, hd_dnn_desc desc,
+                           int attribute, int type, int64_t n,
+                           const void *value);
+void hd_cuda_operation_finish(hd_cuda_operation *o, hd_dnn_desc desc);
+
+#endif

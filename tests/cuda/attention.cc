@@ -1,0 +1,332 @@
+// Attention by cuDNN: that it is right where cuDNN must do it, that a generated
+// kernel does what cuDNN does not take, and how often plans are made.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/cuda/program.h"
+#include "tests/draw.h"
+#include "tests/seed.h"
+#include "tests/unit/folder.h"
+
+namespace
+{
+
+// B elements of a batch, G groups of Q heads, S rows, K keys, D and W wide, of
+// `$`; M is a mask.
+const char *const kForms[] = {
+    "in %q : $[B, G * Q, S, D] in %k : $[B, G, K, D] in %v : $[B, G, K, W] "
+    "out %o : $[B, G * Q, S, W] out %l : f32[B, G * Q, S] "
+    "{ %o, %l = attention %q, %k, %v M }",
+    // In f32, with a scale.
+    "in %q : $[G * Q, S, D] in %k : $[G, K, D] in %v : $[G, K, W] "
+    "out %o : f32[G * Q, S, W] out %l : f32[G * Q, S] "
+    "{ %o, %l = attention %q, %k, %v scale 0.25 M }",
+    // One set of keys for a batch of two dimensions, the outer of which is not
+    // evenly spaced; keys that lie apart.
+    "in %q : $[3, 2, G, S, D] in %k : $[1, K, 3, D] in %v : $[1, K, W] "
+    "out %o : $[3, 2, G, S, W] out %l : f32[3, 2, G, S] "
+    "{ %o[0..2], %l[0..2] = attention %q[1..3], %k[:, :, 2], %v M "
+    "%o[2], %l[2] = attention %q[0], %k[:, :, 1], %v }",
+    // Into a part, of which lse lies where cuDNN does not write.
+    "in %q : $[B, G, S, D] in %k : $[B, G, K, D] in %v : $[B, G, K, W] "
+    "inout %o : $[B, G, 2 * S, W] inout %l : f32[B, G, 2 * S] "
+    "{ %o[:, :, S..2 * S], %l[:, :, S..2 * S] = attention %q, %k, %v M }",
+    // Merged with what is there, in f32 and in the operands' dtype.
+    "in %q : $[B, G, S, D] in %k : $[B, G, K, D] in %v : $[B, G, K, W] "
+    "inout %o : f32[B, G, S, W] inout %l : f32[B, G, S] "
+    "inout %p : $[B, G, S, W] inout %m : f32[B, G, S] "
+    "{ %o, %l = attention %q, %k, %v M accumulate "
+    "%p, %m = attention %q, %k, %v M accumulate }",
+    // Of two parts of the keys, for each element of a batch by itself.
+    "in %q : $[B, G * Q, S, D] in %k : $[G, 2 * K, D] in %v : $[G, 2 * K, W] "
+    "out %o : f32[B, G * Q, S, W] out %l : f32[B, G * Q, S] "
+    "{ %o, %l = attention %q, %k[:, K..2 * K], %v[:, K..2 * K] "
+    "%o, %l = attention %q, %k[:, 0..K], %v[:, 0..K] M accumulate }",
+};
+
+std::string Mask(int rows, int keys, int which, std::mt19937 &random)
+{
+    switch (which % 5) {
+    case 0:
+        return "";
+    case 1:
+        return "causal 0";
+    case 2: // the last row sees the last key
+        return "causal " + std::to_string(keys - rows);
+    case 3: // none sees all, some may see none
+        return "causal " + std::to_string(-Between(0, rows, random));
+    default:
+        return "causal " + std::to_string(Between(0, keys + 1, random));
+    }
+}
+
+std::string Filled(std::string text, const std::string &dtype, int which,
+                   std::mt19937 &random)
+{
+    int rows = Between(1, 40, random), keys = Between(1, 60, random);
+    const std::pair<const char *, std::string> words[] = {
+        {"$", dtype},
+        {"B", std::to_string(Between(1, 3, random))},
+        {"G", std::to_string(Between(1, 3, random))},
+        {"Q", std::to_string(Between(1, 3, random))},
+        {"S", std::to_string(rows)},
+        {"K", std::to_string(keys)},
+        {"D", std::to_string(8 * Between(1, 5, random))},
+        {"W", std::to_string(8 * Between(1, 5, random))},
+        {"M ", Mask(rows, keys, which, random) + " "}};
+
+    for (const auto &word : words)
+        for (size_t at = 0;
+             (at = text.find(word.first, at)) != std::string::npos;
+             at += word.second.size())
+            text.replace(at, strlen(word.first), word.second);
+    return "heddle 1 host program attends mesh tp=1 " + text;
+}
+
+std::string Attends(Session &session)
+{
+    hd_stats stats = HD_EMPTY(hd_stats);
+
+    hd_session_stats(session, &stats);
+    return stats.attention;
+}
+
+// Two sets of memory in turns, each of which is run twice.
+hd_status RunByTurns(Rank &rank, const Program &program, bool graph)
+{
+    hd_session_options options = CudaOptions();
+    Session session;
+
+    options.graph = graph;
+    HD_TRY(session.Open(rank, program, options));
+    RANK_EXPECT(Attends(session).find("cuDNN 9.19.0 (") == 0);
+    for (int turn = 0; turn < 2; turn++) {
+        Memory memory;
+
+        HD_TRY(Fill(memory, rank, program, session, 2));
+        for (auto &shards : memory)
+            HD_TRY(shards->Run(rank.diag));
+        for (int i = 0; i < 2; i++) {
+            HD_TRY(memory[size_t(i)]->Get(rank.diag));
+            HD_TRY(program.Compare(*memory[size_t(i)], 0, i));
+        }
+    }
+    return HD_OK;
+}
+
+// That cuDNN does all of it is what the setting demands.
+TEST(CudaAttention, ByCudnnIsTheReferences)
+{
+    std::mt19937 random(Seed());
+    ScopedSetting demanded("HEDDLE_ATTENTION", "cudnn");
+    int which = 0;
+
+    for (const char *form : kForms)
+        for (const std::string dtype : {"bf16", "f16"})
+            for (int i = 0; i < 3; i++) {
+                std::string text = Filled(form, dtype, which++, random);
+                Program program(text, 2);
+
+                SCOPED_TRACE(text);
+                AllAreRight(RunRanks(1, [&](Rank &rank) {
+                    return RunByTurns(rank, program, which % 2 == 0);
+                }));
+            }
+}
+
+// ------------------------------------------------------- what falls back
+
+const char *const kHead = "heddle 1 host program attends mesh tp=1 ";
+const char *const kPlain =
+    "in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 16] in %v : bf16[2, 12, 16] "
+    "out %o : bf16[2, 8, 16] out %l : f32[2, 8] ";
+
+// What attends, of a program that runs right.
+std::string TextOf(const std::string &text)
+{
+    Program program(kHead + text);
+    std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+        Session session;
+
+        HD_TRY(session.Open(rank, program, CudaOptions()));
+        snprintf(rank.answer->said, sizeof(rank.answer->said), "%s",
+                 Attends(session).c_str());
+        return RunAndCompare(rank, program, session, 1);
+    });
+
+    AllAreRight(answers);
+    return answers[0].said;
+}
+
+std::vector<Answer> Refused(const std::string &text)
+{
+    Program program(kHead + text);
+    ScopedSetting demanded("HEDDLE_ATTENTION", "cudnn");
+
+    return RunRanks(1, [&](Rank &rank) {
+        Session session;
+
+        return session.Open(rank, program, CudaOptions());
+    });
+}
+
+struct Other {
+    const char *text, *reason;
+};
+
+const Other kOthers[] = {
+    {"in %q : f32[2, 8, 16] in %k : f32[2, 12, 16] in %v : f32[2, 12, 16] "
+     "out %o : f32[2, 8, 16] out %l : f32[2, 8] "
+     "{ %o, %l = attention %q, %k, %v }",
+     "its operands are neither bf16 nor f16"},
+    {"in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 16] in %v : bf16[2, 12, 16] "
+     "out %o : bf16[2, 8, 16] out %l : f32[2, 8] "
+     "{ %o, %l = attention %q, %k, %v causal 4 window 3 }",
+     "it has a window"},
+    {"in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 16] in %v : bf16[2, 12, 16] "
+     "in %f : f32[1] out %o : bf16[2, 8, 16] out %l : f32[2, 8] "
+     "{ %o, %l = attention %q, %k, %v scale %f }",
+     "its scale is in memory"},
+    {"in %q : bf16[2, 8, 12] in %k : bf16[2, 12, 12] in %v : bf16[2, 12, 16] "
+     "out %o : bf16[2, 8, 16] out %l : f32[2, 8] "
+     "{ %o, %l = attention %q, %k, %v }",
+     "D or Dv is no multiple of 8"},
+    {"in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 20] in %v : bf16[2, 12, 16] "
+     "out %o : bf16[2, 8, 16] out %l : f32[2, 8] "
+     "{ %o, %l = attention %q, %k[:, :, 4..20], %v }",
+     "do not begin at multiples of 16 bytes"},
+};
+
+TEST(CudaAttention, ThatCudnnDoesNotTakeIsAGeneratedKernels)
+{
+    for (const Other &other : kOthers) {
+        SCOPED_TRACE(other.reason);
+        EXPECT_NE(TextOf(other.text).find(other.reason), std::string::npos);
+        std::vector<Answer> answers = Refused(other.text);
+
+        EXPECT_EQ(answers[0].status, HD_ERROR_UNSUPPORTED);
+        EXPECT_TRUE(Has(answers[0], other.reason)) << answers[0].text;
+        EXPECT_TRUE(Has(answers[0], "HEDDLE_ATTENTION is cudnn"))
+            << answers[0].text;
+        Ended(answers[0], 0);
+    }
+}
+
+TEST(CudaAttention, OfAProgramMayBeSomeOfEachKind)
+{
+    EXPECT_NE(TextOf(std::string(kPlain) +
+                     "inout %p : bf16[2, 8, 16] inout %m : f32[2, 8] "
+                     "{ %o, %l = attention %q, %k, %v "
+                     "%p, %m = attention %q, %k, %v causal 2 window 3 }")
+                  .find(", 1 of 2 steps; others: it has a window"),
+              std::string::npos);
+}
+
+TEST(CudaAttention, IsGeneratedWhereItIsToBeAndWhereThereIsNoCudnn)
+{
+    const std::string text =
+        std::string(kPlain) + "{ %o, %l = attention %q, %k, %v }";
+    {
+        ScopedSetting forbidden("HEDDLE_ATTENTION", "generated");
+
+        EXPECT_EQ(TextOf(text),
+                  "generated kernels: HEDDLE_ATTENTION is generated");
+    }
+    {
+        ScopedSetting nonsense("HEDDLE_ATTENTION", "flash");
+        Program program(kHead + text);
+        std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+            Session session;
+
+            return session.Open(rank, program, CudaOptions());
+        });
+
+        EXPECT_EQ(answers[0].status, HD_ERROR_ARGUMENT);
+        EXPECT_TRUE(Has(answers[0], "HEDDLE_ATTENTION is 'flash', not cudnn or "
+                                    "generated"))
+            << answers[0].text;
+    }
+    for (const char *library : {"/nowhere/lib.so", "libm.so.6"}) {
+        std::string path = getenv("HEDDLE_CUDNN_LIB");
+
+        setenv("HEDDLE_CUDNN_LIB", library, 1);
+        EXPECT_NE(TextOf(text).find("cuDNN"), std::string::npos);
+        EXPECT_NE(TextOf(text).find(library), std::string::npos);
+        std::vector<Answer> answers = Refused(text);
+
+        EXPECT_EQ(answers[0].status, HD_ERROR_UNSUPPORTED);
+        EXPECT_TRUE(Has(answers[0], library)) << answers[0].text;
+        setenv("HEDDLE_CUDNN_LIB", path.c_str(), 1);
+    }
+    {
+        ScopedSetting old("FAKE_CUDNN_VERSION", "90701");
+
+        EXPECT_NE(TextOf(text).find("it is 9.7.1, and 9.8 or newer is needed"),
+                  std::string::npos);
+    }
+}
+
+// ----------------------------------------------------------------- plans
+
+// Four of one shape, of which two merge: those write to scratch.
+const char *const kFour = "inout %p : f32[2, 8, 16] inout %m : f32[2, 8] "
+                          "{ %o, %l = attention %q, %k, %v causal 4 "
+                          "%o, %l = attention %q, %k, %v causal 4 "
+                          "%p, %m = attention %q, %k, %v causal 4 accumulate "
+                          "%p, %m = attention %q, %k, %v causal 4 accumulate }";
+
+// How many plans a session builds, and how it attends.
+std::pair<long, std::string> Builds()
+{
+    Program program(kHead + std::string(kPlain) + kFour);
+    std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+        Session session;
+
+        HD_TRY(session.Open(rank, program, CudaOptions()));
+        rank.answer->number = Extra<decltype(fake_cuda_calls)>(
+            "fake_cuda_calls")("cuDNN plans that are built");
+        snprintf(rank.answer->said, sizeof(rank.answer->said), "%s",
+                 Attends(session).find("cuDNN") == 0 ? "cuDNN" : "generated");
+        return RunAndCompare(rank, program, session, 1);
+    });
+
+    AllAreRight(answers);
+    return {answers[0].number, answers[0].said};
+}
+
+typedef std::pair<long, std::string> Built;
+
+TEST(CudaAttention, OfOneShapeHasOnePlanWhichIsKeptOnDisk)
+{
+    Folder folder;
+
+    EXPECT_EQ(Builds(), Built(1, "cuDNN")); // results lie alike in scratch
+    setenv("HEDDLE_CACHE_DIR", folder.Path("cache").c_str(), 1);
+    EXPECT_EQ(Builds(), Built(1, "cuDNN"));
+    EXPECT_EQ(Builds(), Built(0, "cuDNN"));
+    {
+        ScopedSetting newer("FAKE_CUDNN_VERSION", "92000");
+
+        EXPECT_EQ(Builds(), Built(1, "cuDNN"));
+        EXPECT_EQ(Builds(), Built(0, "cuDNN"));
+    }
+    EXPECT_EQ(Builds(), Built(0, "cuDNN"));
+    setenv("HEDDLE_CACHE_DIR", "off", 1);
+}
+
+TEST(CudaAttention, TakesTheFirstOfCudnnsWaysThatHasAKernel)
+{
+    {
+        ScopedSetting first("FAKE_CUDNN_LACKING", "1");
+
+        EXPECT_EQ(Builds(), Built(2, "cuDNN"));
+    }
+    ScopedSetting both("FAKE_CUDNN_LACKING", "2");
+
+    EXPECT_EQ(Builds(), Built(2, "generated"));
+    EXPECT_EQ(TextOf(std::string(kPlain) + kFour),
+              "generated kernels: cuDNN has no way: the kernel does not fit");
+}
+
+} // namespace
