@@ -87,46 +87,94 @@ static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
         inverse(hd_field_add(x_sum, y_sum)));
 }
 
-static void see_keys(const hd_attention *a, int64_t row, int64_t keys,
+static void see_keys(const hd_attention *a, int64_t row, int64_t block,
+                     int64_t keys,
                      int64_t *from, int64_t *past)
 {
+    int32_t causal = a->causal[block];
+
     *from = 0;
     *past = keys;
-    if (a->causal == HD_SEES_ALL)
+    if (causal == HD_SEES_ALL)
         return;
-    if (row + a->causal + 1 < *past)
-        *past = row + a->causal + 1;
-    if (a->window > 0 && row + a->causal + 1 - a->window > 0)
-        *from = row + a->causal + 1 - a->window;
+    if (row + causal + 1 < *past)
+        *past = row + causal + 1;
+    if (a->window > 0 && row + causal + 1 - a->window > 0)
+        *from = row + causal + 1 - a->window;
+}
+
+// What the row makes of the keys of a block: `share` has the weight of each,
+// and is 0 of those that it does not see. Returns what they add up to.
+static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
+                            int64_t head, int64_t row, int64_t block,
+                            uint64_t *share)
+{
+    int64_t shared = head / (a->tile[2].extent[0] / a->tile[3].extent[0]);
+    int64_t q = row_at(&a->tile[2], head, row), from, past;
+    uint64_t sum = 0;
+
+    see_keys(a, row, block, a->tile[3].extent[1], &from, &past);
+    for (int64_t j = 0; j < a->tile[3].extent[1]; j++) {
+        int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[0];
+
+        share[j] = j < from || j >= past ? 0 : weight(values, a, 2, q, key);
+        sum = hd_field_add(sum, share[j]);
+    }
+    return sum;
+}
+
+// Column `c` of the values, each by its share.
+static uint64_t mix_column(const hd_values *values, const hd_attention *a,
+                           int64_t head, int64_t c, const uint64_t *share)
+{
+    const hd_tile *v = &a->tile[4];
+    int64_t shared = head / (a->tile[2].extent[0] / v->extent[0]);
+    uint64_t x = 0;
+
+    for (int64_t block = 0; block < a->nblocks; block++)
+        for (int64_t j = 0; j < v->extent[1]; j++) {
+            int64_t at = row_at(v, shared, j) + block * a->apart[1];
+            uint64_t mine = share[block * v->extent[1] + j];
+
+            if (mine != 0)
+                x = hd_field_add(
+                    x, hd_field_multiply(mine,
+                                         values->value[at + c * v->stride[2]]));
+        }
+    return x;
+}
+
+// What is added to is then left as it is, and not rounded anew: of keys in
+// blocks it is, as the blocks are joined in a wider dtype.
+static bool leaves_row(const hd_attention *a, int64_t row)
+{
+    int64_t from, past;
+
+    see_keys(a, row, 0, a->tile[3].extent[1], &from, &past);
+    return a->updates && from >= past && !hd_op_has_blocks(a->op, 3);
 }
 
 // `share` has room for the weight of each key.
 static void attend_row(hd_values *values, const hd_attention *a, int64_t head,
                        int64_t row, uint64_t *share)
 {
-    const hd_tile *o = &a->tile[0], *lse = &a->tile[1], *v = &a->tile[4];
-    int64_t shared = head / (a->tile[2].extent[0] / a->tile[3].extent[0]);
-    int64_t out = row_at(o, head, row), at = row_at(lse, head, row);
-    int64_t q = row_at(&a->tile[2], head, row), from, past;
+    const hd_tile *o = &a->tile[0];
+    int64_t out = row_at(o, head, row), at = row_at(&a->tile[1], head, row);
     uint64_t sum = 0, before = 0;
 
-    see_keys(a, row, a->tile[3].extent[1], &from, &past);
-    for (int64_t j = from; j < past; j++) {
-        share[j] = weight(values, a, 2, q, row_at(&a->tile[3], shared, j));
-        sum = hd_field_add(sum, share[j]);
-    }
+    if (leaves_row(a, row))
+        return;
+    for (int64_t block = 0; block < a->nblocks; block++)
+        sum = hd_field_add(sum,
+                           weigh_block(values, a, head, row, block,
+                                       share + block * a->tile[3].extent[1]));
     if (a->updates)
         before = exponential(values->value[at]);
     for (int64_t c = 0; c < o->extent[2]; c++) {
         int64_t to = out + c * o->stride[2];
-        uint64_t x = 0;
+        uint64_t x = hd_field_multiply(mix_column(values, a, head, c, share),
+                                       inverse(sum));
 
-        for (int64_t j = from; j < past; j++)
-            x = hd_field_add(
-                x, hd_field_multiply(
-                       share[j],
-                       values->value[row_at(v, shared, j) + c * v->stride[2]]));
-        x = hd_field_multiply(x, inverse(sum));
         if (a->updates)
             x = joined(values->value[to], before, x, sum);
         put(values, a, 0, to, x);
@@ -138,8 +186,8 @@ void hd_attend_rows(hd_values *values, const hd_attention *a)
 {
     uint64_t *share = NULL;
 
-    if (hd_clear_array(a->tile[3].extent[1] + 1, sizeof *share, values->diag,
-                       (void **)&share) != HD_OK) {
+    if (hd_clear_array(a->nblocks * a->tile[3].extent[1] + 1, sizeof *share,
+                       values->diag, (void **)&share) != HD_OK) {
         values->status = HD_ERROR_NO_MEMORY;
         return;
     }
@@ -219,7 +267,7 @@ static void add_row(hd_values *values, const grads *g, int64_t head,
         dot(values, a, O, row_at(&a->tile[O], head, row), DO, grad);
 
     memset(g->dq, 0, sizeof *g->dq * (size_t)g->depth);
-    see_keys(a, row, g->keys, &from, &past);
+    see_keys(a, row, 0, g->keys, &from, &past);
     for (int64_t j = from; j < past; j++) {
         int64_t k = row_at(&a->tile[K], g->shared, j);
         int64_t v = row_at(&a->tile[V], g->shared, j);

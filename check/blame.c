@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "check/sums.h"
+#include "ir/causal.h"
 
 enum {
     MOST_LINKS = 512,
@@ -449,6 +450,13 @@ static void print_difference(const trail *t, const hd_op *host,
         strcmp(hd_op_callee(host), hd_op_callee(tensor)) != 0) {
         hd_text_printf(text, "is of \"%s\" where the tensor program has \"%s\"",
                        hd_op_callee(host), hd_op_callee(tensor));
+        return;
+    }
+    if (hd_op_has_blocks(tensor, tensor->noutputs + 1)) {
+        hd_text_printf(text,
+                       "does not leave what its rows make of the %lld blocks "
+                       "of keys, each once and as far as they see it",
+                       (long long)hd_causal_blocks(tensor));
         return;
     }
     for (hd_key_code code = 0; code < HD_NKEYS; code++) {

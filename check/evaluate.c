@@ -243,7 +243,8 @@ static void attend(hd_evaluation *e, const hd_work_item *item)
     for (int64_t rank = 0; rank < e->tensor->nranks; rank++) {
         if (!hd_causal_place(e->tensor, item->op, rank, &placed))
             continue;
-        part.causal = placed.causal;
+        part.causal = placed.causal[0];
+        part.blocks = placed.causal;
         for (int i = 0; i < item->ntiles; i++) {
             part.tile[i] = item->tile[i];
             for (int d = 0; d < part.tile[i].ndims; d++)

@@ -928,7 +928,8 @@ static hd_attention attention_of(const hd_values *values,
     const hd_tile *q = &item->tile[item->op->noutputs];
     hd_attention a = {.op = item->op,
                       .lse = hd_op_lse(item->op),
-                      .causal = item->causal,
+                      .nblocks = 1,
+                      .causal = &item->causal,
                       .window = window != NULL ? (int64_t)window->number : 0};
 
     a.updates = hd_op_access(item->op, 0) == HD_ACCESS_UPDATE;
@@ -939,14 +940,29 @@ static hd_attention attention_of(const hd_values *values,
     return a;
 }
 
+// Of keys or values in blocks the first one, as any other without blocks is.
+static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
+{
+    hd_tile *tile = &a->tile[view];
+
+    if (!hd_op_has_blocks(item->op, view))
+        return;
+    a->nblocks = tile->extent[0];
+    a->causal = item->blocks;
+    a->apart[view - 3] = tile->stride[0];
+    *tile = hd_tile_slice(tile, 0, 0);
+}
+
 static void compute_attend(hd_values *values, const hd_work_item *item)
 {
     hd_attention a = attention_of(values, item);
 
     for (int64_t b = 0; b < batch_of(item); b++) {
         for (int view = 0; view < item->op->noutputs + item->op->ninputs;
-             view++)
+             view++) {
             a.tile[view] = tile_of_batch(item, view, b);
+            take_blocks(item, &a, view);
+        }
         switch (hd_op_attend(item->op)) {
         case HD_ATTEND_ATTENTION:
             hd_attend_rows(values, &a);
@@ -1060,7 +1076,10 @@ static double attend_work(const hd_work_item *item)
     double depth = (double)q->extent[q->ndims - 1];
     double wide = (double)v->extent[v->ndims - 1];
     double results = (double)hd_tile_elements(&item->tile[0]);
-    double keys = (double)k->extent[k->ndims - 2];
+    double keys = (double)k->extent[k->ndims - 2] *
+                  (double)(hd_op_has_blocks(item->op, item->op->noutputs + 1)
+                               ? k->extent[k->ndims - 4]
+                               : 1);
 
     switch (hd_op_attend(item->op)) {
     case HD_ATTEND_ATTENTION:

@@ -50,7 +50,8 @@ typedef struct hd_work_item {
     const hd_op *op;
     const hd_module *module;
     int ntiles;
-    int32_t causal; // attention: as hd_step has it
+    int32_t causal;        // attention: as hd_step has it
+    const int32_t *blocks; // borrowed: likewise, where keys are in blocks
     hd_tile tile[HD_MAX_VIEWS];
 } hd_work_item;
 

@@ -30,7 +30,52 @@ bool hd_causal_names(const hd_module *module, const hd_op *op, int axis)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
 
-    return key != NULL && names(module, key->expr, axis);
+    const hd_key *step = hd_op_key(op, HD_KEY_STEP);
+
+    return (key != NULL && names(module, key->expr, axis)) ||
+           (step != NULL && names(module, step->expr, axis));
+}
+
+static const hd_dim *find_inner(const hd_op *op, int which, hd_type *type)
+{
+    int keys = op->noutputs + 1;
+
+    *type = hd_view_type(&op->view[keys]);
+    return &type->dim[hd_op_batch(op, keys, type->ndims) + which];
+}
+
+int64_t hd_causal_blocks(const hd_op *op)
+{
+    hd_type type;
+
+    return hd_op_has_blocks(op, op->noutputs + 1)
+               ? find_inner(op, 0, &type)->extent
+               : 1;
+}
+
+// How many keys a block has is a constant, where any of this is said.
+static int64_t default_step(const hd_op *op)
+{
+    hd_type type;
+
+    return hd_op_has_blocks(op, op->noutputs + 1)
+               ? -find_inner(op, 2, &type)->extent
+               : 0;
+}
+
+hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *step = hd_op_key(op, HD_KEY_STEP);
+    hd_expr by;
+
+    if (key == NULL)
+        return HD_EXPR_NONE;
+    // Of a step back the distance, so that what is printed reads well.
+    by = step != NULL ? step->expr : hd_expr_const(module, -default_step(op));
+    return hd_expr_binary(module, step != NULL ? HD_EXPR_ADD : HD_EXPR_SUB,
+                          key->expr,
+                          hd_expr_binary(module, HD_EXPR_MUL, block, by));
 }
 
 // Of each dimension over an axis that is named the rank's own index.
@@ -49,11 +94,31 @@ static void place_view(const hd_module *module, const hd_op *op, int view,
     }
 }
 
+bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
+                    int32_t out[HD_MAX_KEY_BLOCKS])
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *step = hd_op_key(op, HD_KEY_STEP);
+    int64_t offset = HD_SEES_ALL, by = 0, far;
+
+    if (key != NULL && !hd_expr_eval(module, key->expr, env, &offset))
+        return false;
+    if (step != NULL && !hd_expr_eval(module, step->expr, env, &by))
+        return false;
+    if (key != NULL && step == NULL)
+        by = default_step(op);
+    for (int64_t b = 0; b < hd_causal_blocks(op); b++) {
+        if (__builtin_mul_overflow(b, by, &far) ||
+            __builtin_add_overflow(offset, far, &far))
+            return false;
+        out[b] = hd_causal_of(far);
+    }
+    return true;
+}
+
 bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
                      hd_placed *out)
 {
-    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
-    int64_t offset = HD_SEES_ALL;
     hd_env env = {0};
 
     for (int axis = 0; axis < module->naxes; axis++) {
@@ -61,9 +126,8 @@ bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
         if (env.coord[axis] > 0 && !hd_causal_names(module, op, axis))
             return false;
     }
-    if (key != NULL && !hd_expr_eval(module, key->expr, &env, &offset))
+    if (!hd_causal_eval(module, op, &env, out->causal))
         return false;
-    out->causal = hd_causal_of(offset);
     for (int i = 0; i < op->nviews; i++)
         place_view(module, op, i, &env, out->index[i]);
     return true;

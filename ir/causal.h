@@ -4,6 +4,9 @@
 // it is said of each index by itself.
 //
 //     %o, %l = attention %q, %k, %v causal cp * 128    // %o : f32[4@cp, ..]
+//
+// Of keys in blocks it is said of the first block, and `step` of how much more
+// it is of each next one: as many keys less where nothing else is said.
 #ifndef HD_IR_CAUSAL_H
 #define HD_IR_CAUSAL_H
 
@@ -11,15 +14,28 @@
 
 HD_BEGIN_DECLS
 
+#define HD_MAX_KEY_BLOCKS 4096
+
 // What a step whose key says `offset` has as hd_step's `causal`.
 int32_t hd_causal_of(int64_t offset);
+
+// How many blocks the keys of a tensor program's attention are in: 1 without
+// `blocks`.
+int64_t hd_causal_blocks(const hd_op *op);
+// What a step has of each block as `causal`. False where a key has no value, or
+// that of a block has none.
+bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
+                    int32_t out[HD_MAX_KEY_BLOCKS]);
+// What `causal` is of a block, in the module's expressions; HD_EXPR_NONE of an
+// op without the key.
+hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block);
 
 // Whether the key names the coordinate on an axis.
 bool hd_causal_names(const hd_module *module, const hd_op *op, int axis);
 
 // Those of a tensor program's attention that one rank makes.
 typedef struct hd_placed {
-    int32_t causal;
+    int32_t causal[HD_MAX_KEY_BLOCKS]; // of each block
     // Per view and dimension that it keeps: the one index of it, or -1 of all.
     int64_t index[HD_MAX_VIEWS][HD_MAX_DIMS];
 } hd_placed;

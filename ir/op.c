@@ -255,6 +255,12 @@ bool hd_op_is_batched(const hd_op *op)
            hd_op_family(op) == HD_FAMILY_CALL;
 }
 
+bool hd_op_has_blocks(const hd_op *op, int i)
+{
+    return hd_op_key(op, HD_KEY_BLOCKS) != NULL && i > op->noutputs &&
+           i < op->noutputs + op->ninputs;
+}
+
 int hd_op_batch(const hd_op *op, int i, int ndims)
 {
     int inner = hd_op_family(op) == HD_FAMILY_CALL ? hd_op_over(op) : ndims;
@@ -262,7 +268,7 @@ int hd_op_batch(const hd_op *op, int i, int ndims)
     if (hd_op_family(op) == HD_FAMILY_PICK)
         return ndims - op_info[op->code].inner[i];
     if (hd_op_family(op) == HD_FAMILY_ATTEND && i < op->noutputs + op->ninputs)
-        inner = op_info[op->code].inner[i];
+        inner = op_info[op->code].inner[i] + hd_op_has_blocks(op, i);
     return ndims > inner ? ndims - inner : 0;
 }
 

@@ -55,7 +55,10 @@ static void print_key(const hd_module *module, const hd_step *step,
     bool peer = key->code == HD_KEY_TO || key->code == HD_KEY_FROM ||
                 key->code == HD_KEY_ROOT;
 
-    if (info->value == HD_VALUE_NAME) // ahead of the operands
+    // One stands ahead of the operands, and the mask where there is none.
+    if (info->value == HD_VALUE_NAME ||
+        ((key->code == HD_KEY_CAUSAL || key->code == HD_KEY_WINDOW) &&
+         step->causal == HD_SEES_ALL))
         return;
     hd_text_printf(text, " %s", info->text);
     if (key->view >= 0) {

@@ -1606,12 +1606,14 @@ static const char *const attend_form[][HD_ATTEND_VIEWS] = {
                                   "the sixth operand is [.., H, Sq, Dv]"},
 };
 
-// One of the dimensions that belong together in view `i`.
+// One of the dimensions that belong together in view `i`, behind that of
+// blocks.
 static hd_dim inner_dim(const hd_op *op, int i, int which)
 {
     hd_type type = type_of(op, i);
 
-    return type.dim[hd_op_batch(op, i, type.ndims) + which];
+    return type
+        .dim[hd_op_batch(op, i, type.ndims) + hd_op_has_blocks(op, i) + which];
 }
 
 static hd_status check_inner(verifier *v, const hd_op *op, int i, int which,
@@ -1665,8 +1667,8 @@ static bool is_index_of(const hd_op *op, int axis)
 static hd_status check_placed(verifier *v, const hd_op *op,
                               const hd_key *causal)
 {
+    int32_t offset[HD_MAX_KEY_BLOCKS];
     hd_env env = {0};
-    int64_t offset;
 
     for (int axis = 0; axis < v->module->naxes; axis++)
         if (hd_causal_names(v->module, op, axis) && !is_index_of(op, axis))
@@ -1680,7 +1682,7 @@ static hd_status check_placed(verifier *v, const hd_op *op,
     for (int64_t rank = 0; rank < v->module->nranks; rank++) {
         for (int axis = 0; axis < v->module->naxes; axis++)
             env.coord[axis] = hd_mesh_coord(v->module, rank, axis);
-        if (!hd_expr_eval(v->module, causal->expr, &env, &offset))
+        if (!hd_causal_eval(v->module, op, &env, offset))
             return hd_error(v->diag, HD_E0312, causal->loc,
                             "causal has no value on rank %lld",
                             (long long)rank);
@@ -1692,15 +1694,58 @@ static hd_status check_causal(verifier *v, const hd_op *op)
 {
     const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
     const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+    const hd_key *blocks = hd_op_key(op, HD_KEY_BLOCKS);
+    const hd_key *step = hd_op_key(op, HD_KEY_STEP);
 
     if (window != NULL && causal == NULL)
         return hd_error(v->diag, HD_E0302, window->loc,
                         "%s takes window with causal only", op_text(op));
+    if (step != NULL && (causal == NULL || blocks == NULL))
+        return hd_error(v->diag, HD_E0302, step->loc,
+                        "%s takes step with blocks and causal only",
+                        op_text(op));
+    if (blocks != NULL && causal != NULL && step == NULL &&
+        hd_dim_is_sized(inner_dim(op, 3, ROWS)))
+        return hd_error(v->diag, HD_E0318, causal->loc,
+                        "how many keys a block has is known only when the "
+                        "program runs: `step` is to say how much more causal "
+                        "is of each next one");
     if (window != NULL && !(window->number >= 1))
         return hd_error(v->diag, HD_E0312, window->loc,
                         "a window of %.0f keys; it has one at least",
                         window->number);
     return causal != NULL && is_tensor(v) ? check_placed(v, op, causal) : HD_OK;
+}
+
+// Keys and values come in as many blocks, in tensor programs: passes do a block
+// after the other.
+static hd_status check_key_blocks(verifier *v, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_BLOCKS);
+    hd_type k, values;
+    hd_dim n, m;
+
+    if (key == NULL)
+        return HD_OK;
+    if (!is_tensor(v))
+        return hd_error(v->diag, HD_E0302, key->loc,
+                        "%s takes blocks in tensor programs only: here a block "
+                        "is attended to after the other, with `accumulate`",
+                        op_text(op));
+    k = type_of(op, 3);
+    values = type_of(op, 4);
+    n = k.dim[hd_op_batch(op, 3, k.ndims)];
+    m = values.dim[hd_op_batch(op, 4, values.ndims)];
+    if (!hd_dim_as_long(n, m))
+        return shapes_differ(v, op, &k, &values,
+                             "there are as many blocks of keys as of values");
+    if (hd_dim_is_sized(n) || n.extent > HD_MAX_KEY_BLOCKS)
+        return hd_error(v->diag, HD_E0312, op->view[3].loc,
+                        "%s is of %s blocks of keys; %s takes a constant, %d "
+                        "at most",
+                        type_text(v, &k), dim_text(v, n), op_text(op),
+                        HD_MAX_KEY_BLOCKS);
+    return HD_OK;
 }
 
 // What rows and heads are is alike; how wide they are the kernels know.
@@ -1712,9 +1757,12 @@ static hd_status check_attend_views(verifier *v, const hd_op *op)
         hd_type type = type_of(op, i);
         hd_dim last;
 
-        if (type.ndims < info->inner[i])
+        if (type.ndims < info->inner[i] + hd_op_has_blocks(op, i))
             return shapes_differ(v, op, &type, &type,
-                                 attend_form[info->attend][i]);
+                                 hd_op_has_blocks(op, i)
+                                     ? "keys and values in blocks are [.., n, "
+                                       "Hkv, Sk, D]"
+                                     : attend_form[info->attend][i]);
         if (info->inner[i] <= DEPTH)
             continue;
         last = type.dim[type.ndims - 1];
@@ -1852,6 +1900,7 @@ static hd_status check_merge(verifier *v, const hd_op *op)
 static hd_status check_attend(verifier *v, const hd_op *op)
 {
     HD_TRY(check_attend_views(v, op));
+    HD_TRY(check_key_blocks(v, op));
     HD_TRY(check_lead(v, op));
     switch (hd_op_attend(op)) {
     case HD_ATTEND_ATTENTION:

@@ -586,13 +586,65 @@ static hd_status place_rows(walker *w, hd_step *step)
     return HD_OK;
 }
 
+static bool is_sized(const hd_view *view)
+{
+    const hd_type type = hd_view_type(view);
+
+    return hd_dim_is_sized(type.dim[type.ndims - 2]);
+}
+
+// Which keys rows see, where no run says how many of both there are: row i sees
+// i + causal, and so many before it.
+typedef struct sight {
+    int64_t rows, keys, window;
+} sight;
+
+static bool find_sight(const hd_step *step, sight *out)
+{
+    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
+    const hd_span *q = &step->span[2], *k = &step->span[3];
+
+    *out = (sight){q->extent[q->ndims - 2], k->extent[k->ndims - 2],
+                   window != NULL ? (int64_t)window->number
+                                  : (int64_t)HD_SEES_ALL * 2};
+    return step->op->code == HD_OP_ATTENTION && step->causal != HD_SEES_ALL &&
+           !is_sized(&step->op->view[2]) && !is_sized(&step->op->view[3]);
+}
+
+// Where no row is kept from any key there is no mask.
+static void unmask_rows(hd_step *step)
+{
+    sight s;
+
+    if (find_sight(step, &s) && step->causal >= s.keys - 1 &&
+        s.rows - 1 + step->causal < s.window)
+        step->causal = HD_SEES_ALL;
+}
+
+// Of keys that no row sees nothing is added to what rows have of others.
+static bool adds_nothing(const hd_step *step)
+{
+    sight s;
+
+    return hd_op_access(step->op, 0) == HD_ACCESS_UPDATE &&
+           find_sight(step, &s) &&
+           (s.rows - 1 + step->causal < 0 ||
+            step->causal - s.window + 1 >= s.keys);
+}
+
+// Whether values decide if a step is issued.
+static bool may_be_left_out(const hd_op *op)
+{
+    return has_ranges(op) || hd_op_key(op, HD_KEY_CAUSAL) != NULL;
+}
+
 static hd_status walk_op(walker *w, const hd_op *op)
 {
     bool counts = w->fn == NULL, empty;
     hd_step *step;
 
     HD_TRY(check_steps(w, op));
-    if (counts && !has_ranges(op)) {
+    if (counts && !may_be_left_out(op)) {
         w->nsteps++;
         return HD_OK;
     }
@@ -607,13 +659,15 @@ static hd_status walk_op(walker *w, const hd_op *op)
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         HD_TRY(place_rows(w, step));
     HD_TRY(find_empty(w, step, &empty));
-    if (empty)
+    if (empty || (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
         return skip_step(w, step);
     w->nsteps++;
     if (counts)
         return HD_OK;
     hd_space_dims(w->module, op, op->nviews > 0 ? step->span[0].ndims : 0,
                   step->dim);
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        unmask_rows(step);
     HD_TRY(resolve_events(w, step));
     w->nmembers++;
     return w->grouping ? HD_OK : flush(w);

@@ -36,8 +36,14 @@ typedef struct hd_record {
 typedef struct hd_step {
     const hd_op *op;
     const hd_span *span; // op->nviews, in their order; valid during the call
-    // wait: of each of its events; valid during the call. NULL of other steps.
-    const hd_record *record;
+    union {
+        // wait: of each of its events; valid during the call. NULL of other
+        // steps.
+        const hd_record *record;
+        // attention whose keys are in blocks, which the reference alone has as
+        // a step: `causal` of each.
+        const int32_t *blocks;
+    };
     int32_t rank;  // whose step it is
     int32_t index; // position in the rank's list, from 0
     int32_t group; // 0, or the number of the group it is a member of, from 1

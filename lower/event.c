@@ -10,9 +10,17 @@
 //
 // Where the distance is 1 this chain reaches every stream from the first
 // iteration, and starting it on the caller's stream makes the fork unnecessary.
-// Iterations whose conflicts have no constant distance are put on one stream,
-// and so are those of a loop of another form, which only a text that goes on
-// from here can have.
+// A chain orders iterations at multiples of its distance, too, as those that
+// all add to the same. Where iterations transfer, those that wait for what
+// others compute do so by a chain of its own, so that no transfer waits for
+// what is only added up:
+//
+//     j:   wait %hop[j]  ..  recv  %hop[j + 1] = record
+//          wait %sum[j]  accumulate  %sum[j + 1] = record
+//
+// Iterations whose conflicts no such chain orders are put on one stream, and so
+// are those of a loop of another form, which only a text that goes on from here
+// can have.
 //
 // With a stream of its own for transfers, what an iteration transfers goes
 // there and what it computes stays, so that no matmul stands in the way of a
@@ -49,6 +57,14 @@ enum {
     MANY_ITERATIONS = 1 << 18, // beyond it, a loop gets one stream
     MOST_DISTANCES = 8,        // that are told apart
 };
+
+// Conflicts between iterations on different streams whose first one transfers,
+// or whose first one computes.
+typedef struct chain {
+    int64_t least, most; // distance; 0: none
+    int64_t common;      // divisor of all distances
+    int first, last;     // statement that waits, that is waited for
+} chain;
 
 // Before a statement of the iterations from `from` on and before `end`, its
 // stream waits for what the iteration `lag` earlier has done up to statement
@@ -106,8 +122,7 @@ typedef struct loop {
     // there is room for, there may be more.
     int64_t distance[MOST_DISTANCES];
     int ndistances;
-    const hd_stmt *producer; // the one statement that must come first
-    bool many_producers;
+    chain chain[2]; // of what is computed, of what is transferred
     // With a stream for transfers: whether events do not order all, nor sends
     // apart do.
     bool split;
@@ -116,11 +131,42 @@ typedef struct loop {
     bool events_fail, sends_fail;
 } loop;
 
+// The first statement of an iteration that does anything.
+static int find_start(const loop *l)
+{
+    int n = 0;
+
+    while (n < l->nstatements && l->statement[n].stmt->kind == HD_STMT_LET)
+        n++;
+    return n;
+}
+
+// The statement ahead of which iterations wait: where they transfer, that which
+// needs what others compute; else they begin with it.
+static int find_wait(const loop *l, const chain *c)
+{
+    return l->moves && c == &l->chain[0] ? c->first : find_start(l);
+}
+
+// Whether one event an iteration orders all of it: those at a multiple of the
+// least distance by way of those between, which wait before they record. Where
+// nothing of an iteration stands before or behind that, streams gain nothing.
+static bool can_order(const loop *l, const chain *c)
+{
+    int first = find_wait(l, c);
+    bool all = first == find_start(l) && c->last == l->nstatements - 1;
+
+    return c->least == c->common &&
+           (c->least == c->most || (first <= c->last && !all));
+}
+
 // Nothing that is still to be found would change what is done.
 static bool is_settled(const loop *l)
 {
-    return l->unknown || (l->ndistances == MOST_DISTANCES &&
-                          (!l->split || (l->events_fail && l->sends_fail)));
+    return l->unknown ||
+           (l->ndistances == MOST_DISTANCES &&
+            !(can_order(l, &l->chain[0]) && can_order(l, &l->chain[1])) &&
+            (!l->split || (l->events_fail && l->sends_fail)));
 }
 
 // -------------------------------------------------------------- evaluation
@@ -379,6 +425,26 @@ static void note_distance(loop *l, int64_t distance)
     l->ndistances++;
 }
 
+static int64_t divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : divisor(b, a % b);
+}
+
+static void note_chain(loop *l, const access *first, const access *second)
+{
+    chain *c = &l->chain[first->of->moves];
+    int64_t distance = second->iteration - first->iteration;
+    int waits = (int)(second->of - l->statement);
+    int last = (int)(first->of - l->statement);
+    bool none = c->least == 0;
+
+    c->least = none || distance < c->least ? distance : c->least;
+    c->most = none || distance > c->most ? distance : c->most;
+    c->common = divisor(distance, c->common);
+    c->first = none || waits < c->first ? waits : c->first;
+    c->last = none || last > c->last ? last : c->last;
+}
+
 static void note_conflict(loop *l, const access *a, const access *b)
 {
     const access *first = a->place < b->place ? a : b;
@@ -391,8 +457,7 @@ static void note_conflict(loop *l, const access *a, const access *b)
     if (a->stream == b->stream)
         return;
     note_distance(l, distance);
-    l->many_producers |= l->producer != NULL && l->producer != first->of->stmt;
-    l->producer = first->of->stmt;
+    note_chain(l, first, first == a ? b : a);
 }
 
 static int compare_accesses(const void *x, const void *y)
@@ -491,29 +556,30 @@ static void emit_record(const loop *l, hd_build b, const link *k,
     hd_build_event(&b, HD_OP_RECORD, k->event, j);
 }
 
-// A wait before everything that touches memory in an iteration, after its lets,
-// and a record after what produces, or after all.
-static void add_events(loop *l, const link *hop, bool chained)
+// A wait before the first statement that needs one, and a record behind the
+// last that is waited for. The `chained` link begins on the caller's stream.
+static void add_events(loop *l, const link hop[2], const int first[2],
+                       const link *chained)
 {
-    link all = {.end = l->iterations, .event = hop->event};
+    link all = {.end = l->iterations};
     hd_block *body = &l->on->body;
     hd_build b = {l->module, body, l->stmt->loc};
     hd_stmt *next = body->first;
-    bool waited = false;
+    int n = 0;
 
     *body = (hd_block){0};
-    for (hd_stmt *s = next; s != NULL; s = next) {
+    for (hd_stmt *s = next; s != NULL; s = next, n++) {
         next = s->next;
-        if (!waited && s->kind != HD_STMT_LET) {
-            emit_wait(l, b, chained ? &all : hop);
-            waited = true;
+        for (int i = 1; i >= 0; i--) {
+            all.event = hop[i].event;
+            if (hop[i].event != NULL && first[i] == n)
+                emit_wait(l, b, &hop[i] == chained ? &all : &hop[i]);
         }
         hd_block_append(body, s);
-        if (s == l->producer && !l->many_producers)
-            emit_record(l, b, hop, s);
+        for (int i = 1; i >= 0; i--)
+            if (hop[i].event != NULL && hop[i].last == n)
+                emit_record(l, b, &hop[i], s);
     }
-    if (l->many_producers)
-        emit_record(l, b, hop, NULL);
 }
 
 // --------------------------------------------------- a stream for transfers
@@ -756,28 +822,51 @@ static void report_one_stream(const loop *l, hd_effect *effect)
                          distances_text(l)));
 }
 
+// The chain that orders all iterations with each other from their beginning on.
+static const link *find_chained(const loop *l, const link hop[2],
+                                const int first[2])
+{
+    for (int i = 1; i >= 0; i--)
+        if (hop[i].lag == 1 && first[i] == find_start(l))
+            return &hop[i];
+    return NULL;
+}
+
 static void order_loop(loop *l, hd_ordered *out, hd_effect *effect)
 {
     hd_build b = {l->module, &out->block, l->stmt->loc};
-    bool one = l->ndistances <= 1 && !l->unknown;
-    int64_t distance = one ? l->distance[0] : 0; // 0: nothing waits
-    bool chained = distance == 1;
-    link hop = {.lag = distance, .from = distance, .end = l->iterations};
+    link hop[2] = {{0}, {0}};
+    const link *chained;
+    int first[2];
 
-    if (!one) {
+    if (l->unknown || !can_order(l, &l->chain[0]) ||
+        !can_order(l, &l->chain[1])) {
         report_one_stream(l, effect);
         l->on->a = hd_expr_const(l->module, 0);
+        l->chain[0] = l->chain[1] = (chain){0};
     }
-    out->forks = !chained;
-    if (!chained)
+    for (int i = 0; i < 2; i++) {
+        const chain *c = &l->chain[i];
+
+        hop[i] = (link){.lag = c->least,
+                        .from = c->least,
+                        .end = l->iterations,
+                        .last = c->last};
+        first[i] = find_wait(l, c);
+    }
+    chained = find_chained(l, hop, first);
+    out->forks = chained == NULL;
+    if (chained == NULL)
         hd_build_op(&b, HD_OP_FORK, -1, 0, 0, NULL);
-    if (distance == 0)
-        return;
-    hop.event = hd_build_events(l->module, "hop", l->iterations, l->stmt->loc);
-    if (chained)
-        hd_build_event(&b, HD_OP_RECORD, hop.event,
+    for (int i = 1; i >= 0; i--)
+        if (hop[i].lag > 0)
+            hop[i].event = hd_build_events(
+                l->module, i == 0 && hop[1].lag > 0 ? "sum" : "hop",
+                l->iterations, l->stmt->loc);
+    if (chained != NULL)
+        hd_build_event(&b, HD_OP_RECORD, chained->event,
                        hd_expr_const(l->module, 0));
-    add_events(l, &hop, chained);
+    add_events(l, hop, first, chained);
 }
 
 // ---------------------------------------------------------------- the pass
@@ -834,17 +923,37 @@ static bool keep_departures(loop *l)
     return any;
 }
 
+static void find_on(loop *l, const loop *fresh, hd_expr stream)
+{
+    *l = *fresh;
+    l->on->a = stream;
+    for (int i = 0; i < l->nstatements; i++)
+        l->statement[i].made.lag = l->statement[i].hop.lag = -1;
+    find_conflicts(l);
+}
+
+// With a stream for transfers, what all iterations add up is computed on one
+// stream, if that is what orders them.
+static void find_in_order(loop *l, const loop *fresh)
+{
+    hd_expr streams = l->on->a;
+
+    if (!l->split || !l->moves || !l->computes || !l->events_fail || l->taken ||
+        l->chain[0].least == 0 || (!l->sends_fail && !l->holds))
+        return;
+    find_on(l, fresh, hd_expr_const(l->module, 0));
+    if (l->events_fail && (l->sends_fail || l->holds))
+        find_on(l, fresh, streams);
+}
+
 static void find_order(loop *l)
 {
     const loop fresh = *l;
 
     find_conflicts(l);
-    while (l->split && (l->sends_fail || l->holds) && keep_departures(l)) {
-        *l = fresh;
-        for (int i = 0; i < l->nstatements; i++)
-            l->statement[i].made.lag = l->statement[i].hop.lag = -1;
-        find_conflicts(l);
-    }
+    find_in_order(l, &fresh);
+    while (l->split && (l->sends_fail || l->holds) && keep_departures(l))
+        find_on(l, &fresh, l->on->a);
 }
 
 static void add_loop(loop *l, hd_body *body, hd_effect *effect)

@@ -31,6 +31,43 @@ static bool reads_in_place(const hd_pipe *p, const hd_op *op)
     return false;
 }
 
+static void drop_key(hd_op *op, hd_key_code code)
+{
+    int n = 0;
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code != code)
+            op->key[n++] = op->key[i];
+    op->nkeys = n;
+}
+
+// A statement for a piece. What adds to earlier pieces is begun with the first,
+// which `first` says.
+static void emit_op(hd_pipe *p, hd_build *b, const hd_op *op,
+                    const hd_piece *at, hd_expr first)
+{
+    hd_build begun = *b, others = *b;
+    bool known = hd_expr_is_const(p->module, first);
+    bool begins = hd_pipe_begins(p, op);
+
+    if (begins && !known)
+        begun = hd_build_if(b, first, &others);
+    if (begins && (!known || hd_expr_value(p->module, first) != 0))
+        drop_key(hd_pipe_clone(p, &begun, op, at), HD_KEY_ACCUMULATE);
+    if (!begins || !known || hd_expr_value(p->module, first) == 0)
+        hd_pipe_clone(p, &others, op, at);
+}
+
+// Whether a piece is the first that is computed on: of shards in a loop of
+// their own, that of index 0.
+static hd_expr is_first(const hd_trip *t, const hd_piece *at)
+{
+    return t->at.shard == HD_EXPR_ALL && at->shard >= 0
+               ? hd_pipe_binary(t->p, HD_EXPR_EQ, at->shard,
+                                hd_pipe_number(t->p, 0))
+               : hd_trip_is_first(t);
+}
+
 // The computation of a trip, which branches where the local shard lies
 // elsewhere.
 static void emit_compute(hd_build *all, const hd_trip *t)
@@ -39,7 +76,8 @@ static void emit_compute(hd_build *all, const hd_trip *t)
     hd_build own = hd_pipe_open_shards(t->p, all, t->p->ops, NULL, &at);
     hd_build *b = &own;
     hd_build mine = *b, theirs = *b;
-    bool branched = false;
+    hd_expr first = is_first(t, &at);
+    bool branched = false, same = t->own == first;
     hd_piece local = at;
 
     local.own = true;
@@ -55,8 +93,10 @@ static void emit_compute(hd_build *all, const hd_trip *t)
         if (s->op->code == HD_OP_BROADCAST)
             continue;
         if (branches)
-            hd_pipe_clone(t->p, &mine, s->op, &local);
-        hd_pipe_clone(t->p, branches ? &theirs : b, s->op, &at);
+            emit_op(t->p, &mine, s->op, &local,
+                    same ? hd_pipe_number(t->p, 1) : first);
+        emit_op(t->p, branches ? &theirs : b, s->op, &at,
+                same && branches ? hd_pipe_number(t->p, 0) : first);
     }
 }
 

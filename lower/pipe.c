@@ -110,6 +110,15 @@ bool hd_pipe_ends_in_trips(const hd_schedule *s)
     return s->move != NULL && (s->to == NULL || s->relays);
 }
 
+bool hd_pipe_begins(const hd_pipe *p, const hd_op *op)
+{
+    for (int i = 0; i < p->nbegun; i++)
+        if (p->begun[i] == op)
+            return true;
+    return false;
+}
+
+// What is begun is there twice.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer)
 {
@@ -117,7 +126,8 @@ int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
 
     for (const hd_stmt *s = p->ops; s != end; s = s->next)
         for (int i = 0; i < s->op->nviews; i++)
-            n += hd_buffer_root(s->op->view[i].buffer) == buffer;
+            if (hd_buffer_root(s->op->view[i].buffer) == buffer)
+                n += 1 + hd_pipe_begins(p, s->op);
     return n;
 }
 
@@ -505,6 +515,10 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
     for (int i = 0; i < op->nviews; i++)
         copy->view[i] = view_for(p, op, i, at);
     fix_dim_keys(p, op, copy, at);
+    for (int i = 0; i < copy->nkeys && at->shard >= 0; i++)
+        if (copy->key[i].expr >= 0)
+            copy->key[i].expr = hd_expr_replace(p->module, copy->key[i].expr,
+                                                p->loop->var, at->shard);
     return copy;
 }
 

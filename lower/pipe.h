@@ -60,6 +60,10 @@ typedef struct hd_pipe {
     const hd_transport *transport; // by axis
     hd_alias *aliases;
     const int *uses; // by buffer id, in the whole program
+    // Of the statements, those that add to what earlier iterations made, and
+    // that the first one begins anew.
+    const hd_op **begun;
+    int nbegun;
     // By buffer id, of what the loop moves and makes: the dimension that chunks
     // split.
     int *split;
@@ -153,6 +157,9 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_piece *at);
 // Whether a matmul may have these three views.
 bool hd_pipe_is_product(const hd_op *op, const hd_view *view);
+
+// Whether the first iteration begins what the op adds to.
+bool hd_pipe_begins(const hd_pipe *p, const hd_op *op);
 
 // What statements before `end` compute of all shards they do at once or, where
 // an operand does not have them in the order of dimensions of the result, in a

@@ -14,9 +14,13 @@
 // which is moved by itself in a loop, and nothing is packed. Where ranks have
 // unevenly many indices of any dimension, pieces are broadcast and reduced, one
 // after the other, and exchanged by pairs of ranks.
+//
+// Attention to keys in blocks becomes a loop that attends to one after the
+// other.
 #include <float.h>
 
 #include "base/dtype.h"
+#include "ir/causal.h"
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -1269,6 +1273,83 @@ static void keep_op(hd_build *b, hd_stmt *stmt)
     hd_block_append(b->block, stmt);
 }
 
+// ------------------------------------------------------- keys in blocks
+
+// Which dimension is that of the blocks in what the rank has of view `i`.
+static int keys_dim(const hd_op *op, int i, const hd_view *view)
+{
+    int kept = hd_op_batch(op, i, hd_view_type(view).ndims), d = 0;
+
+    while (hd_view_picks(view, d) || kept-- > 0)
+        d++;
+    return d;
+}
+
+// The attention to block `i` of the keys, by the views that the rank has. With
+// `adds` it is merged with what results have of the blocks before it.
+static void attend_block(hd_build *b, const hd_op *op, const hd_view *view,
+                         hd_expr i, bool adds)
+{
+    const hd_key *scale = hd_op_key(op, HD_KEY_SCALE);
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+    hd_expr causal = hd_causal_of_block(b->module, op, i);
+    hd_op *fresh =
+        hd_build_op(b, op->code, -1, op->noutputs, op->ninputs, view);
+
+    for (int k = 3; k < 5; k++)
+        fresh->view[k] = pick(b, view[k], keys_dim(op, k, &view[k]), i);
+    if (scale != NULL && scale->view >= 0)
+        hd_build_key_view(fresh, HD_KEY_SCALE, view[scale->view]);
+    else if (scale != NULL)
+        hd_build_number(fresh, HD_KEY_SCALE, scale->number);
+    if (adds)
+        hd_build_key(fresh, HD_KEY_ACCUMULATE, HD_EXPR_NONE);
+    if (causal != HD_EXPR_NONE)
+        hd_build_key(fresh, HD_KEY_CAUSAL, causal);
+    if (window != NULL)
+        hd_build_number(fresh, HD_KEY_WINDOW, window->number);
+}
+
+// What blocks add up in is not rounded until all have: a temporary of the
+// logarithm's dtype, where the result's is narrower.
+static hd_view wide_result(hd_build *b, const hd_op *op)
+{
+    hd_type type = hd_view_type(&op->view[0]);
+
+    type.dtype = op->view[1].buffer->type.dtype;
+    return whole(b, add_temp(b, op->view[0].buffer, type));
+}
+
+// Block by block: the first makes what the others add to.
+static void emit_blocks(hd_build *b, const hd_op *op)
+{
+    bool updates = hd_op_access(op, 0) == HD_ACCESS_UPDATE;
+    bool wide =
+        op->view[0].buffer->type.dtype != op->view[1].buffer->type.dtype;
+    hd_view view[HD_MAX_VIEWS], out = own_view(b, op, 0);
+    hd_build loop, others, first;
+    hd_expr i;
+
+    for (int k = 0; k < op->nviews; k++)
+        view[k] = own_view(b, op, k);
+    if (wide)
+        view[0] = wide_result(b, op);
+    if (wide && updates)
+        hd_build_unary(b, HD_OP_COPY, -1, view[0], out);
+    others = loop = hd_build_for(
+        b, "b", hd_expr_const(b->module, hd_causal_blocks(op)), &i);
+    if (!updates) {
+        first = hd_build_if(&loop,
+                            hd_expr_binary(b->module, HD_EXPR_EQ, i,
+                                           hd_expr_const(b->module, 0)),
+                            &others);
+        attend_block(&first, op, view, i, false);
+    }
+    attend_block(&others, op, view, i, true);
+    if (wide)
+        hd_build_unary(b, HD_OP_COPY, -1, out, view[0]);
+}
+
 // The ranks that have its results do it.
 static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
 {
@@ -1278,6 +1359,8 @@ static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
     if (hd_op_family(stmt->op) == HD_FAMILY_FOLD &&
         hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
         emit_reduction(&here, stmt->op, tiles);
+    else if (hd_op_key(stmt->op, HD_KEY_BLOCKS) != NULL)
+        emit_blocks(&here, stmt->op);
     else
         keep_op(&here, stmt);
 }

@@ -296,10 +296,16 @@ static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
 }
 
 // What a statement does, or every iteration of a loop of tiles, or the first
-// branch of what some ranks do.
+// branch of what some ranks do. Of a loop over blocks of keys what each does
+// that adds to the ones before it.
 static hd_stmt *op_of(hd_stmt *stmt)
 {
-    return stmt->kind == HD_STMT_OP ? stmt : stmt->body.first;
+    while (stmt->kind != HD_STMT_OP)
+        stmt = stmt->kind == HD_STMT_IF && stmt->otherwise.first != NULL &&
+                       stmt->otherwise.first->kind == HD_STMT_OP
+                   ? stmt->otherwise.first
+                   : stmt->body.first;
+    return stmt;
 }
 
 static const hd_stmt *only(const hd_block *block)
@@ -307,6 +313,57 @@ static const hd_stmt *only(const hd_block *block)
     const hd_stmt *stmt = block->first;
 
     return stmt != NULL && stmt == block->last ? stmt : NULL;
+}
+
+// The attention that adds block VAR of the keys to those before it, as reshard
+// writes it; NULL if the loop is another one:
+//
+//     for VAR in 0..n {
+//         if VAR == 0 { attention } else { attention .. accumulate }
+//     }
+//
+// or, without the branch, every block is added.
+static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
+{
+    const hd_stmt *stmt = only(&loop->body), *first;
+
+    if (loop->kind != HD_STMT_FOR || stmt == NULL)
+        return NULL;
+    if (stmt->kind == HD_STMT_IF) {
+        first = only(&stmt->body);
+        if (first == NULL || first->kind != HD_STMT_OP ||
+            first->op->code != HD_OP_ATTENTION ||
+            stmt->a != hd_expr_binary(module, HD_EXPR_EQ,
+                                      hd_expr_of_var(module, loop->var),
+                                      hd_expr_const(module, 0)))
+            return NULL;
+        stmt = only(&stmt->otherwise);
+    }
+    return stmt != NULL && stmt->kind == HD_STMT_OP &&
+                   stmt->op->code == HD_OP_ATTENTION &&
+                   hd_op_access(stmt->op, 0) == HD_ACCESS_UPDATE
+               ? stmt->op
+               : NULL;
+}
+
+// Keys or values are a stream dimension.
+static bool plan_keys(hd_module *module, const hd_stmt *loop, plan *p)
+{
+    const hd_op *op = find_keys(module, loop);
+
+    if (op == NULL || !hd_expr_is_const(module, loop->b) ||
+        loop->a != hd_expr_const(module, 0))
+        return false;
+    *p = (plan){.extent = hd_expr_value(module, loop->b)};
+    for (int i = 0; i < op->nviews; i++)
+        p->dim[i] = WHOLE;
+    for (int i = 3; i < 5; i++) {
+        p->dim[i] = index_of_var(module, &op->view[i], loop->var);
+        if (p->dim[i] < 0)
+            return false;
+    }
+    return is_streamed(&op->view[3], p->dim[3]) ||
+           is_streamed(&op->view[4], p->dim[4]);
 }
 
 // The recv of a send that a statement is for some ranks, NULL if it is none:
@@ -443,7 +500,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     const hd_op *op = stmt->op;
 
     if (stmt->kind == HD_STMT_FOR)
-        return plan_tiles(module, stmt, p) || plan_blocks(module, stmt, p);
+        return plan_keys(module, stmt, p) || plan_tiles(module, stmt, p) ||
+               plan_blocks(module, stmt, p);
     if (stmt->kind == HD_STMT_IF)
         return plan_branch(module, stmt, p);
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
@@ -836,13 +894,22 @@ static bool reads_run(const run *r, const hd_op *op)
     return false;
 }
 
+// Of loops the one over blocks of keys alone computes.
+static bool is_keys(const hd_stmt *stmt)
+{
+    while (stmt->kind == HD_STMT_FOR || stmt->kind == HD_STMT_IF)
+        stmt = stmt->body.first;
+    return stmt->kind == HD_STMT_OP && stmt->op->code == HD_OP_ATTENTION;
+}
+
 static bool computes(const hd_stmt *stmt)
 {
     const hd_stmt *first = only(&stmt->body);
 
     if (stmt->kind == HD_STMT_IF && first != NULL)
         stmt = first;
-    return stmt->kind == HD_STMT_OP && hd_op_is(stmt->op, HD_UNIT_COMPUTE);
+    return (stmt->kind == HD_STMT_OP && hd_op_is(stmt->op, HD_UNIT_COMPUTE)) ||
+           is_keys(stmt);
 }
 
 // How many statements from `stmt` on are one loop, or between what that takes:
@@ -880,18 +947,41 @@ static int find_members(run *r, hd_stmt *stmt)
 
 // Finds the statements of a loop that begins with `stmt`. False if there is
 // none: a transfer that nothing in a loop computes on is better left as one
-// collective.
+// collective, and blocks of keys that all are there one after the other.
 static bool find_run(run *r, hd_stmt *stmt)
 {
-    bool any = false;
+    bool any = false, keys = true;
     int last;
 
     start_run(r);
     last = find_members(r, stmt);
     r->nmembers = last;
-    for (int i = 0; i < last; i++)
+    for (int i = 0; i < last; i++) {
         any |= r->member[i].place == INSIDE && computes(r->member[i].stmt);
-    return any;
+        keys &= r->member[i].place != INSIDE || is_keys(r->member[i].stmt);
+    }
+    return any && !keys;
+}
+
+// Block `var` of the keys is that of iteration j.
+static void rename_block(hd_module *module, const hd_block *block, hd_var var,
+                         hd_expr j)
+{
+    for (hd_stmt *s = block->first; s != NULL; s = s->next) {
+        if (s->kind == HD_STMT_IF)
+            s->a = hd_expr_replace(module, s->a, var, j);
+        rename_block(module, &s->body, var, j);
+        rename_block(module, &s->otherwise, var, j);
+        for (int i = 0; s->kind == HD_STMT_OP && i < s->op->nviews; i++)
+            for (int d = 0; d < s->op->view[i].nindex; d++)
+                if (hd_view_picks(&s->op->view[i], d))
+                    s->op->view[i].index[d] = hd_expr_replace(
+                        module, s->op->view[i].index[d], var, j);
+        for (int i = 0; s->kind == HD_STMT_OP && i < s->op->nkeys; i++)
+            if (s->op->key[i].expr >= 0)
+                s->op->key[i].expr =
+                    hd_expr_replace(module, s->op->key[i].expr, var, j);
+    }
 }
 
 static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
@@ -899,7 +989,10 @@ static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
     hd_stmt *mine = op_of(m->stmt);
 
     body->loc = mine->op->loc;
-    if (m->plan.packs) {
+    if (is_keys(m->stmt)) {
+        rename_block(r->module, &m->stmt->body, m->stmt->var, j);
+        hd_block_append(body->block, m->stmt->body.first);
+    } else if (m->plan.packs) {
         add_packed(r, body, mine, &m->plan, j);
     } else if (m->stmt->kind == HD_STMT_IF) {
         index_views(r->module, mine->op, &m->plan, j);

@@ -159,8 +159,58 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
         p->schedule = flow->schedules[HD_TRANSFER_BROADCAST];
 }
 
+static bool same_view(const hd_view *a, const hd_view *b)
+{
+    for (int d = 0; d < a->nindex || d < b->nindex; d++)
+        if ((d < a->nindex ? hd_view_index(a, d) : HD_EXPR_ALL) !=
+            (d < b->nindex ? hd_view_index(b, d) : HD_EXPR_ALL))
+            return false;
+    return a->buffer == b->buffer;
+}
+
+// Whether the second does what the first does, and adds that to what there is.
+static bool adds_as(const hd_op *first, const hd_op *other)
+{
+    if (first->code != HD_OP_ATTENTION || other->code != HD_OP_ATTENTION ||
+        hd_op_access(first, 0) == HD_ACCESS_UPDATE ||
+        first->nviews != other->nviews || hd_op_has_ranges(first) ||
+        hd_op_has_ranges(other) || other->nkeys != first->nkeys + 1)
+        return false;
+    for (int i = 0; i < first->nviews; i++)
+        if (!same_view(&first->view[i], &other->view[i]))
+            return false;
+    for (int i = 0, k = 0; k < other->nkeys; k++) {
+        if (other->key[k].code == HD_KEY_ACCUMULATE)
+            continue;
+        if (i == first->nkeys || first->key[i].code != other->key[k].code ||
+            first->key[i].expr != other->key[k].expr ||
+            first->key[i].number < other->key[k].number ||
+            first->key[i].number > other->key[k].number)
+            return false;
+        i++;
+    }
+    return true;
+}
+
+// The op that adds to what the loop has made, where the first iteration begins
+// it: if VAR == 0 { op } else { op .. accumulate }. NULL if it is not that.
+static hd_op *find_begun(hd_module *module, const hd_stmt *loop,
+                         const hd_stmt *stmt)
+{
+    const hd_stmt *first = stmt->body.first, *other = stmt->otherwise.first;
+
+    if (stmt->kind != HD_STMT_IF || first == NULL || other == NULL ||
+        first->next != NULL || other->next != NULL ||
+        first->kind != HD_STMT_OP || other->kind != HD_STMT_OP ||
+        stmt->a != hd_expr_binary(module, HD_EXPR_EQ,
+                                  hd_expr_of_var(module, loop->var),
+                                  hd_expr_const(module, 0)))
+        return NULL;
+    return adds_as(first->op, other->op) ? other->op : NULL;
+}
+
 // for ON { .. }, of operations alone
-static bool is_loop(const hd_stmt *stmt)
+static bool is_loop(hd_module *module, const hd_stmt *stmt)
 {
     const hd_stmt *on = stmt->body.first;
 
@@ -168,9 +218,32 @@ static bool is_loop(const hd_stmt *stmt)
         on->kind != HD_STMT_ON)
         return false;
     for (const hd_stmt *s = on->body.first; s != NULL; s = s->next)
-        if (s->kind != HD_STMT_OP)
+        if (s->kind != HD_STMT_OP && find_begun(module, stmt, s) == NULL)
             return false;
     return true;
+}
+
+// The statements of an iteration, of what is begun that which adds.
+static void find_ops(hd_pipe *p)
+{
+    hd_block ops = {0};
+    int n = 0;
+
+    for (const hd_stmt *s = p->loop->body.first->body.first; s != NULL;
+         s = s->next)
+        n++;
+    p->begun = hd_new_array(p->scratch, const hd_op *, n + 1);
+    p->nbegun = 0;
+    for (hd_stmt *s = p->loop->body.first->body.first; s != NULL; s = s->next) {
+        hd_stmt *copy = hd_stmt_new(p->module, HD_STMT_OP, s->loc);
+
+        copy->op =
+            s->kind == HD_STMT_OP ? s->op : find_begun(p->module, p->loop, s);
+        if (s->kind != HD_STMT_OP)
+            p->begun[p->nbegun++] = copy->op;
+        hd_block_append(&ops, copy);
+    }
+    p->ops = ops.first;
 }
 
 // There are as many iterations as ranks.
@@ -263,8 +336,32 @@ static bool is_written_apart(const hd_pipe *p, const hd_view *written)
     return j >= 0;
 }
 
+static bool touches(const hd_op *op, const hd_buffer *root, bool writing)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (hd_buffer_root(op->view[i].buffer) == root &&
+            (!writing || hd_op_access(op, i) != HD_ACCESS_READ))
+            return true;
+    return false;
+}
+
+// Whether what the op adds up over all iterations, in any order, is touched by
+// nothing else in the loop.
+static bool adds_apart(const hd_pipe *p, const hd_op *op)
+{
+    if (op->code != HD_OP_ATTENTION || hd_op_access(op, 0) != HD_ACCESS_UPDATE)
+        return false;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < op->noutputs && s->op != op; i++)
+            if (touches(s->op, hd_buffer_root(op->view[i].buffer), false))
+                return false;
+    return hd_pipe_index(p, &op->view[0]) < 0;
+}
+
 static bool writes_apart(const hd_pipe *p, const hd_op *op)
 {
+    if (adds_apart(p, op))
+        return true;
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_access(op, i) != HD_ACCESS_READ &&
             !is_written_apart(p, &op->view[i]))
@@ -286,15 +383,6 @@ static bool is_in_step(const hd_pipe *p, const hd_op *op)
                 return false;
         }
     return true;
-}
-
-static bool touches(const hd_op *op, const hd_buffer *root, bool writing)
-{
-    for (int i = 0; i < op->nviews; i++)
-        if (hd_buffer_root(op->view[i].buffer) == root &&
-            (!writing || hd_op_access(op, i) != HD_ACCESS_READ))
-            return true;
-    return false;
 }
 
 // Whether both touch the same, and one of them writes it.
@@ -324,7 +412,7 @@ static bool follows(const hd_pipe *p, const hd_op *op, const hd_block *behind)
 // Puts those last. False if one of them moves something.
 static bool find_behind(hd_pipe *p)
 {
-    hd_block *on = &p->loop->body.first->body, ahead = {0}, behind = {0};
+    hd_block ahead = {0}, behind = {0};
     bool fits = true;
 
     if (p->flow != &hd_flow_all_reduce)
@@ -338,9 +426,7 @@ static bool find_behind(hd_pipe *p)
     }
     p->behind = behind.first;
     ahead.last->next = behind.first;
-    *on =
-        (hd_block){ahead.first, behind.last != NULL ? behind.last : ahead.last};
-    p->ops = on->first;
+    p->ops = ahead.first;
     return fits;
 }
 
@@ -352,7 +438,7 @@ static void find_moved(hd_pipe *p)
     bool fits = true;
     int n = 0;
 
-    p->ops = p->loop->body.first->body.first;
+    find_ops(p);
     for (hd_stmt *s = p->ops; s != NULL; s = s->next)
         n++;
     p->moved = hd_new_array(p->scratch, hd_moved, n + 1);
@@ -370,6 +456,7 @@ static void find_moved(hd_pipe *p)
         else
             add_moved(p, s->op, flow);
     }
+    fits &= p->nbegun == 0 || p->flow == &hd_flow_gather;
     if (!fits || (p->nmoved > 0 && !find_behind(p)))
         p->nmoved = 0;
 }
@@ -459,7 +546,7 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
     p->nmoved = 0;
     p->cut = false;
     p->behind = NULL;
-    if (is_loop(p->loop))
+    if (is_loop(p->module, p->loop))
         find_moved(p);
     if (p->nmoved == 0) {
         report_form(p, effect);

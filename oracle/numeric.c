@@ -1103,17 +1103,20 @@ static hd_status compute_pick(const hd_step *step, hd_values *const *values)
 
 // ---------------------------------------------------------------- attention
 
-// What a view has of one element of the batch.
+// What a view has of one element of the batch. Keys and values may be in
+// blocks: their rows are those of all, one block after the other.
 typedef struct rows {
     hd_span span;
     hd_values *values;
+    int64_t blocks, heads, each; // rows of a block
 } rows;
 
 // What the rows of one element of the batch are made of.
 typedef struct attention {
     rows o, lse, q, k, v;
     item scale;
-    int64_t causal, window; // 0: no window
+    const int32_t *causal; // of each block of keys
+    int64_t window;        // 0: no window
     double unit;
     double loose; // a weight may be rounded to the operands' dtype
     bool twice;   // a result may be rounded to that ahead of its own
@@ -1142,11 +1145,18 @@ static hd_span span_beside(const hd_step *step, int view, int64_t number)
     return span;
 }
 
+static int64_t rows_of_all(const rows *x)
+{
+    return x->blocks * x->each;
+}
+
 static int64_t at_row(const rows *x, int64_t head, int64_t row, int64_t column)
 {
-    int64_t i = head * x->span.extent[1] + row;
+    int64_t block = row / x->each;
+    int64_t i = (block * x->heads + head) * x->each + row % x->each;
 
-    return x->span.ndims > 2 ? i * x->span.extent[2] + column : i;
+    return x->span.ndims > 2 ? i * x->span.extent[x->span.ndims - 1] + column
+                             : i;
 }
 
 static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
@@ -1162,10 +1172,13 @@ static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
 
 static bool sees(const attention *a, int64_t row, int64_t key)
 {
-    if (a->causal == HD_SEES_ALL)
+    int64_t causal = a->causal[key / a->k.each];
+
+    if (causal == HD_SEES_ALL)
         return true;
-    return key <= row + a->causal &&
-           (a->window == 0 || key > row + a->causal - a->window);
+    key %= a->k.each;
+    return key <= row + causal &&
+           (a->window == 0 || key > row + causal - a->window);
 }
 
 // Of two rows, summed in the unit.
@@ -1204,7 +1217,7 @@ static item lse_of(const attention *a, int64_t row, double *relative)
 {
     double most = -INFINITY, sum = 0, worst = 0, n = 0, total;
 
-    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
+    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         if (sees(a, row, j)) {
             most = a->score[j].value > most || isnan(a->score[j].value)
                        ? a->score[j].value
@@ -1214,7 +1227,7 @@ static item lse_of(const attention *a, int64_t row, double *relative)
     *relative = 0;
     if (!(n > 0))
         return (item){-INFINITY, 0, 0};
-    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
+    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         if (sees(a, row, j)) {
             double far = fabs(a->score[j].value - most);
 
@@ -1237,7 +1250,7 @@ static item mean_of(const attention *a, int64_t row, int64_t shared,
 {
     double value = 0, bound = 0, spread = 0, magnitude = 0, n = 0;
 
-    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
+    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         if (sees(a, row, j)) {
             item v = load_at(&a->v, shared, j, column);
             double weight = exp(a->score[j].value - lse);
@@ -1247,7 +1260,7 @@ static item mean_of(const attention *a, int64_t row, int64_t shared,
             magnitude += weight * fabs(v.value);
             n++;
         }
-    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
+    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         if (sees(a, row, j)) {
             item v = load_at(&a->v, shared, j, column);
 
@@ -1313,11 +1326,11 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
                        int64_t row)
 {
     bool updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
-    int64_t shared = head / (a->q.span.extent[0] / a->k.span.extent[0]);
+    int64_t shared = head / (a->q.span.extent[0] / a->k.heads);
     item lse, before = {-INFINITY, 0, 0};
     double relative;
 
-    for (int64_t j = 0; j < a->k.span.extent[1]; j++)
+    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         a->score[j] = score_of(a, head, row, shared, j);
     lse = lse_of(a, row, &relative);
     if (updates)
@@ -1345,7 +1358,10 @@ static attention attention_of(const hd_step *step, hd_values *const *values)
     const hd_span *q = &step->span[step->op->noutputs];
     hd_dtype dtype = q->buffer->type.dtype;
     hd_dtype lse = step->span[hd_op_lse(step->op)].buffer->type.dtype;
-    attention a = {.causal = step->causal, .unit = unit_of_compute(lse)};
+    attention a = {.causal = hd_op_has_blocks(step->op, step->op->noutputs + 1)
+                                 ? step->blocks
+                                 : &step->causal,
+                   .unit = unit_of_compute(lse)};
 
     a.window = window != NULL ? (int64_t)window->number : 0;
     a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
@@ -1358,7 +1374,14 @@ static attention attention_of(const hd_step *step, hd_values *const *values)
 static rows rows_of(const hd_step *step, hd_values *const *values, int view,
                     int64_t number)
 {
-    return (rows){span_beside(step, view, number), values[view]};
+    rows x = {span_beside(step, view, number), values[view], .blocks = 1};
+    int block = hd_op_has_blocks(step->op, view);
+
+    if (block)
+        x.blocks = x.span.extent[0];
+    x.heads = x.span.extent[block];
+    x.each = x.span.extent[block + 1];
+    return x;
 }
 
 // Of the batch.
@@ -1373,13 +1396,14 @@ static int64_t elements_ahead(const hd_step *step)
 static hd_status compute_attention(const hd_step *step,
                                    hd_values *const *values)
 {
-    const hd_span *k = &step->span[3];
     attention a = attention_of(step, values);
 
-    a.twice = a.loose > 0 &&
-              (hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL ||
-               step->span[0].buffer->type.dtype != k->buffer->type.dtype);
-    a.score = calloc((size_t)k->extent[k->ndims - 2] + 1, sizeof *a.score);
+    a.k = rows_of(step, values, 3, 0);
+    a.twice =
+        a.loose > 0 &&
+        (hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL || a.k.blocks > 1 ||
+         a.k.span.buffer->type.dtype != step->span[0].buffer->type.dtype);
+    a.score = calloc((size_t)rows_of_all(&a.k) + 1, sizeof *a.score);
     if (a.score == NULL)
         return HD_ERROR_NO_MEMORY;
     for (int64_t b = 0; b < elements_ahead(step); b++) {

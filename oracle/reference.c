@@ -205,7 +205,10 @@ static hd_status attend(hd_reference *r, const hd_step *step)
     for (int64_t rank = 0; rank < r->module->nranks; rank++) {
         if (!hd_causal_place(r->module, step->op, rank, &placed))
             continue;
-        part.causal = placed.causal;
+        if (hd_op_has_blocks(step->op, 3))
+            part.blocks = placed.causal;
+        else
+            part.causal = placed.causal[0];
         for (int i = 0; i < step->op->nviews; i++) {
             span[i] = step->span[i];
             for (int d = 0; d < span[i].ndims; d++)

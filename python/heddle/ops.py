@@ -126,6 +126,7 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
               causal: Union[bool, int, str] = False, window: Optional[int] = None,
+              blocks: bool = False, step: Union[None, int, str] = None,
               accumulate: bool = False, out: Optional[Tuple[Tensor, Tensor]] = None
               ) -> Tuple[Tensor, Tensor]:
     """`o`, which is softmax(scale q k^T) v, and `lse`, the natural logarithm of what
@@ -133,14 +134,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     [.., Hkv, Sk, Dv], H a multiple of Hkv. Without `scale` it is 1 / sqrt(D).
 
     Row i of q sees the keys up to i + `causal`, of which True is 0, False is all keys
-    and a text is an expression (docs/semantics.md); of those the last `window`.
+    and a text is an expression (docs/semantics.md); of those the last `window`. With
+    `blocks` k is [.., n, Hkv, Sk, D] and v likewise, and `causal` is more by `step`, a
+    number or a text, of each next block; without it, less by Sk.
     `accumulate` merges with what `out`, the two results, hold.
     """
-    batch = builtins.max((x._dims[:-3] for x in (q, k, v)), key=len)
+    batch = builtins.max((q._dims[:-3], *(x._dims[:-4 if blocks else -3] for x in (k, v))),
+                         key=len)
     dims = batch + q._dims[-3:-1] + v._dims[-1:]
     wide = "f64" if q.dtype == "f64" else "f32"
     o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", wide, dims[:-1])),
-                      sight(scale, causal, window, accumulate), out)
+                      sight(scale, causal, window, accumulate, blocks, step), out)
     return o, lse
 
 
@@ -171,13 +175,17 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
 
 
 def sight(scale: Optional[Operand], causal: Union[bool, int, str], window: Optional[int],
-          accumulate: bool) -> Attributes:
+          accumulate: bool, blocks: bool = False, step: Union[None, int, str] = None
+          ) -> Attributes:
     attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
     attributes += [("accumulate", None)] if accumulate else []
+    attributes += [("blocks", None)] if blocks else []
     if causal is not False:
         place = 0 if causal is True else causal
         attributes += [("causal", place if isinstance(place, str)
                         else str(integer(place, "causal")))]
+    if step is not None:
+        attributes += [("step", step if isinstance(step, str) else str(integer(step, "step")))]
     attributes += [] if window is None else [("window", str(integer(window, "window")))]
     return attributes
 

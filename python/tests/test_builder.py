@@ -357,6 +357,24 @@ class Built(unittest.TestCase):
                 want = want.reshape(2, 2, 2, *want.shape[2:]).sum(2)
             np.testing.assert_allclose(have, want, rtol=0, atol=1e-5 * abs(want).max())
 
+    def test_attention_to_blocks_is_attention(self):
+        b = heddle.Builder("blocks")
+        q = b.input("q", "f32", (4, 5, 8))
+        k, v = b.input("k", "f32", (2, 2, 3, 8)), b.input("v", "f32", (2, 2, 3, 6))
+        b.output("o", ops.attention(q, k, v, causal=2, blocks=True)[0])
+        b.output("r", ops.attention(q, k, v, causal=-1, blocks=True, step="3")[0])
+        arrays = {x.name: floats(*x.shape) for x in (q, k, v)}
+        with heddle.Group.local() as group:
+            got = heddle.compile(b.build(), group, {})(**arrays)
+        for result, order in zip(got, (slice(None), slice(None, None, -1))):
+            keys, values = (np.concatenate(arrays[x][order], 1).repeat(2, 0) for x in "kv")
+            s = np.einsum("hqd,hkd->hqk", arrays["q"].astype(float), keys) / 8 ** 0.5
+            s[:, ~(np.arange(6) <= 2 + np.arange(5)[:, None])] = -np.inf
+            p = np.exp(s - s.max(-1, keepdims=True))
+            expected = p / p.sum(-1, keepdims=True) @ values
+            np.testing.assert_allclose(result, expected, rtol=0,
+                                       atol=1e-5 * abs(arrays["v"]).max())
+
     def test_results_of_attention_are_two(self):
         b = heddle.Builder("one")
         q = b.input("q", "f32", (4, 5, 8))

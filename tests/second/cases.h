@@ -387,6 +387,25 @@ const std::vector<Case> kCases = {
      "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] out %o : f32[2, 4, 8] "
      "out %l : f32[2, 4] { %o, %l = attention %q, %k, %k accumulate }",
      {UNWRITTEN}},
+    {"attended to, where the block that would be added is seen by no row",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[1, 6, 8] "
+     "{ %o, %l = attention %q, %k, %k causal 0 "
+     "%o, %l = attention %q, %n, %n accumulate causal -4 "
+     "%o, %l = attention %q, %n, %n accumulate causal 6 window 1 }",
+     {}},
+    {"attended to, where the last row sees the first key of it",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[1, 6, 8] "
+     "{ %o, %l = attention %q, %k, %k causal 0 "
+     "%o, %l = attention %q, %n, %n accumulate causal -3 }",
+     {UNWRITTEN}},
+    {"attended to, where the first row sees the last key of it",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[1, 6, 8] "
+     "{ %o, %l = attention %q, %k, %k causal 0 "
+     "%o, %l = attention %q, %n, %n accumulate causal 5 window 1 }",
+     {UNWRITTEN}},
     {"merged before both are there",
      "streams 1 in %o1 : f32[2, 4, 8] in %l1 : f32[2, 4] in %k : f32[2, 6, 8] "
      "out %o : f32[2, 4, 8] out %l : f32[2, 4] temp %a : f32[2, 4, 8] "

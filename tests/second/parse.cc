@@ -266,9 +266,10 @@ std::vector<View> Parser::ParseViews()
 }
 
 const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate", "keep",
-                                      "max", "min", "get"};
-const std::set<std::string> kExprs = {"dim",  "dim0", "dim1",   "over",  "to",
-                                      "from", "root", "causal", "window"};
+                                      "max", "min", "get",        "blocks"};
+const std::set<std::string> kExprs = {"dim",    "dim0",  "dim1", "over",
+                                      "to",     "from",  "root", "step",
+                                      "causal", "window"};
 const std::set<std::string> kViews = {"bias", "aux",   "done",  "scale",
                                       "by",   "value", "groups"};
 

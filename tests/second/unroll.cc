@@ -192,6 +192,8 @@ class Unroller
     void Stream(const Stmt &stmt);
     void Group(const Stmt &stmt);
     void Operation(const Stmt &stmt);
+    int64_t SecondLast(const View &view, bool *sized);
+    bool SeesNothing(const Stmt &stmt);
     void Compute(const Stmt &stmt, Work *work);
     void Transfer(const Stmt &stmt, Work *work);
     void Collective(const Stmt &stmt, Work *work);
@@ -460,6 +462,49 @@ std::vector<View> Unroller::CountsOf(const View &view)
     return counts;
 }
 
+// How many indices the last dimension but one of a view has: rows, or keys.
+int64_t Unroller::SecondLast(const View &view, bool *sized)
+{
+    const Decl &decl = program_.decls[static_cast<size_t>(DeclOf(view))];
+    const Region region = Resolve(view).region;
+    int kept = 0;
+
+    for (size_t i = decl.dims.size(); i-- > 0 && kept < 2;) {
+        bool picked = i < view.index.size() && !view.index[i].all &&
+                      view.index[i].past.empty() && view.index[i].of.empty();
+
+        if (!picked && ++kept == 2)
+            *sized |= IsSized(program_, decl.dims[i]);
+    }
+    return region.dims[region.dims.size() - 2].first;
+}
+
+// Attention that is merged with what is there, whose mask leaves every row no
+// key: row i sees keys up to i + causal, and of these the last `window`.
+bool Unroller::SeesNothing(const Stmt &stmt)
+{
+    if (stmt.op != "attention" || !stmt.Find("accumulate") ||
+        !stmt.Find("causal"))
+        return false;
+    bool sized = false;
+    int64_t rows = SecondLast(stmt.operands[0], &sized);
+    int64_t keys = SecondLast(stmt.operands[1], &sized);
+    int64_t causal = values_.Value(stmt.Find("causal")->expr[0]);
+
+    if (sized)
+        return false;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t last = std::min(row + causal, keys - 1), first = 0;
+
+        if (stmt.Find("window"))
+            first =
+                row + causal + 1 - values_.Value(stmt.Find("window")->expr[0]);
+        if (last >= std::max<int64_t>(first, 0))
+            return false;
+    }
+    return true;
+}
+
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
 void Unroller::Compute(const Stmt &stmt, Work *work)
@@ -689,6 +734,8 @@ void Unroller::Operation(const Stmt &stmt)
         Compute(stmt, &work);
     if (!work.transfer && !work.writes.empty() &&
         work.writes[0].Elements() == 0)
+        return;
+    if (SeesNothing(stmt))
         return;
     if (group_ != nullptr) {
         group_->work.push_back(work);

@@ -1966,10 +1966,20 @@ static bool ends_whole(const tensor *t, int n)
     return whole;
 }
 
-// A scale, and a mask that some rows may see nothing by.
-static void draw_sight(maker *m, const tensor *q, char keys[KEYS])
+// The axis of which each rank has an index of the batch; -1 if there is none.
+static int placed_axis(const maker *m, const tensor *q)
 {
-    int rows = q->dim[q->ndims - 2].extent, n = 0;
+    for (int d = 0; d < q->ndims - 3; d++)
+        if (q->dim[d].mark >= 0 && q->dim[d].extent == m->axis[q->dim[d].mark])
+            return q->dim[d].mark;
+    return -1;
+}
+
+// A scale, and a mask that some rows may see nothing by. Blocks of keys stand
+// one behind the other, or in any other way.
+static void draw_sight(maker *m, const tensor *q, bool blocks, char keys[KEYS])
+{
+    int rows = q->dim[q->ndims - 2].extent, n = 0, axis = placed_axis(m, q);
 
     keys[0] = '\0';
     if (once_in(m, 2))
@@ -1978,6 +1988,12 @@ static void draw_sight(maker *m, const tensor *q, char keys[KEYS])
         return;
     n += snprintf(keys + n, KEYS - (size_t)n, " causal %d",
                   pick(m, 2 * rows + 1) - rows);
+    if (axis >= 0 && once_in(m, 2))
+        n += snprintf(keys + n, KEYS - (size_t)n, " + %d * %s",
+                      pick(m, 2 * rows + 1) - rows, axis_names[axis]);
+    if (blocks && once_in(m, 2))
+        n += snprintf(keys + n, KEYS - (size_t)n, " step %d",
+                      pick(m, 2 * rows + 1) - rows);
     if (once_in(m, 3))
         snprintf(keys + n, KEYS - (size_t)n, " window %d", 1 + pick(m, rows));
 }
@@ -2070,22 +2086,68 @@ static void make_gradients(maker *m, const attended *a)
             keep ? " accumulate" : "");
 }
 
-// Keys and values are inputs, of the queries' batch or of one for all.
+// What keys and values are in, if it is not one block.
+static bool draw_blocks(maker *m, dim *blocks)
+{
+    *blocks = (dim){1 + pick(m, 4), LOCAL, 0};
+    if (m->naxes > 0)
+        blocks->extent = m->axis[pick(m, m->naxes)];
+    return once_in(m, 2);
+}
+
+// Keys or values that are gathered from ranks, a block each, or an input.
+static int add_keys(maker *m, const tensor *t, bool blocks)
+{
+    tensor shard = *t, all = *t;
+    int at = t->ndims - 4, axis = -1, x;
+
+    for (int i = 0; blocks && i < m->naxes; i++)
+        if (m->axis[i] == t->dim[at].extent)
+            axis = i;
+    for (int d = 0; d < t->ndims && axis >= 0; d++)
+        if (t->dim[d].mark == axis)
+            axis = -1;
+    if (axis < 0 || !m->streams || once_in(m, 4))
+        return (once_in(m, 2) ? add_input : add_input_part)(m, t);
+    shard.dim[at].mark = axis;
+    all.dim[at].mark = STREAM;
+    x = read_tensor(m, add_input(m, &shard));
+    at = add_tensor(m, &all, 't');
+    fprintf(m->body, "    %%t%d = set %%t%d\n", at, x);
+    return at;
+}
+
+// A dimension of blocks, ahead of the last three.
+static void add_blocks(tensor *t, dim blocks)
+{
+    int at = t->ndims - 3;
+
+    memmove(t->dim + at + 1, t->dim + at, sizeof(dim) * 3);
+    t->dim[at] = blocks;
+    t->ndims++;
+}
+
+// Keys and values are of the queries' batch or of one for all, and may be in
+// blocks.
 static void make_attention(maker *m, int x)
 {
     tensor q, k, v, o, lse;
     attended a;
     int to[2];
-    bool keep = once_in(m, 4);
+    bool keep = once_in(m, 4), blocks;
+    dim count;
 
     if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
         x = add_heads(m);
     o = k = q = m->tensor[x];
+    blocks = draw_blocks(m, &count) && q.ndims < HD_MAX_DIMS;
     if (once_in(m, 3))
         drop_dims(&k, 0, q.ndims - 3);
     k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
     if (once_in(m, 2))
         k.dim[k.ndims - 3].extent = 1;
+    if (blocks)
+        add_blocks(&k, count);
     v = k;
     v.dim[v.ndims - 1].extent = 1 + pick(m, 5);
     o.dim[o.ndims - 1] = v.dim[v.ndims - 1];
@@ -2095,15 +2157,16 @@ static void make_attention(maker *m, int x)
     if (!fits(m, &k) || !fits(m, &v) || !fits(m, &o))
         return;
     a.q = read_tensor(m, x);
-    a.k = read_tensor(m, (once_in(m, 2) ? add_input : add_input_part)(m, &k));
-    a.v = read_tensor(m, add_input(m, &v));
+    a.k = read_tensor(m, add_keys(m, &k, blocks));
+    a.v = read_tensor(m, add_keys(m, &v, blocks));
     place_rows(m, &o, &lse, keep, to);
     a.o = to[0];
     a.lse = to[1];
-    draw_sight(m, &q, a.keys);
-    fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d%s%s\n",
-            a.o, a.lse, a.q, a.k, a.v, a.keys, keep ? " accumulate" : "");
-    if (once_in(m, 2))
+    draw_sight(m, &q, blocks, a.keys);
+    fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d%s%s%s\n",
+            a.o, a.lse, a.q, a.k, a.v, a.keys, keep ? " accumulate" : "",
+            blocks ? " blocks" : "");
+    if (!blocks && once_in(m, 2))
         make_gradients(m, &a);
 }
 
