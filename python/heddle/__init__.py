@@ -19,15 +19,17 @@ from ._compile import Executable, Future, compile
 from ._error import (ArgumentError, Error, HeddleWarning, Message, OutOfMemoryError, PeerError,
                      ProgramError, Status, SystemFailure, TimeoutError, UnsupportedError)
 from ._event import Event
+from ._expr import Expr
 from ._group import Group, launch
+from ._host import HostBuilder
 from ._program import Argument, Axis, Prediction, Program, Reference, Size, Timeline
 from ._library import version as __version__
 from ._symbolic import Block, Builder, Extent, Tensor, blocks
 
 __all__ = [
     "Argument", "ArgumentError", "Array", "Axis", "Block", "Builder", "Call", "Error", "Event",
-    "Executable", "Extent", "Future", "Group", "HeddleWarning", "Message", "OutOfMemoryError",
-    "PeerError", "Prediction", "Program", "ProgramError", "Reference", "Size", "Status",
-    "SystemFailure", "Tensor", "TimeoutError", "Timeline", "UnsupportedError", "View", "blocks",
-    "compile", "launch", "ops",
+    "Executable", "Expr", "Extent", "Future", "Group", "HeddleWarning", "HostBuilder", "Message",
+    "OutOfMemoryError", "PeerError", "Prediction", "Program", "ProgramError", "Reference", "Size",
+    "Status", "SystemFailure", "Tensor", "Timeline", "TimeoutError", "UnsupportedError", "View",
+    "blocks", "compile", "launch", "ops",
 ]

@@ -1,9 +1,9 @@
-"""Tensor programs built by operators on symbolic tensors.
+"""Programs built by operators on symbolic tensors.
 
-A `Builder` keeps what is declared and done, each with the place in the caller's
-Python where it was; `build` gives that to the library's builder (build.h), line
-by line. Shapes of results are proposed here, and judged there alone: what does
-not fit is told by `build`, all of it, each at its place.
+A `Builder`, or one of host programs (`_host`), keeps what is declared and done, each
+with the place in the caller's Python where it was; `build` gives that to the library's
+builder (build.h), line by line. Shapes of results are proposed here, and judged there
+alone: what does not fit is told by `build`, all of it, each at its place.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Se
                     Tuple, Union)
 
 from ._error import Diag, Site, caller_site, refuse
+from ._expr import Expr, word
 from ._library import DTYPES, ROLES, ffi, lib
 from ._program import Program
 
@@ -71,7 +72,7 @@ def blocks(extent: Length, n: int) -> Extent:
 @dataclasses.dataclass(frozen=True)
 class Block:
     """As an index of a dimension in blocks: one of them."""
-    index: int
+    index: Union[int, Expr]
     of: int
 
 
@@ -112,7 +113,8 @@ def dims_of(shape: Shape, axes: Optional[Axes], by: Optional[Counts]) -> Dims:
 
 class Buffer:
     """What a program declares."""
-    __slots__ = ("role", "name", "base", "dtype", "dims", "on", "site", "read", "made")
+    __slots__ = ("role", "name", "base", "dtype", "dims", "on", "site", "read", "made", "shared",
+                 "of")
 
     def __init__(self, role: str, name: Optional[str], base: str, dtype: str, dims: Dims,
                  on: Optional[On], site: Site) -> None:
@@ -125,6 +127,8 @@ class Buffer:
         self.site = site
         self.read = False
         self.made = False  # by an operation, which said what it is
+        self.shared = False  # peers may write to it or read it
+        self.of: Optional[Buffer] = None  # whose bytes it renames
 
 
 class Statement(NamedTuple):
@@ -133,6 +137,14 @@ class Statement(NamedTuple):
     results: Sequence[Tensor]
     operands: Sequence[Tensor]
     attributes: Sequence[Tuple[str, Any]]  # a key, and None, text or a tensor
+    site: Site
+    axis: Optional[str] = None  # that a transfer goes along
+
+
+class Line(NamedTuple):
+    """A line of a host program that is no operation."""
+    words: Tuple[str, ...]  # of a loop three: its variable, and its bounds; of an end none
+    opens: bool
     site: Site
 
 
@@ -147,7 +159,7 @@ class Tensor:
     __array_ufunc__ = None  # so that NumPy leaves `array + tensor` to this class
     __iter__ = None
 
-    def __init__(self, builder: Builder, buffer: Buffer, dims: Dims, on: Optional[On],
+    def __init__(self, builder: Maker, buffer: Buffer, dims: Dims, on: Optional[On],
                  index: Optional[Tuple[str, ...]] = None) -> None:
         self._builder = builder
         self._buffer = buffer
@@ -221,7 +233,7 @@ class Tensor:
             texts.append(text)
             if kept is not None:
                 dims.append(kept)
-            elif dim.mark not in (None, "stream"):
+            elif dim.mark not in (None, "stream") and text.isdecimal():
                 on = (str(dim.mark), int(text), int(text) + 1)  # it is on that rank alone
         return Tensor(self._builder, self._buffer, (*dims, *self._dims[len(given):]), on,
                       tuple(texts))
@@ -315,9 +327,20 @@ def number(value: Any) -> str:
     return repr(int(value) if isinstance(value, numbers.Integral) else float(value))
 
 
+def range_of(tensor: Tensor, index: slice, dim: Dim) -> Tuple[str, Dim]:
+    """A range whose bounds ranks compute. How long it is the library finds out."""
+    past = dim.extent if index.stop is None else index.stop
+    if index.step not in (None, 1) or isinstance(past, Extent):
+        refuse(f"{tensor!r}: a part is one index, or a range of a constant extent")
+    bounds = f"{word(0 if index.start is None else index.start)}..{word(past)}"
+    return bounds, Dim(Extent(1, bounds))
+
+
 def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
     """An index as the text form has it, and what it keeps of a dimension."""
     if isinstance(index, Block):
+        if not isinstance(index.index, int):
+            return f"{word(index.index)} of {index.of}", Dim(Extent(1, f"block of {index.of}"))
         extent = dim.extent
         if not isinstance(extent, int):
             if extent.size is not None:
@@ -329,12 +352,16 @@ def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
         kept = min(length, extent - index.index * length)
         return f"{index.index} of {index.of}", Dim(kept)
     if isinstance(index, slice):
-        if index == slice(None):
+        if index.start is None and index.stop is None and index.step is None:
             return ":", dim
+        if any(isinstance(bound, Expr) for bound in (index.start, index.stop)):
+            return range_of(tensor, index, dim)
         if not isinstance(dim.extent, int) or index.step not in (None, 1):
             refuse(f"{tensor!r}: a part is one index, or a range of a constant extent")
         first, past, _ = index.indices(dim.extent)
         return f"{first}..{past}", Dim(past - first)
+    if isinstance(index, Expr):
+        return index.text, None
     at = integer(index, f"an index of {tensor!r}")
     return str(at + dim.extent if at < 0 and isinstance(dim.extent, int) else at), None
 
@@ -366,7 +393,7 @@ def laid(tensors: Sequence[Tensor]) -> Dims:
     return tuple(dims)
 
 
-def builder_of(*operands: Any) -> Builder:
+def builder_of(*operands: Any) -> Maker:
     found = [x._builder for x in operands if isinstance(x, Tensor)]
     if not found:
         refuse(f"there is no tensor of a program among {operands!r}")
@@ -386,7 +413,80 @@ def apply_map(op: str, kind: str, operands: Sequence[Operand],
                          attributes, out)
 
 
-class Builder:
+class Maker:
+    """What is kept of a program until it is built."""
+    stage = lib.HD_STAGE_TENSOR
+
+    def __init__(self, name: str = "program", *, mesh: Optional[Mapping[str, int]] = None) -> None:
+        self.name = name
+        self._site = caller_site()
+        self._mesh = {axis: integer(n, f"axis {axis!r}") for axis, n in (mesh or {}).items()}
+        self._sizes: List[Tuple[str, int, int, Site]] = []
+        self._arguments: List[Buffer] = []
+        self._temps: List[Buffer] = []
+        self._statements: List[Union[Statement, Line]] = []
+
+    def size(self, name: str, low: int, high: int) -> Extent:
+        """An extent that each run is given, from `low` to `high`: `m` or `2 * m`."""
+        self._sizes.append((name, integer(low, name), integer(high, name), caller_site()))
+        return Extent(1, name)
+
+    def _make(self, op: str, dtype: str, dims: Dims, operands: Sequence[Tensor],
+              attributes: Sequence[Tuple[str, Any]] = (), out: Result = None,
+              on: Optional[On] = None) -> Tensor:
+        """A statement with one result, `out` or a new tensor."""
+        if out is None:
+            out = self._new(op, dtype, dims, on if op == "set" else shared_ranks(operands))
+        self._write(op, [out], operands, attributes)
+        return out
+
+    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
+        raise NotImplementedError
+
+    def fill(self, value: float, dtype: str, shape: Shape, axes: Optional[Axes] = None) -> Tensor:
+        """A tensor of one number."""
+        return self._make("fill", dtype, dims_of(shape, axes, None), [],
+                          [("value", number(value))])
+
+    def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Tensor],
+               attributes: Sequence[Tuple[str, Any]] = (), callee: Optional[str] = None,
+               axis: Optional[str] = None) -> None:
+        tensors = (*results, *operands, *(value for _, value in attributes))
+        if any(isinstance(tensor, Tensor) for tensor in tensors):
+            builder_of(*tensors)
+        for tensor in (*operands, *(v for k, v in attributes if k != "aux")):
+            if isinstance(tensor, Tensor):
+                tensor._buffer.read = True
+        self._statements.append(Statement(op, callee, results, operands, attributes,
+                                          caller_site(), axis))
+
+    # What the library is told.
+
+    def build(self) -> Program:
+        """The program. ProgramError with all that is wrong, each at the line of
+        Python that said it."""
+        name_temps(self._arguments, self._temps)
+        writer = Writer(self.name, self.stage)
+        writer.sites.append(self._site)
+        for axis, extent in self._mesh.items():
+            lib.hd_builder_axis(writer.builder, writer.chars(axis), extent, 1)
+        for name, low, high, site in self._sizes:
+            lib.hd_builder_size(writer.builder, writer.chars(name), low, high, writer.at(site))
+        self._tell(writer)
+        for buffer in (*self._arguments, *self._temps):
+            writer.buffer(buffer)
+        for statement in self._statements:
+            if isinstance(statement, Statement):
+                writer.op(statement)
+            else:
+                writer.line(statement)
+        return writer.finish()
+
+    def _tell(self, writer: Writer) -> None:
+        """What there is beside that."""
+
+
+class Builder(Maker):
     """A tensor program that is built by operators on symbolic tensors.
 
         b = heddle.Builder("linear", mesh={"tp": 4})
@@ -398,20 +498,6 @@ class Builder:
     Sizes are Python's numbers; `axes` says of each dimension which axis of the
     mesh shards it, "stream", or None.
     """
-
-    def __init__(self, name: str = "program", *, mesh: Optional[Mapping[str, int]] = None) -> None:
-        self.name = name
-        self._site = caller_site()
-        self._mesh = {axis: integer(n, f"axis {axis!r}") for axis, n in (mesh or {}).items()}
-        self._sizes: List[Tuple[str, int, int, Site]] = []
-        self._arguments: List[Buffer] = []
-        self._temps: List[Buffer] = []
-        self._statements: List[Statement] = []
-
-    def size(self, name: str, low: int, high: int) -> Extent:
-        """An extent that each run is given, from `low` to `high`: `m` or `2 * m`."""
-        self._sizes.append((name, integer(low, name), integer(high, name), caller_site()))
-        return Extent(1, name)
 
     def input(self, name: str, dtype: str, shape: Shape, axes: Optional[Axes] = None, *,
               by: Optional[Counts] = None) -> Tensor:
@@ -448,56 +534,15 @@ class Builder:
         self._temps.append(buffer)
         return Tensor(self, buffer, buffer.dims, ranks)
 
-    def fill(self, value: float, dtype: str, shape: Shape, axes: Optional[Axes] = None) -> Tensor:
-        """A tensor of one number."""
-        return self._make("fill", dtype, dims_of(shape, axes, None), [],
-                          [("value", number(value))])
-
     def _argue(self, role: str, name: str, dtype: str, dims: Dims) -> Tensor:
         self._arguments.append(Buffer(role, name, name, dtype, dims, None, caller_site()))
         return Tensor(self, self._arguments[-1], dims, None)
-
-    def _make(self, op: str, dtype: str, dims: Dims, operands: Sequence[Tensor],
-              attributes: Sequence[Tuple[str, Any]] = (), out: Result = None,
-              on: Optional[On] = None) -> Tensor:
-        """A statement with one result, `out` or a new tensor."""
-        if out is None:
-            out = self._new(op, dtype, dims, on if op == "set" else shared_ranks(operands))
-        self._write(op, [out], operands, attributes)
-        return out
 
     def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
         buffer = Buffer("temp", None, op, dtype, dims, on, caller_site())
         buffer.made = True
         self._temps.append(buffer)
         return Tensor(self, buffer, dims, on)
-
-    def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Tensor],
-               attributes: Sequence[Tuple[str, Any]] = (), callee: Optional[str] = None) -> None:
-        builder_of(*results, *operands, *(value for _, value in attributes))
-        for tensor in (*operands, *(v for k, v in attributes if k != "aux")):
-            if isinstance(tensor, Tensor):
-                tensor._buffer.read = True
-        self._statements.append(Statement(op, callee, results, operands, attributes,
-                                          caller_site()))
-
-    # What the library is told.
-
-    def build(self) -> Program:
-        """The program. ProgramError with all that is wrong, each at the line of
-        Python that said it."""
-        name_temps(self._arguments, self._temps)
-        writer = Writer(self.name)
-        writer.sites.append(self._site)
-        for axis, extent in self._mesh.items():
-            lib.hd_builder_axis(writer.builder, writer.chars(axis), extent, 1)
-        for name, low, high, site in self._sizes:
-            lib.hd_builder_size(writer.builder, writer.chars(name), low, high, writer.at(site))
-        for buffer in (*self._arguments, *self._temps):
-            writer.buffer(buffer)
-        for statement in self._statements:
-            writer.op(statement)
-        return writer.finish()
 
 
 def name_temps(arguments: Sequence[Buffer], temps: Sequence[Buffer]) -> None:
@@ -513,13 +558,13 @@ def name_temps(arguments: Sequence[Buffer], temps: Sequence[Buffer]) -> None:
 class Writer:
     """Gives a program to the library's builder. A cookie is a place in `sites`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, stage: int) -> None:
         self.sites: List[Site] = []
         self.written: Set[Buffer] = set()
         self.keep: List[Any] = []
         out = ffi.new("hd_builder **")
         with Diag() as diag:
-            diag.check(lib.hd_builder_create(self.chars(name), lib.HD_STAGE_TENSOR, diag.p, out))
+            diag.check(lib.hd_builder_create(self.chars(name), stage, diag.p, out))
         self.builder = ffi.gc(out[0], lib.hd_builder_destroy)
 
     def at(self, site: Site) -> int:
@@ -540,6 +585,8 @@ class Writer:
         for dim in buffer.dims:
             if dim.by is not None:
                 self.buffer(dim.by._buffer)  # is declared before
+        if buffer.of is not None:
+            self.buffer(buffer.of)
         if buffer.dtype not in DTYPES:
             refuse(f"%{buffer.name} is of dtype {buffer.dtype!r}, which is none of "
                    f"{', '.join(DTYPES[:-1])}")
@@ -549,6 +596,9 @@ class Writer:
         row.name, row.ndims = self.chars(str(buffer.name)), len(buffer.dims)
         for i, dim in enumerate(buffer.dims[:lib.HD_MAX_DIMS]):
             self.dim(row, i, dim)
+        row.shared = buffer.shared
+        if buffer.of is not None:
+            row.of = self.chars(str(buffer.of.name))
         if buffer.on is not None:
             axis, low, past = buffer.on
             row.on = self.chars(f"{axis} {low}..{past}" if past > low + 1 else f"{axis} {low}")
@@ -583,11 +633,24 @@ class Writer:
         row.op = self.chars(statement.op)
         if statement.callee is not None:
             row.callee = self.chars(statement.callee)
+        if statement.axis is not None:
+            row.axis = self.chars(statement.axis)
         row.results, row.nresults = self.list([self.view(t) for t in statement.results])
         row.operands, row.noperands = self.list([self.view(t) for t in statement.operands])
         row.attributes, row.nattributes = self.list(
             [self.attribute(key, value) for key, value in statement.attributes])
         lib.hd_builder_op(self.builder, row, self.at(statement.site))
+
+    def line(self, line: Line) -> None:
+        words, cookie = [self.chars(word) for word in line.words], self.at(line.site)
+        if len(words) > 1:
+            lib.hd_builder_for(self.builder, *words, cookie)
+        elif line.opens:
+            lib.hd_builder_block(self.builder, words[0], cookie)
+        elif words:
+            lib.hd_builder_line(self.builder, words[0], cookie)
+        else:
+            lib.hd_builder_end(self.builder, cookie)
 
     def finish(self) -> Program:
         out = ffi.new("hd_module **")

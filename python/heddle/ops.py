@@ -11,14 +11,16 @@ from typing import Any, List, Optional, Sequence, Tuple, Union, overload
 
 from . import _maps
 from ._error import refuse
+from ._expr import Expr
 from ._maps import *
 from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_map,
                         builder_of, dims_of, integer, laid, number, shared_ranks)
 
-__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min", "reshape",
-           "route", "scale", "sum", "take", "top_k", "transpose"]
+__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min",
+           "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
 
 Attributes = List[Tuple[str, Any]]
+Causal = Union[bool, int, str, Expr]
 
 
 def axis_of(x: Tensor, dim: int) -> int:
@@ -125,8 +127,8 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
 # Attention.
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
-              causal: Union[bool, int, str] = False, window: Optional[int] = None,
-              blocks: bool = False, step: Union[None, int, str] = None,
+              causal: Causal = False, window: Optional[int] = None,
+              blocks: bool = False, step: Union[None, int, str, Expr] = None,
               accumulate: bool = False, out: Optional[Tuple[Tensor, Tensor]] = None
               ) -> Tuple[Tensor, Tensor]:
     """`o`, which is softmax(scale q k^T) v, and `lse`, the natural logarithm of what
@@ -158,7 +160,7 @@ def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
 
 
 def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *,
-                   scale: Optional[Operand] = None, causal: Union[bool, int, str] = False,
+                   scale: Optional[Operand] = None, causal: Causal = False,
                    window: Optional[int] = None, accumulate: bool = False,
                    out: Optional[Tuple[Tensor, Tensor, Tensor]] = None
                    ) -> Tuple[Tensor, Tensor, Tensor]:
@@ -174,18 +176,19 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
     return dq, dk, dv
 
 
-def sight(scale: Optional[Operand], causal: Union[bool, int, str], window: Optional[int],
-          accumulate: bool, blocks: bool = False, step: Union[None, int, str] = None
+def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
+          accumulate: bool, blocks: bool = False, step: Union[None, int, str, Expr] = None
           ) -> Attributes:
     attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
     attributes += [("accumulate", None)] if accumulate else []
     attributes += [("blocks", None)] if blocks else []
     if causal is not False:
         place = 0 if causal is True else causal
-        attributes += [("causal", place if isinstance(place, str)
+        attributes += [("causal", str(place) if isinstance(place, (str, Expr))
                         else str(integer(place, "causal")))]
     if step is not None:
-        attributes += [("step", step if isinstance(step, str) else str(integer(step, "step")))]
+        attributes += [("step", str(step) if isinstance(step, (str, Expr))
+                        else str(integer(step, "step")))]
     attributes += [] if window is None else [("window", str(integer(window, "window")))]
     return attributes
 

@@ -23,7 +23,7 @@ OLDER = ["python3.9", "python3.10"]
 
 
 def run(*words, **more):
-    done = subprocess.run([str(word) for word in words], text=True, timeout=400,
+    done = subprocess.run([str(word) for word in words], text=True, timeout=900,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))}\nexit code {done.returncode}:\n{done.stdout}")
