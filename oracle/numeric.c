@@ -52,12 +52,12 @@ static int64_t wrap(hd_dtype dtype, int64_t whole)
 }
 
 // Half the distance between neighbours of the format at x: what one rounding
-// may err there.
+// may err there. Zero is a number of every format.
 static double half_step(hd_dtype dtype, double x)
 {
     int exponent;
 
-    if (!isfinite(x))
+    if (!isfinite(x) || !(x > 0))
         return 0;
     (void)frexp(x, &exponent); // x is in [2^(exponent - 1), 2^exponent)
     return hd_dtype_unit(dtype) * ldexp(1, exponent - 1) + hd_dtype_tiny(dtype);

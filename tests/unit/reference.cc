@@ -396,6 +396,17 @@ TEST(Reference, OneStepOfTheFormatExceedsTheBound)
     }
 }
 
+TEST(Reference, WhatIsExactlyZeroIsNothingElse)
+{
+    Program p("tensor program t in %a : f32[2] out %c : bf16[2] "
+              "{ %c = copy %a }");
+    std::vector<float> a = {0, 0x1p-140F};
+    Answer c = Reference(p, {a.data(), nullptr}, 1, 0);
+
+    EXPECT_EQ(Off(c, {0, 0}), 0u); // 2^-133 is the least above
+    EXPECT_EQ(Off(c, {0x1p-133, 0x1p-133}), 1u);
+}
+
 TEST(Reference, IntegersAreExact)
 {
     Program p("tensor program t in %a : i32[4] in %b : i32[4] "
