@@ -1304,8 +1304,10 @@ static void attend_block(hd_build *b, const hd_op *op, const hd_view *view,
         hd_build_number(fresh, HD_KEY_SCALE, scale->number);
     if (adds)
         hd_build_key(fresh, HD_KEY_ACCUMULATE, HD_EXPR_NONE);
-    if (causal != HD_EXPR_NONE)
+    if (causal != HD_EXPR_NONE) {
         hd_build_key(fresh, HD_KEY_CAUSAL, causal);
+        fresh->key[fresh->nkeys - 1].loc = hd_op_key(op, HD_KEY_CAUSAL)->loc;
+    }
     if (window != NULL)
         hd_build_number(fresh, HD_KEY_WINDOW, window->number);
 }

@@ -12,6 +12,7 @@
 #include "simulate/critical.h"
 #include "simulate/machine.h"
 #include "simulate/overlap.h"
+#include "simulate/uneven.h"
 
 // Temps that the rank's steps name: what others have alone takes no memory.
 // `by` says for each which rank, from 1, has named it last.
@@ -82,6 +83,7 @@ static hd_status simulate(hd_simulation *s, const hd_module *module,
                        "%s deadlocks; hd_check shows where", module->name);
     HD_TRY(sum_memory(s, diag));
     sum_up(s);
+    hd_uneven_lint(s, diag);
     return s->prediction.overlap > 0 ? HD_OK : hd_overlap_lint(&s->graph, diag);
 }
 

@@ -10,12 +10,19 @@
 
 enum { COSTS_PER_OP = 16 }; // half of them stay empty
 
-// Steps of an op that keep as much of each view cost the same.
+// What a mask leaves an attention; of other ops nothing.
+static int32_t sight_of(const hd_node *node)
+{
+    return hd_op_family(node->op) == HD_FAMILY_ATTEND ? node->link : 0;
+}
+
+// Steps of an op that keep as much of each view cost the same, if rows see as
+// many keys.
 static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
     int64_t n = a[1].part - a->part;
 
-    if (n != b[1].part - b->part)
+    if (n != b[1].part - b->part || sight_of(a) != sight_of(b))
         return false;
     for (int64_t i = 0; i < n; i++)
         if (g->part[a->part + i].ranges != g->part[b->part + i].ranges)
@@ -25,7 +32,7 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 
 static uint64_t hash_lengths(const hd_graph *g, const hd_node *node)
 {
-    uint64_t hash = (uintptr_t)node->op >> 4;
+    uint64_t hash = ((uintptr_t)node->op >> 4) + (uint32_t)sight_of(node);
 
     for (int64_t i = node->part; i < node[1].part; i++)
         hash = (hash ^ g->part[i].ranges) * 0x9e3779b97f4a7c15u;

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "tests/device/options.h"
+#include "tests/draw.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -143,6 +144,51 @@ TEST_P(Pipelines, GiveTheDenseAnswerOnEveryNumberOfRanks)
         options.comm_stream = ranks % 2 != 0;
         options.defer_sends = true;
         Runs(expected, "bf16", ranks, options);
+    }
+}
+
+// Blocks of keys in order, the results of which are narrower than what they are
+// added up in, and of two sequences from both ends, each rank's rows once in
+// front and once behind: a rank sees all, none or a triangle of a block.
+const char *const kBlocks =
+    "heddle 1 tensor program blocks mesh tp=4\n"
+    "in %q : bf16[size tp @tp, 6, 9, 8] in %k : bf16[size tp @tp, 3, 9, 8]\n"
+    "in %v : bf16[size tp @tp, 3, 9, 5] out %o : bf16[size tp @tp, 6, 9, 5]\n"
+    "out %l : f32[size tp @tp, 6, 9]\n"
+    "temp %kg : bf16[size tp @stream, 3, 9, 8]\n"
+    "temp %vg : bf16[size tp @stream, 3, 9, 5]\n"
+    "in %x : $[size tp @tp, 2, 2, 7, 4] in %y : $[2, size tp @tp, 2, 2, 7, 4]\n"
+    "temp %yg : $[2, size tp @stream, 2, 2, 7, 4]\n"
+    "inout %a : $[size tp @tp, 2, 2, 7, 4] inout %b : f32[size tp @tp, 2, 2, "
+    "7]\n"
+    "temp %c : $[size tp @tp, 2, 2, 7, 4] temp %d : f32[size tp @tp, 2, 2, 7]\n"
+    "out %e : $[size tp @tp, 2, 2, 7, 4] out %f : f32[size tp @tp, 2, 2, 7]\n"
+    "{ %kg = set %k %vg = set %v\n"
+    "  %o, %l = attention %q, %kg, %vg blocks causal 9 * tp window 12\n"
+    "  %yg = set %y\n"
+    "  %a, %b = attention %x, %yg[:, :, 0], %yg[:, :, 0] accumulate blocks "
+    "causal 7 * tp\n"
+    "  %c, %d = attention %x, %yg[:, :, 1], %yg[:, :, 1] scale 0.25 blocks "
+    "causal -7 * tp step 7\n"
+    "  %e, %f = merge %a, %b, %c, %d }\n";
+
+TEST_P(Pipelines, AttendToBlocksOnEveryNumberOfRanks)
+{
+    std::mt19937 random(Seed());
+
+    for (int ranks : Choose<int>({1, 2, 3, 5, 8}, {1, 2, 3})) {
+        if (ranks > MostRanks())
+            break;
+        Module tensor = Parse(kBlocks, "f32", ranks);
+        Expected expected(tensor.get(), kRuns, Seed());
+        hd_lower_options options = OptionsOf(GetParam());
+
+        options.protocol = static_cast<hd_protocol>(Between(0, 1, random));
+        options.streams = Between(1, 3, random);
+        options.copy_own = Between(0, 1, random) != 0;
+        options.comm_stream = ranks % 2 != 0;
+        options.defer_sends = Between(0, 1, random) != 0;
+        RunsOf(kBlocks, expected, "f32", ranks, options);
     }
 }
 

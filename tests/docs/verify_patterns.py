@@ -1,4 +1,4 @@
-"""Each tensor program over tp that docs/patterns.md has a prediction for gives
+"""Each tensor program over tp or cp that docs/patterns.md has a prediction for gives
 the dense answer by every pipeline, whole and in chunks (or these are refused,
 HD0502). Its number of ranks and its data are new in each run: HEDDLE_TEST_SEED
 sets them.
@@ -21,7 +21,9 @@ seed = os.environ.get("HEDDLE_TEST_SEED") or str(time.time_ns() % 2**31)
 drawn = random.Random(seed)
 page = (root / "docs/patterns.md").read_text()
 programs = sorted(set(re.findall(r"(?:^\| `|heddle simulate )(examples/\w+\.hd)", page, re.M)))
-programs = [p for p in programs if re.search(r"\ntensor (.*\n)*mesh .*\btp=", (root / p).read_text())]
+axes = {p: re.search(r"\ntensor (?:.*\n)*mesh .*\b(tp|cp)=", (root / p).read_text())
+        for p in programs}
+programs = [p for p in programs if axes[p]]
 assert len(programs) > 10, programs
 for program in programs:
     text = (root / program).read_text()
@@ -29,7 +31,7 @@ for program in programs:
             else ["-D", "rows=16"])
     for options in OPTIONS:
         words = [str(heddle), "run", program, "--verify", "--seed", seed, "-D",
-                 f"tp={drawn.choice(RANKS)}", *rows, "--streams", "3",
+                 f"{axes[program][1]}={drawn.choice(RANKS)}", *rows, "--streams", "3",
                  "--transfer", *options.split()]
         done = subprocess.run(words, capture_output=True, text=True, cwd=root, timeout=300)
         refused = "chunks" in options and "error[HD0502]" in done.stderr
