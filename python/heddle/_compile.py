@@ -417,9 +417,21 @@ class Executable:
                 raise TypeError(f"{name} misses an array for %{self._arguments[i].name}")
         for i in self._outputs:
             if arrays[i] is None:
-                arrays[i] = like([a for a in arrays if a is not None], self._arguments[i])
+                arrays[i] = self._new(arrays, self._arguments[i])
         answer = tuple(arrays[i] for i in self._outputs)
         return arrays, answer[0] if len(answer) == 1 else answer or None
+
+    def _new(self, arrays: List[Any], argument: Argument) -> Any:
+        """An output that is made. Of an input that is no array it is told, and not of the output
+        that cannot be made like it."""
+        try:
+            return like([a for a in arrays if a is not None], argument)
+        except ArgumentError:
+            for i in self._inputs:
+                given = hasattr(arrays[i], "__dlpack__") or isinstance(arrays[i], numbers.Real)
+                if not given and self._arguments[i].dtype != "event":
+                    self._store(arrays[i], i)
+            raise
 
     def _bind_named(self, arrays: List[Any], named: Mapping[str, Any]) -> None:
         for name, value in named.items():
@@ -638,6 +650,9 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     returned as others are. They are dense, made by `Group.empty`, or on CUDA be whole
     or part of what cudaMalloc gave; the executable keeps them.
     """
+    if not isinstance(program, Program) or not isinstance(group, Group):
+        raise TypeError("compile takes a Program and a Group, and is given "
+                        f"{type(program).__name__} and {type(group).__name__}")
     if isinstance(options, str):
         if options != "auto":
             refuse(f"options are {options!r}, and must be \"auto\" or a dict")

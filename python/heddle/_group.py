@@ -222,6 +222,14 @@ def describe_place(rank: int, nranks: int, job: int) -> Any:
 LAUNCHER = ffi.new("char[]", b"heddle.launch")
 
 
+def start_rank(process: Any) -> None:
+    try:
+        process.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError("new processes are given fn and args by pickle, so fn stands in a file "
+                        f"that can be imported; start=\"fork\" copies this one: {error}") from error
+
+
 class Ranks:
     """The processes of one launch, and what has come from them."""
 
@@ -238,7 +246,7 @@ class Ranks:
                 target=run_rank, name=f"rank {rank}",
                 args=(send, rank, what["nranks"], what["job"], what["timeout"], what["fn"],
                       what["args"]))
-            process.start()
+            start_rank(process)
             send.close()
             self.processes.append(process)
             self.pipes.append(receive)

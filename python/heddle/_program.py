@@ -112,6 +112,8 @@ class Program:
 
     def __init__(self, text: str, *, name: str = "program",
                  defines: Optional[Mapping[str, int]] = None) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"a program is a text, not {type(text).__name__}")
         self._parse(text.encode(), name, defines or {})
 
     @classmethod

@@ -146,6 +146,11 @@ class Ranks(unittest.TestCase):
             ranks.answers, ranks.failed = answers, failed
             self.assertEqual(ranks.culprit(), culprit)
 
+    def test_what_cannot_be_sent_to_new_processes(self):
+        for args in ((lambda group: 0,), (meet, lambda: 0)):
+            self.assertRaisesRegex(TypeError, "by pickle, so fn stands in a file", heddle.launch, 2,
+                                   *args)
+
     def test_deadline(self):
         with self.assertRaises(TimeoutError):
             heddle.launch(2, fail, "hang", start="fork", deadline=0.5)

@@ -93,6 +93,7 @@ class Runs(unittest.TestCase):
                 (lambda: scaled(x, 1, out=frozen), "%y"),
                 (lambda: scaled(x, x, out=y), r"%s"),
                 (lambda: scaled("x", 1, out=y), "%x is given str"),
+                (lambda: scaled([[1.0]], 1), "%x is given list"),
                 (lambda: scaled(2.0, 1, out=y), "%x"),
                 (lambda: scaled(empty, 1, out=y), "capsule"),
                 (lambda: scaled(x, 1, out=x), "overlap"),
@@ -227,6 +228,13 @@ class Runs(unittest.TestCase):
                 self.assertRaisesRegex(heddle.ArgumentError, "%go", second, wrong, y, out=z)
         self.assertRaisesRegex(heddle.ArgumentError, "pass an event", first, x, y=y)
         first.finish()
+
+    def test_what_is_no_program_or_group(self):
+        program = heddle.Program(SCALED)
+        for args, words in (((SCALED, self.group), "is given str and Group"),
+                            ((program, None), "is given Program and NoneType")):
+            self.assertRaisesRegex(TypeError, words, heddle.compile, *args)
+        self.assertRaisesRegex(TypeError, "a text, not int", heddle.Program, 3)
 
     def test_missing_function(self):
         with self.assertRaisesRegex(heddle.ArgumentError, "fn"):
