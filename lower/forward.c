@@ -6,6 +6,8 @@
 //     %packed[j] = broadcast ..             %packed[j] = broadcast ..
 //     %xg[:, j] = copy %packed[j]     ->
 //     %y[:, j] = matmul %xg[:, j], ..       %y[:, j] = matmul %packed[j], ..
+//
+// Likewise where the first iteration begins what the others add to.
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -41,26 +43,40 @@ static bool is_moved(const hd_type *from, const hd_type *to, int at, int goal)
     return moved.dtype == to->dtype && hd_type_same_dims(&moved, to);
 }
 
+// How a body uses a buffer.
+typedef struct usage {
+    const forwarder *f;
+    const hd_buffer *buffer;
+    int dim; // where j stands in it
+    int uses, writes;
+    bool otherwise; // by what does not compute, or at another index
+} usage;
+
+static void count_use(void *context, hd_op *op)
+{
+    usage *u = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+
+        if (view->buffer != u->buffer)
+            continue;
+        u->otherwise |=
+            !hd_op_is(op, HD_UNIT_COMPUTE) || index_of(view, u->f->j) != u->dim;
+        u->uses++;
+        u->writes += hd_op_access(op, i) != HD_ACCESS_READ;
+    }
+}
+
 // Nothing but statements of the loop that compute knows the buffer, each its
 // own index of it, and one of them writes it.
 static bool is_plain(const forwarder *f, const hd_buffer *buffer, int dim)
 {
-    int uses = 0, writes = 0;
+    usage u = {.f = f, .buffer = buffer, .dim = dim};
 
-    for (const hd_stmt *s = f->body->first; s != NULL; s = s->next)
-        for (int i = 0; i < s->op->nviews; i++) {
-            const hd_view *view = &s->op->view[i];
-
-            if (view->buffer != buffer)
-                continue;
-            if (!hd_op_is(s->op, HD_UNIT_COMPUTE) ||
-                index_of(view, f->j) != dim)
-                return false;
-            uses++;
-            writes += hd_op_access(s->op, i) != HD_ACCESS_READ;
-        }
-    return buffer->role == HD_ROLE_TEMP && buffer->of == NULL &&
-           uses == f->uses[buffer->id] && writes == 1;
+    hd_block_each(f->body, count_use, &u);
+    return buffer->role == HD_ROLE_TEMP && buffer->of == NULL && !u.otherwise &&
+           u.uses == f->uses[buffer->id] && u.writes == 1;
 }
 
 // Whether view `i` of the copy is of a tensor that may lie as the other does,
@@ -78,20 +94,34 @@ static bool find_packing(const forwarder *f, const hd_op *copy, int i,
            is_moved(&out->plain->type, &out->packed->type, out->from, out->to);
 }
 
-static void rename_views(const forwarder *f, const packing *p)
+typedef struct renaming {
+    hd_module *module;
+    const packing *p;
+} renaming;
+
+static void rename_views(void *context, hd_op *op)
 {
-    for (hd_stmt *s = f->body->first; s != NULL; s = s->next)
-        for (int i = 0; i < s->op->nviews; i++)
-            if (s->op->view[i].buffer == p->plain)
-                s->op->view[i] = hd_view_moved(f->module, s->op->view[i],
-                                               p->packed, p->from, p->to);
+    const renaming *r = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer == r->p->plain)
+            op->view[i] = hd_view_moved(r->module, op->view[i], r->p->packed,
+                                        r->p->from, r->p->to);
+}
+
+// What an iteration begins, or adds to: both compute on the same.
+static bool begins(const forwarder *f, const hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_IF && stmt->otherwise.first != NULL &&
+           stmt->a == hd_expr_binary(f->module, HD_EXPR_EQ, f->j,
+                                     hd_expr_const(f->module, 0));
 }
 
 // Nothing is renamed where some ranks do what others do not.
-static bool has_branches(const hd_block *body)
+static bool has_branches(const forwarder *f)
 {
-    for (const hd_stmt *s = body->first; s != NULL; s = s->next)
-        if (s->kind != HD_STMT_OP)
+    for (const hd_stmt *s = f->body->first; s != NULL; s = s->next)
+        if (s->kind != HD_STMT_OP && !begins(f, s))
             return true;
     return false;
 }
@@ -102,16 +132,18 @@ void hd_forward(hd_module *module, hd_block *body, hd_expr j, const int *uses)
     hd_stmt **link = &body->first;
     packing p;
 
-    if (has_branches(body))
+    if (has_branches(&f))
         return;
     body->last = NULL;
     while (*link != NULL) {
         const hd_op *op = (*link)->op;
 
-        if (op->code == HD_OP_COPY && !hd_op_has_ranges(op) &&
-            hd_op_key(op, HD_KEY_COUNTS) == NULL &&
+        if ((*link)->kind == HD_STMT_OP && op->code == HD_OP_COPY &&
+            !hd_op_has_ranges(op) && hd_op_key(op, HD_KEY_COUNTS) == NULL &&
             (find_packing(&f, op, 0, &p) || find_packing(&f, op, 1, &p))) {
-            rename_views(&f, &p);
+            renaming to = {module, &p};
+
+            hd_block_each(body, rename_views, &to);
             *link = (*link)->next;
         } else {
             body->last = *link;
