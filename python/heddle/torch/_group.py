@@ -163,10 +163,15 @@ def join(group: AnyGroup, timeout: float) -> Group:
 
 def end(reference: Callable[[], Optional[Group]]) -> None:
     group = reference()
-    if group is not None and group._pointer:
+    if group is None:
+        return
+    if group._pointer:
         if any(core.pending for core in group._cores):
             group.abort()
         group.close()
+    for name, (_, found) in list(known.items()):
+        if found is group:
+            del known[name]
 
 
 # --------------------------------------------------- groups by name, for operators

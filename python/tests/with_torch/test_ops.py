@@ -1,7 +1,9 @@
 """The operators and their gradients, exactly: small integers, whose products and sums
 every dtype here holds."""
+import gc
 import types
 import unittest
+import weakref
 
 import heddle
 import heddle.torch as ht
@@ -226,6 +228,10 @@ class Groups(Same):
         dist.destroy_process_group(pg)
         del pg
         self.assertEqual((repr(group), repr(other)), ("<heddle.Group closed>",) * 2)
+        gone = weakref.ref(group)
+        del group
+        gc.collect()
+        self.assertIsNone(gone())
 
     def test_group_that_was_closed_is_made_anew(self):
         x, w = draw(torch.float32, TP, K), draw(torch.float32, K, N)
