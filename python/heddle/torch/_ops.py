@@ -128,9 +128,25 @@ gather_op = define("all_gather_matmul(Tensor x, Tensor[] ws, int dim, bool keep,
                    "-> Tensor[]", gather_fake, gather_kernel)
 
 
-def backward_results(gys: Sequence[Tensor], ws: Sequence[Tensor], wanted: Sequence[int], dim: int,
-                     group: str) -> List[Lie]:
-    tp, k = size_of(group), ws[0].shape[0]
+def judge_backward(gys: Sequence[Tensor], ws: Sequence[Tensor], rows: Sequence[Tensor],
+                   wanted: Sequence[int], dim: int, tp: int) -> None:
+    """Refuses what is not of one gather; `rows` is all that has the rows of all ranks."""
+    lead, k = list(gys[0].shape[:-1]), ws[0].shape[0]
+    if not (len(gys) == len(ws) == len(wanted) and 0 <= dim < len(lead) and
+            all(w.dim() == 2 and w.shape[0] == k and list(gy.shape) == [*lead, w.shape[1]]
+                for gy, w in zip(gys, ws)) and
+            all(list(one.shape) == [*lead, k] for one in rows)):
+        shapes = [[list(one.shape) for one in several] for several in (gys, ws, rows)]
+        refuse(f"all_gather_matmul_backward of gradients {shapes[0]}, weights {shapes[1]} and rows "
+               f"{shapes[2]}, {len(wanted)} wanted, along dimension {dim}: they do not fit")
+    judge_division("all_gather_matmul_backward", gys[0], dim, tp)
+
+
+def backward_results(gys: Sequence[Tensor], ws: Sequence[Tensor], rows: Sequence[Tensor],
+                     wanted: Sequence[int], dim: int, group: str) -> List[Lie]:
+    tp = size_of(group)
+    judge_backward(gys, ws, rows, wanted, dim, tp)
+    k = ws[0].shape[0]
     return [dense(narrow(gys[0], dim, tp, k))] + \
         [like_weight(w) for w, want in zip(ws, wanted) if want]
 
@@ -140,7 +156,7 @@ def plan_backward(tensors: Sequence[Tensor], group: str, dim: int, wanted: Seque
     same("all_gather_matmul_backward", tensors)
     n = len(wanted)
     gys, ws = tensors[:n], tensors[n:2 * n]
-    results = backward_results(gys, ws, wanted, dim, group)
+    results = backward_results(gys, ws, tensors[2 * n:], wanted, dim, group)
     rows, k = divide(gys[0], dim, size_of(group), True), ws[0].shape[0]
     key = (rows, tuple(map(weight_of, ws)), k, DTYPES[gys[0].dtype], extra,
            tuple(map(bool, wanted)))
@@ -165,7 +181,8 @@ def backward_kernel(gys: Sequence[Tensor], ws: Sequence[Tensor], h: Optional[Ten
     if extra is not None:
         tensors.append(extra)
     if any(wanted):
-        assert h is not None
+        if h is None:
+            refuse("all_gather_matmul_backward of a weight needs the rows of all ranks")
         tensors.append(h)
     return run(plan_backward, group, tensors, (dim, tuple(wanted), extra is not None))
 
@@ -173,8 +190,9 @@ def backward_kernel(gys: Sequence[Tensor], ws: Sequence[Tensor], h: Optional[Ten
 def backward_fake(gys: Sequence[Tensor], ws: Sequence[Tensor], h: Optional[Tensor],
                   extra: Optional[Tensor], wanted: Sequence[int], dim: int, group: str
                   ) -> List[Tensor]:
+    rows = [one for one in (h, extra) if one is not None]
     return [gys[0].new_empty_strided(*lie)
-            for lie in backward_results(gys, ws, wanted, dim, group)]
+            for lie in backward_results(gys, ws, rows, wanted, dim, group)]
 
 
 # The gradient of x, and of the weights that are wanted, for which `h` are the rows of all ranks.

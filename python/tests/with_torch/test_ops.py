@@ -280,6 +280,21 @@ class Wrong(unittest.TestCase):
             with self.subTest(words), self.assertRaisesRegex(heddle.ArgumentError, words):
                 call()
 
+    def test_gradients_that_do_not_fit(self):
+        """Of the operator that no function of ours gives such."""
+        gy, w, h = torch.zeros(TP, N), torch.zeros(K, N), torch.zeros(TP, K)
+        name = dist.group.WORLD.group_name
+        for args, words in (
+                (([gy], [w], h[:1], None, [1], 0), r"rows \[\[1, 6\]\], 1 wanted, along dimension 0"),
+                (([gy], [w], h, h.t(), [1], 0), rf"rows \[\[6, {TP}\], \[{TP}, 6\]\]"),
+                (([gy], [w.t()], h, None, [1], 0), "they do not fit"),
+                (([gy, gy[:1]], [w, w], h, None, [1, 0], 0), "they do not fit"),
+                (([gy], [w], h, None, [1], 1), "they do not fit"),
+                (([gy], [w], None, None, [1], 0), "needs the rows of all ranks"),
+                (([torch.zeros(TP + 1, N)], [w], None, None, [0], 0), f"{TP} ranks do not divide")):
+            with self.subTest(words), self.assertRaisesRegex(heddle.ArgumentError, words):
+                torch.ops.heddle.all_gather_matmul_backward(*args, name)
+
     def test_device(self):
         with self.assertRaisesRegex(NotImplementedError, "heddle::matmul_all_reduce.*Sparse"):
             ht.matmul_all_reduce(torch.zeros(2, K).to_sparse(), torch.zeros(K, N))
