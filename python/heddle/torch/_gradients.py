@@ -1,13 +1,14 @@
 """The operators with their gradients, and the ways to them.
 
 PyTorch's dispatcher takes a call of an operator to what is registered here, and that on
-to the kernel. Where nothing between would look at the call, no mode, transform or
-trace, the functions at the end go there at once, which takes half as long.
+to the kernel. Where nothing between would look at the call, no mode, transform, trace
+or autocast, the functions at the end go there at once, which takes half as long.
 """
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, _C
+from torch.amp import autocast_mode
 from torch.autograd import Function, forward_ad
 from torch.compiler import is_compiling
 
@@ -22,7 +23,7 @@ from ._ops import backward_op, gather_op
 Keys = Optional[Any]  # what the dispatcher has found in a call; None if it was not asked
 modes, function_modes = _C._len_torch_dispatch_stack, _C._len_torch_function_stack
 transforms, trace = _C._are_functorch_transforms_active, _C._get_tracing_state
-is_profiled = _C._autograd._profiler_enabled
+is_profiled, is_cast = _C._autograd._profiler_enabled, _C._is_any_autocast_enabled
 ORDINARY = (torch.Tensor, torch.nn.Parameter)
 # The keys of a call that nobody but autograd and the kernel looks at.
 PLAIN = {(_C.DispatchKeySet(getattr(_C.DispatchKey, name)) |
@@ -32,7 +33,8 @@ PLAIN = {(_C.DispatchKeySet(getattr(_C.DispatchKey, name)) |
 
 def is_direct(*tensors: Tensor) -> bool:
     """Whether the dispatcher would bring a call on them to autograd, and on to the kernel."""
-    if is_compiling() or modes() or function_modes() or transforms() or trace() or is_profiled():
+    if is_compiling() or modes() or function_modes() or transforms() or trace() or is_profiled() or \
+            is_cast():
         return False
     try:
         for tensor in tensors:
@@ -255,6 +257,24 @@ def enter_add(keys: Keys, x: Tensor, b: Tensor, group: str) -> Tensor:
     if is_wanted(x, b):
         return AddShared.apply(keys, x, b, group)
     return below(keys, _ops.add_op, _ops.add_kernel, x, b, group)
+
+
+def lower(op: Any, kind: str, key: str) -> None:
+    """Under autocast operators take what a matmul of PyTorch's would: tensors of 32 bits or
+    less become of autocast's dtype."""
+    own = _C.DispatchKeySet(getattr(_C.DispatchKey, key))
+
+    def enter(*args: Any) -> Any:
+        cast = autocast_mode._cast(args, kind, torch.get_autocast_dtype(kind))
+        with _C._ExcludeDispatchKeyGuard(own):
+            return op(*cast)
+
+    _ops.library.impl(op, enter, key)
+
+
+for lowered in (gather_op, _ops.reduce_op, _ops.sum_op, _ops.local_op, _ops.add_op):
+    lower(lowered, "cpu", "AutocastCPU")
+    lower(lowered, "cuda", "AutocastCUDA")
 
 
 # ------------------------------------------------------- what this package calls

@@ -44,7 +44,7 @@ class ColumnLinear(Cut):
             keep = torch.is_grad_enabled() and w.requires_grad
             dim = self.dim + x.dim() if self.dim < 0 else self.dim
             y = gather(x, [w], dim, keep, self.group)[-1]
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
 class RowLinear(Cut):
@@ -57,7 +57,7 @@ class RowLinear(Cut):
         w = self.weight.t()
         if self.dim is None:
             y = all_reduce(x, w, self.group)
-            return y if self.bias is None else y + self.bias
+            return y if self.bias is None else y + self.bias.to(y.dtype)
         dim = self.dim + x.dim() if self.dim < 0 else self.dim
         y = reduce_scatter(x, w, dim, self.group)
         if self.bias is None:

@@ -196,6 +196,34 @@ class Ways(Same):
         with self.assertRaisesRegex(RuntimeError, "setup_context"):
             torch.func.grad(lambda x: ht.matmul_all_reduce(x, self.w).sum())(self.x)
 
+    def test_autocast(self):
+        """Operators take what a matmul would: and float64, as it is."""
+        for dtype, taken in ((torch.float32, torch.bfloat16), (torch.float64, torch.float64)):
+            for fn in (ht.all_gather_matmul, ht.matmul_reduce_scatter, ht.matmul_all_reduce,
+                       ht.replicated_matmul):
+                x, w = (t.to(dtype).requires_grad_() for t in (self.x, self.w))
+                with self.subTest(fn.__name__, dtype=dtype):
+                    with torch.autocast("cpu", torch.bfloat16):
+                        y = fn(x, w)
+                    self.same(y, fn(x.to(taken), w.to(taken)))
+                    self.assertEqual(y.dtype, taken)
+                    found = torch.autograd.grad(y.sum(), (x, w))
+                    wanted = torch.autograd.grad(fn(x, w).sum(), (x, w))
+                    for gradient, same in zip(found, wanted):
+                        self.assertEqual(gradient.dtype, dtype)
+                        self.same(gradient, same)
+
+    def test_layers_under_autocast(self):
+        for dim in (0, None):
+            module = torch.nn.Sequential(torch.nn.Linear(K, N * TP), torch.nn.Linear(N * TP, M))
+            ht.parallelize_module(module, None, {"0": ht.ColwiseParallel(dim), "1": ht.RowwiseParallel(dim)})
+            with torch.autocast("cpu", torch.bfloat16):
+                y = module(self.x)
+            self.assertEqual(y.dtype, torch.bfloat16)
+            y.sum().backward()
+            for one in module.parameters():
+                self.assertEqual((one.grad.dtype, one.grad.shape), (one.dtype, one.shape))
+
     def test_inference(self):
         with torch.inference_mode():
             self.same(ht.matmul_all_reduce(self.x, self.w), TP * (self.x @ self.w))
