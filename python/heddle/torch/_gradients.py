@@ -72,6 +72,11 @@ def product(x: Tensor, g: Tensor, w: Tensor) -> Tensor:
     return (flat(g).t() @ flat(x)).t() if turned(w) else flat(x).t() @ flat(g)
 
 
+def save_factors(ctx: Any, x: Tensor, w: Tensor) -> None:
+    """An activation is kept for the gradient of a weight alone."""
+    ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, w)
+
+
 def total(terms: Sequence[Optional[Tensor]]) -> Optional[Tensor]:
     """The sum of those that there are."""
     there = [term for term in terms if term is not None]
@@ -83,23 +88,22 @@ class Gather(Function):  # type: ignore[misc, unused-ignore]
     def forward(ctx: Any, keys: Keys, dim: int, keep: bool, group: str, x: Tensor, *ws: Tensor) -> Any:
         made = below(keys, gather_op, _ops.gather_kernel, x, list(ws), dim, keep, group)
         ctx.dim, ctx.keep, ctx.group = dim, keep, group
-        ctx.save_for_backward(*made[:keep], *ws)
+        ctx.save_for_backward(made[0] if keep and any(ctx.needs_input_grad[5:]) else None, *ws)
         ctx.set_materialize_grads(False)
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> Any:
-        saved = ctx.saved_tensors  # once: checkpoints unpack it
-        h, ws = saved[:ctx.keep], saved[ctx.keep:]
+        h, *ws = ctx.saved_tensors  # once: checkpoints unpack it
         wanted = [int(needs) for needs in ctx.needs_input_grad[5:]]
-        if any(wanted) and not h:
+        if any(wanted) and h is None:
             refuse("all_gather_matmul needs keep=True where a weight has a gradient")
         shapes = [g.shape[:-1] for g in gradients if g is not None]
         if not shapes:
             return (None,) * len(ctx.needs_input_grad)
-        extra, gys = (gradients[0] if h else None), gradients[len(h):]
+        extra, gys = (gradients[0] if ctx.keep else None), gradients[ctx.keep:]
         full = [w.new_zeros(*shapes[0], w.shape[1]) if gy is None else gy for gy, w in zip(gys, ws)]
-        made = gather_backward(full, ws, h[0] if h else None, extra, wanted, ctx.dim, ctx.group)
+        made = gather_backward(full, ws, h, extra, wanted, ctx.dim, ctx.group)
         gws = iter(made[1:])
         return (None, None, None, None, made[0], *[next(gws) if want else None for want in wanted])
 
@@ -139,7 +143,7 @@ class Reduce(Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def forward(ctx: Any, keys: Keys, x: Tensor, w: Tensor, dim: int, group: str) -> Any:
         ctx.dim, ctx.group = dim, group
-        ctx.save_for_backward(x, w)
+        save_factors(ctx, x, w)
         return below(keys, _ops.reduce_op, _ops.reduce_kernel, x, w, dim, group)
 
     @staticmethod
@@ -154,7 +158,7 @@ class Sum(Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def forward(ctx: Any, keys: Keys, x: Tensor, w: Tensor, group: str) -> Any:
         ctx.group = group
-        ctx.save_for_backward(x, w)
+        save_factors(ctx, x, w)
         return below(keys, _ops.sum_op, _ops.sum_kernel, x, w, group)
 
     @staticmethod
@@ -174,7 +178,7 @@ class Local(Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def forward(ctx: Any, keys: Keys, x: Tensor, w: Tensor, group: str) -> Any:
         ctx.group = group
-        ctx.save_for_backward(x, w)
+        save_factors(ctx, x, w)
         return below(keys, _ops.local_op, _ops.local_kernel, x, w, group)
 
     @staticmethod

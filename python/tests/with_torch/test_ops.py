@@ -224,6 +224,20 @@ class Ways(Same):
             for one in module.parameters():
                 self.assertEqual((one.grad.dtype, one.grad.shape), (one.dtype, one.shape))
 
+    def test_what_no_gradient_needs_is_not_kept(self):
+        for fn in (ht.all_gather_matmul, ht.matmul_reduce_scatter, ht.matmul_all_reduce,
+                   ht.replicated_matmul, lambda x, w: ht.fused_all_gather_matmul(x, [w])):
+            x = self.x.clone().requires_grad_() * 1
+            made = fn(x, self.w)
+            kept = [weakref.ref(x)]
+            if isinstance(made, tuple):
+                rows, made = made
+                kept.append(weakref.ref(rows))
+                del rows
+            del x
+            self.assertEqual([one() for one in kept], [None] * len(kept))
+            self.assertTrue(made[0].requires_grad)
+
     def test_inference(self):
         with torch.inference_mode():
             self.same(ht.matmul_all_reduce(self.x, self.w), TP * (self.x @ self.w))
