@@ -220,7 +220,7 @@ class Jax(unittest.TestCase):
 
     def test_other_ranks_are_told(self):
         for how, kind in (("die", heddle.PeerError), ("raise", LookupError)):
-            self.assertRaises(kind, heddle.launch, 2, fail, how, deadline=60)
+            self.assertRaises(kind, heddle.launch, 2, fail, how, deadline=250)
 
 
 if __name__ == "__main__":

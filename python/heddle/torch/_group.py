@@ -31,7 +31,7 @@ def process_group(group: AnyGroup) -> Any:
     if group is None and dist.group.WORLD is not None:
         return dist.group.WORLD
     judge_there()
-    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
+    if group is not None and hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         return group.get_group()
     if not isinstance(group, dist.ProcessGroup):
         refuse(f"{group!r} is no process group that this rank is in")
