@@ -3,7 +3,9 @@ import collections
 import numbers
 import sys
 import threading
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from collections.abc import Mapping
+from typing import (Any, Callable, Deque, Dict, List, NoReturn, Optional, Sequence, Set, Tuple,
+                    Union)
 
 from ._call import CPU, CUDA, ML_DTYPES, Function, Table, capsule_of
 from ._error import ArgumentError, Diag, PeerError, TimeoutError, refuse
@@ -284,6 +286,7 @@ class Executable:
         self._inputs = [i for i, a in enumerate(self._arguments)
                         if a.role != "out" and i not in fixed]
         self._outputs = [i for i, a in enumerate(self._arguments) if a.role == "out"]
+        self._written = [i for i in self._outputs if i not in fixed]  # what runs are given
         self._sizes = [size.name for size in program.sizes]
         self._device = table.device
         self._is_found = self._device[1] >= 0
@@ -418,8 +421,9 @@ class Executable:
         for i in self._outputs:
             if arrays[i] is None:
                 arrays[i] = self._new(arrays, self._arguments[i])
-        answer = tuple(arrays[i] for i in self._outputs)
-        return arrays, answer[0] if len(answer) == 1 else answer or None
+        if len(self._outputs) == 1:
+            return arrays, arrays[self._outputs[0]]
+        return arrays, tuple(arrays[i] for i in self._outputs) or None
 
     def _new(self, arrays: List[Any], argument: Argument) -> Any:
         """An output that is made. Of an input that is no array it is told, and not of the output
@@ -442,19 +446,24 @@ class Executable:
             if self._fixed[i] is not None:
                 raise TypeError(f"{self.program.name} has %{name} fixed, and takes no other")
             if arrays[i] is not None:
-                raise TypeError(f"{self.program.name} is given %{name} twice")
+                self._tell_twice(i)
             arrays[i] = value
 
+    def _tell_twice(self, i: int) -> NoReturn:
+        raise TypeError(f"{self.program.name} is given %{self._arguments[i].name} twice")
+
     def _bind_out(self, arrays: List[Any], out: Any) -> None:
-        if isinstance(out, Mapping):
+        several = out if isinstance(out, (tuple, list)) else (out,)
+        if several is not out and not hasattr(out, "__dlpack__") and isinstance(out, Mapping):
             self._bind_named(arrays, out)
             return
-        several = out if isinstance(out, (tuple, list)) else [out]
-        names = [self._arguments[i].name for i in self._outputs if self._fixed[i] is None]
-        if len(several) != len(names):
-            raise TypeError(f"{self.program.name} has {len(names)} outputs; out has "
+        if len(several) != len(self._written):
+            raise TypeError(f"{self.program.name} has {len(self._written)} outputs; out has "
                             f"{len(several)}")
-        self._bind_named(arrays, dict(zip(names, several)))
+        for i, array in zip(self._written, several):
+            if arrays[i] is not None:
+                self._tell_twice(i)
+            arrays[i] = array
 
     def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
         """Issues a run, and returns what has to be there until it has ended."""
