@@ -145,6 +145,86 @@ static const char reduce_link_text[] = "host program all_to_all_all_gather\n"
                                        "    %g = all_gather %q[tp]\n"
                                        "}\n";
 
+static const char attend_text[] =
+    "tensor program attention\n"
+    "mesh tp=$R\n"
+    "in %q : $T[$R @tp, $H, $S, $D]\n"
+    "in %k : $T[$R @tp, $G, $S, $D]\n"
+    "in %v : $T[$R @tp, $G, $S, $D]\n"
+    "out %o : $T[$R @tp, $H, $S, $D]\n"
+    "temp %lse : f32[$R @tp, $H, $S]\n"
+    "temp %kg : $T[$R @stream, $G, $S, $D]\n"
+    "temp %vg : $T[$R @stream, $G, $S, $D]\n"
+    "{\n"
+    "    %kg = set %k\n"
+    "    %vg = set %v\n"
+    "    %o, %lse = attention %q, %kg, %vg blocks\n"
+    "}\n";
+
+static const char attend_whole_text[] =
+    "tensor program attention\n"
+    "mesh tp=$R\n"
+    "in %q : $T[$R @tp, $H, $S, $D]\n"
+    "in %k : $T[$R @tp, $G, $S, $D]\n"
+    "in %v : $T[$R @tp, $G, $S, $D]\n"
+    "out %o : $T[$R @tp, $H, $S, $D]\n"
+    "temp %lse : f32[$R @tp, $H, $S]\n"
+    "temp %kg : $T[$R, $G, $S, $D]\n"
+    "temp %vg : $T[$R, $G, $S, $D]\n"
+    "{\n"
+    "    %kg = set %k\n"
+    "    %vg = set %v\n"
+    "    %o, %lse = attention %q, %kg, %vg blocks\n"
+    "}\n";
+
+// All keys are there, each head's in a row.
+static const char attend_alone_text[] = "tensor program attention\n"
+                                        "mesh tp=$R\n"
+                                        "in %q : $T[$R @tp, $H, $S, $D]\n"
+                                        "in %k : $T[$G, $L, $D]\n"
+                                        "in %v : $T[$G, $L, $D]\n"
+                                        "out %o : $T[$R @tp, $H, $S, $D]\n"
+                                        "temp %lse : f32[$R @tp, $H, $S]\n"
+                                        "{\n"
+                                        "    %o, %lse = attention %q, %k, %v\n"
+                                        "}\n";
+
+static const char attend_link_text[] = "host program all_gather\n"
+                                       "mesh tp=$R\n"
+                                       "in %k : $T[$R @tp, $G, $S, $D]\n"
+                                       "in %v : $T[$R @tp, $G, $S, $D]\n"
+                                       "temp %kg : $T[$R, $G, $S, $D] shared\n"
+                                       "temp %vg : $T[$R, $G, $S, $D] shared\n"
+                                       "{\n"
+                                       "    group {\n"
+                                       "        %kg = all_gather %k[tp]\n"
+                                       "        %vg = all_gather %v[tp]\n"
+                                       "    }\n"
+                                       "}\n";
+
+static const char attend_ring_text[] =
+    "host program all_gather_ring\n"
+    "mesh tp=$R\n"
+    "in %k : $T[$R @tp, $G, $S, $D]\n"
+    "in %v : $T[$R @tp, $G, $S, $D]\n"
+    "temp %kg : $T[$R, $G, $S, $D] shared\n"
+    "temp %vg : $T[$R, $G, $S, $D] shared\n"
+    "{\n"
+    "    for j in 0..$R - 1 {\n"
+    "        group {\n"
+    "            if j == 0 {\n"
+    "                send %k[tp] to (tp + 1) mod $R\n"
+    "                send %v[tp] to (tp + 1) mod $R\n"
+    "            } else {\n"
+    "                send %kg[(tp - j) mod $R] to (tp + 1) mod $R\n"
+    "                send %vg[(tp - j) mod $R] to (tp + 1) mod $R\n"
+    "            }\n"
+    "            %kg[(tp - j - 1) mod $R] = recv from (tp - 1) mod $R\n"
+    "            %vg[(tp - j - 1) mod $R] = recv from (tp - 1) mod $R\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
 static const char probe_text[] = "host program probe\n"
                                  "mesh tp=$R\n"
                                  "in %a : $T[$R @tp, $M, $K]\n"
@@ -167,15 +247,27 @@ static int64_t number_of(const shape *shape, int ranks, char letter)
         return shape->m / ranks;
     case 'N':
         return shape->n;
-    default:
+    case 'K':
         return shape->k;
+    case 'H':
+        return shape->attention.batch * shape->attention.heads;
+    case 'G':
+        return shape->attention.batch * shape->attention.kv_heads;
+    case 'L':
+        return shape->attention.rows;
+    case 'S':
+        return shape->attention.rows / ranks;
+    default:
+        return shape->attention.depth;
     }
 }
 
-// $R ranks, $T dtype, $M $N $K the shape, $B the rows of one rank.
+// $R ranks, $T dtype, $M $N $K the shape, $B the rows of one rank; $H $G $L $D
+// an attention's heads in all batches, those of keys, rows and depth, $S the
+// rows of one rank.
 static char *fill(const char *text, const shape *shape, int ranks)
 {
-    char *out = need(strlen(text) * 2 + 1024, 1), *to = out;
+    char *out = need(strlen(text) * 4 + 1024, 1), *to = out;
 
     to += sprintf(to, "heddle %d\n", HD_FORMAT);
     for (; *text; text++)
@@ -351,8 +443,10 @@ static outcome name_pipeline(const maker *maker, hd_transfer transfer,
 // Whether partial sums go from rank to rank, and are rounded at each.
 static bool has_hops(const maker *maker, hd_transfer transfer)
 {
+    shape_kind kind = maker->contest->shape.kind;
+
     return transfer == HD_TRANSFER_RING &&
-           maker->contest->shape.kind != SHAPE_AG;
+           (kind == SHAPE_RS || kind == SHAPE_AR);
 }
 
 // The whole program by each pipeline that is asked for.
@@ -486,40 +580,67 @@ static double bytes_in(const shape *shape, int ranks)
         return others * m * (double)shape->k * size;
     case SHAPE_RS:
         return others * m * (double)shape->n * size;
-    default:
+    case SHAPE_AR:
         return 2 * others * m * (double)shape->n * size;
+    case SHAPE_CP:
+        break;
     }
+    return 2 * others * m * (double)shape->n * size *
+           (double)shape->attention.kv_heads / (double)shape->attention.heads;
 }
+
+// The programs that a shape is measured by.
+typedef struct programs {
+    const char *name;        // of the compute alone
+    judge judge;             // of that
+    const char *alone;       // the compute
+    const char *bulk, *ring; // the transfers; `ring` may be NULL
+    const char *collective;  // both, one after the other
+    const char *whole;       // both, to be pipelined
+} programs;
+
+static const programs programs_of[] = {
+    [SHAPE_AG] = {"matmul", JUDGE_ROWS, gather_matmul_text, gather_bulk_text,
+                  gather_ring_text, gather_whole_text, gather_text},
+    [SHAPE_RS] = {"matmul", JUDGE_OWN, reduce_matmul_text, scatter_link_text,
+                  NULL, scatter_whole_text, scatter_text},
+    [SHAPE_AR] = {"matmul", JUDGE_OWN, reduce_matmul_text, reduce_link_text,
+                  NULL, reduce_whole_text, reduce_text},
+    [SHAPE_CP] = {"attention", JUDGE_ROWS, attend_alone_text, attend_link_text,
+                  attend_ring_text, attend_whole_text, attend_text},
+};
 
 static outcome add_shape(maker *maker, const shape *shape, int ranks)
 {
-    static const char *const wholes[] = {gather_text, scatter_text,
-                                         reduce_text};
-    static const char *const collectives[] = {
-        gather_whole_text, scatter_whole_text, reduce_whole_text};
-    static const char *const bulks[] = {gather_bulk_text, scatter_link_text,
-                                        reduce_link_text};
-    bool gather = shape->kind == SHAPE_AG;
-    contender matmul = {.name = "matmul",
-                        .part = PART_MATMUL,
-                        .judge = gather ? JUDGE_ROWS : JUDGE_OWN};
+    const programs *programs = &programs_of[shape->kind];
+    contender alone = {.part = PART_ALONE, .judge = programs->judge};
     char *text;
     outcome result;
 
-    TRY(add_text(maker, gather ? gather_matmul_text : reduce_matmul_text, ranks,
-                 &matmul));
-    TRY(add_links(maker, ranks, bulks[shape->kind],
-                  gather ? gather_ring_text : NULL));
-    text = take_text(maker, shape->id, collectives[shape->kind], ranks);
+    snprintf(alone.name, sizeof alone.name, "%s", programs->name);
+    TRY(add_text(maker, programs->alone, ranks, &alone));
+    TRY(add_links(maker, ranks, programs->bulk, programs->ring));
+    text = take_text(maker, shape->id, programs->collective, ranks);
     result = add_bulks(maker, JUDGE_ROWS);
     free(text);
     TRY(result);
-    text = take_text(maker, shape->id, wholes[shape->kind], ranks);
+    text = take_text(maker, shape->id, programs->whole, ranks);
     result = add_pipelines(maker, JUDGE_ROWS);
     if (result == FINE)
         result = add_automatic(maker);
     free(text);
     return result;
+}
+
+static outcome check_rows(const shape *shape, int ranks)
+{
+    bool attends = shape->kind == SHAPE_CP;
+    int64_t rows = attends ? shape->attention.rows : shape->m;
+
+    if (rows % ranks == 0)
+        return FINE;
+    return complain(WRONG, "%s: %s is %" PRId64 ", no multiple of %d ranks",
+                    shape->id, attends ? "S" : "M", rows, ranks);
 }
 
 outcome contest_shape(const shape *shape, const contest_options *options,
@@ -529,9 +650,7 @@ outcome contest_shape(const shape *shape, const contest_options *options,
 
     *out = (contest){.shape = *shape, .bytes_in = bytes_in(shape, ranks)};
     snprintf(out->id, sizeof out->id, "%s", shape->id);
-    if (shape->m % ranks != 0)
-        return complain(WRONG, "%s: M is %" PRId64 ", no multiple of %d ranks",
-                        shape->id, shape->m, ranks);
+    TRY(check_rows(shape, ranks));
     TRY(add_shape(&maker, shape, ranks));
     open_scores(out);
     return FINE;
@@ -700,14 +819,14 @@ outcome contest_expect(contest *contest, const char *path, uint64_t seed,
 
 double contest_floor(const contest *contest, double rate)
 {
-    double matmul = 0, link = rate > 0 ? contest->bytes_in / rate : 0;
+    double alone = 0, link = rate > 0 ? contest->bytes_in / rate : 0;
 
     for (int i = 0; i < contest->n; i++)
-        if (contest->contender[i].part == PART_MATMUL && contest->score[i].ran)
-            matmul = contest->score[i].median;
-    if (matmul == 0)
+        if (contest->contender[i].part == PART_ALONE && contest->score[i].ran)
+            alone = contest->score[i].median;
+    if (alone == 0)
         return 0;
-    return matmul > link ? matmul : link;
+    return alone > link ? alone : link;
 }
 
 void contest_close(contest *contest)

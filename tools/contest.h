@@ -1,6 +1,6 @@
-// What heddle bench compares: a product that ranks compute together, and the
-// contenders that each take their time with it - the matmul alone, the
-// transfers alone, and whole programs.
+// What heddle bench compares: a product or an attention that ranks compute
+// together, and the contenders that each take their time with it - the compute
+// alone, the transfers alone, and whole programs.
 #ifndef HD_TOOLS_CONTEST_H
 #define HD_TOOLS_CONTEST_H
 
@@ -11,9 +11,9 @@
 #include "suite.h"
 
 typedef enum part {
-    PART_MATMUL, // the local compute alone, as one piece
-    PART_LINK,   // the transfers alone
-    PART_WHOLE,  // both
+    PART_ALONE, // the local compute alone, as one piece
+    PART_LINK,  // the transfers alone
+    PART_WHOLE, // both
 } part;
 
 // What a contender's results are compared with.
@@ -91,7 +91,7 @@ outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
 // Draws the inputs of a file's program, and computes what is expected.
 outcome contest_expect(contest *contest, const char *path, uint64_t seed,
                        hd_diag *diag);
-// The least time that a contest can take, in which neither the matmul nor the
+// The least time that a contest can take, in which neither the compute nor the
 // bytes that must come in ever wait; 0 where it is not known. `rate` in bytes/s
 // is what a link carries.
 double contest_floor(const contest *contest, double rate);

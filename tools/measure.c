@@ -202,18 +202,29 @@ static void close_entries(rank *rank)
 // -------------------------------------------------------------------- inputs
 
 // Rows of the whole matrix follow each other through the ranks where it is
-// sharded.
+// sharded; K and V that each rank has whole are no shards in a row.
+static int64_t row_of(const rank *rank, bool sharded, int64_t rows, int64_t i)
+{
+    if (sharded)
+        return rank->rank * rows + i;
+    if (rank->contest->shape.kind == SHAPE_CP)
+        return attended_row(&rank->contest->shape.attention,
+                            rank->measure->ranks, i);
+    return i;
+}
+
 static void draw_rows(const rank *rank, const hd_argument *about, int set)
 {
     size_t width = (size_t)about->extent[about->ndims - 1];
     size_t bytes = width * hd_dtype_size(about->dtype);
     int64_t rows = (int64_t)(about->local_elements / width);
     bool sharded = about->local_elements < about->elements;
-    int64_t first = sharded ? rank->rank * rows : 0;
 
     for (int64_t i = 0; i < rows; i++)
         memcpy(rank->staging + (size_t)i * bytes,
-               pool_row(&rank->pool, set, about->name, first + i), bytes);
+               pool_row(&rank->pool, set, about->name,
+                        row_of(rank, sharded, rows, i)),
+               bytes);
 }
 
 // What holds the set already is left alone, unless a run has written it.
@@ -447,18 +458,21 @@ static hd_status verify_last(const rank *rank, int i)
 static hd_status expect_rows(rank *rank)
 {
     const contest *contest = rank->contest;
+    const shape *shape = &contest->shape;
     sample *sample = &rank->sample;
     size_t part;
     double *parts;
     hd_status status;
 
-    *sample = (struct sample){.from = &rank->pool,
-                              .set = 1,
-                              .m = contest->shape.m,
-                              .n = contest->shape.n,
-                              .k = contest->shape.k,
-                              .ranks = rank->measure->ranks,
-                              .split = contest->shape.kind != SHAPE_AG};
+    *sample = (struct sample){
+        .from = &rank->pool,
+        .set = 1,
+        .m = shape->m,
+        .n = shape->n,
+        .k = shape->k,
+        .attention = shape->kind == SHAPE_CP ? &shape->attention : NULL,
+        .ranks = rank->measure->ranks,
+        .split = shape->kind == SHAPE_RS || shape->kind == SHAPE_AR};
     if (!sample_open(sample))
         return HD_ERROR_NO_MEMORY;
     part = sample_part(sample);

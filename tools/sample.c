@@ -159,7 +159,151 @@ static double *gather_rows(const sample *sample, const share *share,
     return a;
 }
 
-void sample_compute(sample *sample, int rank)
+// Half the distance between numbers of the format at 1.
+static double unit_of(hd_dtype dtype)
+{
+    static const double units[HD_DTYPE_EVENT] = {[HD_DTYPE_F64] = 0x1p-53,
+                                                 [HD_DTYPE_F32] = 0x1p-24,
+                                                 [HD_DTYPE_F16] = 0x1p-11,
+                                                 [HD_DTYPE_BF16] = 0x1p-8};
+
+    return units[dtype];
+}
+
+static double sum_bound(int64_t terms, double size)
+{
+    return lambda * sqrt((double)terms) * 0x1p-24 * size;
+}
+
+// ---------------------------------------------------------------- attention
+
+int64_t attended_row(const attended *attention, int ranks, int64_t row)
+{
+    int64_t block = attention->rows / ranks;
+    int64_t heads = attention->batch * attention->kv_heads;
+    int64_t head = row / attention->rows, at = row % attention->rows;
+
+    return (at / block * heads + head) * block + at % block;
+}
+
+// One sampled row of an attention.
+typedef struct query {
+    const sample *sample;
+    double *q, *row; // depth elements
+    double *weight;  // a key each
+    int64_t head;    // of K and V, in all batches
+    double most;     // the largest score
+    double size;     // the largest sum of a score's products by absolute value
+} query;
+
+static void load_row(const sample *sample, const char *name, int64_t row,
+                     double *to)
+{
+    hd_dtype_load(sample->from->dtype,
+                  pool_row(sample->from, sample->set, name, row),
+                  (size_t)sample->attention->depth, to);
+}
+
+static void load_key(const query *query, const char *name, int64_t j)
+{
+    const sample *sample = query->sample;
+
+    load_row(sample, name,
+             attended_row(sample->attention, sample->ranks,
+                          query->head * sample->attention->rows + j),
+             query->row);
+}
+
+static void score_keys(query *query)
+{
+    int64_t depth = query->sample->attention->depth;
+    double scale = 1 / sqrt((double)depth);
+
+    query->most = -INFINITY;
+    query->size = 0;
+    for (int64_t j = 0; j < query->sample->attention->rows; j++) {
+        double score = 0, size = 0;
+
+        load_key(query, "k", j);
+        for (int64_t d = 0; d < depth; d++) {
+            double product = query->q[d] * query->row[d] * scale;
+
+            score += product;
+            size += fabs(product);
+        }
+        query->weight[j] = score;
+        query->most = fmax(query->most, score);
+        query->size = fmax(query->size, size);
+    }
+}
+
+// Weights that are off, as docs/numerics.md has it, and rounded to the dtype as
+// the parts are that ranks' blocks make.
+static void mean_values(const query *query, double *value, double *bound)
+{
+    const attended *attention = query->sample->attention;
+    double error = expm1(2 * sum_bound(attention->depth, query->size)) +
+                   unit_of(query->sample->from->dtype);
+    double sum = 0;
+
+    for (int64_t j = 0; j < attention->rows; j++) {
+        double weight = exp(query->weight[j] - query->most);
+
+        load_key(query, "v", j);
+        sum += weight;
+        for (int64_t d = 0; d < attention->depth; d++) {
+            value[d] += weight * query->row[d];
+            bound[d] += weight * fabs(query->row[d]);
+        }
+    }
+    for (int64_t d = 0; d < attention->depth; d++) {
+        value[d] /= sum;
+        bound[d] *= error / sum;
+    }
+}
+
+// Each rank has some of the rows, and zeros in the others.
+static void compute_attention(sample *sample, int rank)
+{
+    const attended *attention = sample->attention;
+    size_t depth = (size_t)attention->depth;
+    query query = {.sample = sample,
+                   .q = need(2 * depth, sizeof(double)),
+                   .weight = need((size_t)attention->rows, sizeof(double))};
+    int64_t block = attention->rows / sample->ranks;
+
+    query.row = query.q + depth;
+    memset(sample->part, 0, sample_part(sample) * sizeof *sample->part);
+    for (int i = rank; i < sample->nrows; i += sample->ranks) {
+        int64_t head = sample->row[i] / block;
+        int64_t of_each = attention->heads / attention->kv_heads;
+
+        query.head = head % (attention->batch * attention->heads) / of_each;
+        load_row(sample, "q", sample->row[i], query.q);
+        score_keys(&query);
+        mean_values(&query, sample->part + (size_t)i * depth,
+                    sample->part + values_of(sample) + (size_t)i * depth);
+    }
+    free(query.weight);
+    free(query.q);
+}
+
+static void combine_attention(sample *sample, const double *parts, size_t i)
+{
+    size_t n = values_of(sample);
+    double value = 0, bound = 0;
+
+    for (int peer = 0; peer < sample->ranks; peer++) {
+        value += parts[2 * n * (size_t)peer + i];
+        bound += parts[2 * n * (size_t)peer + n + i];
+    }
+    sample->value[i] = value;
+    sample->bound[i] = sample->hop_bound[i] = bound;
+}
+
+// ------------------------------------------------------------------- product
+
+static void compute_product(sample *sample, int rank)
 {
     share share = share_of(sample, rank);
     int64_t k = share.end - share.first;
@@ -180,29 +324,28 @@ void sample_compute(sample *sample, int rank)
     free(row);
 }
 
+void sample_compute(sample *sample, int rank)
+{
+    if (sample->attention)
+        compute_attention(sample, rank);
+    else
+        compute_product(sample, rank);
+}
+
 // Half the distance between numbers of the format at `value`.
 static double half_step(hd_dtype dtype, double value)
 {
-    static const double units[HD_DTYPE_EVENT] = {[HD_DTYPE_F64] = 0x1p-53,
-                                                 [HD_DTYPE_F32] = 0x1p-24,
-                                                 [HD_DTYPE_F16] = 0x1p-11,
-                                                 [HD_DTYPE_BF16] = 0x1p-8};
     double least = dtype == HD_DTYPE_F16 ? 0x1p-14 : 0x1p-126;
     int exponent;
 
     frexp(fmax(fabs(value), least), &exponent);
-    return units[dtype] * ldexp(1, exponent - 1);
+    return unit_of(dtype) * ldexp(1, exponent - 1);
 }
 
 // Stored with an error of at most `error` so far.
 static double store_bound(hd_dtype dtype, double value, double error)
 {
     return error + half_step(dtype, fabs(value) + error);
-}
-
-static double sum_bound(int64_t terms, double size)
-{
-    return lambda * sqrt((double)terms) * 0x1p-24 * size;
 }
 
 // Partial results are rounded, then added in fp32.
@@ -255,7 +398,9 @@ static void combine_whole(sample *sample, const double *parts, size_t i)
 void sample_combine(sample *sample, int rank, const double *parts)
 {
     for (size_t i = 0; i < values_of(sample); i++)
-        if (sample->split)
+        if (sample->attention)
+            combine_attention(sample, parts, i);
+        else if (sample->split)
             combine_split(sample, rank, parts, i);
         else
             combine_whole(sample, parts, i);

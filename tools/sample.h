@@ -8,6 +8,8 @@
 // SAMPLE_ROWS ranges, so that a chunk that is wrong is hit.
 //
 //     C[m, n] = A[m, k parts] W[n, k parts]^T        k for each rank
+//     O = softmax(Q K^T / sqrt(depth)) V             by blocks of rows, a
+//     rank's
 #ifndef HD_TOOLS_SAMPLE_H
 #define HD_TOOLS_SAMPLE_H
 
@@ -29,12 +31,26 @@ void pool_close(pool *pool);
 // Row `row` of tensor `name` in input set `set`.
 const void *pool_row(const pool *pool, int set, const char *name, int64_t row);
 
-// What is checked of one product.
+// Attention over sequences that ranks share: rank r has block r of each.
+//
+//     Q, O [ranks, batch, heads, rows / ranks, depth]      K, V with kv_heads
+typedef struct attended {
+    int64_t batch, heads, kv_heads;
+    int64_t rows; // of a whole sequence
+    int64_t depth;
+} attended;
+
+// Which row of K or V, in the order of the shards, is row `row` of the same
+// sequences as [batch, kv_heads, rows].
+int64_t attended_row(const attended *attention, int ranks, int64_t row);
+
+// What is checked of one product, or of one attention.
 typedef struct sample {
     const pool *from; // borrowed
     int set;
     int64_t m, n;
-    int64_t k; // of one rank
+    int64_t k;                 // of one rank
+    const attended *attention; // borrowed: of m rows; NULL of a product
     int ranks;
     bool split; // each rank's share of k is in tensors of its own, whose rows
                 // go on where those of the rank before end; its partial result
@@ -42,7 +58,8 @@ typedef struct sample {
     int nrows;
     int64_t row[SAMPLE_ROWS];
     double *part; // owned: what this rank's share of k makes of the rows, then
-                  // the sums of the absolute values
+                  // the sums of the absolute values; of an attention the rows
+                  // that this rank computes, then their bounds
     double *value, *bound; // owned: of C
     double *hop_bound; // owned: of C, if each addition of the sum is rounded
     double *part_value, *part_bound; // owned: of this rank's share, if split

@@ -255,6 +255,23 @@ static void put_candidate(cJSON *array, const contest *contest, int i,
         json_number(object, "error_to_bound", s->verdict.worst.ratio);
 }
 
+static void put_shape(cJSON *object, const shape *shape)
+{
+    const attended *attention = &shape->attention;
+
+    if (shape->kind != SHAPE_CP) {
+        json_integer(object, "m", shape->m);
+        json_integer(object, "n", shape->n);
+        json_integer(object, "k", shape->k);
+        return;
+    }
+    json_integer(object, "b", attention->batch);
+    json_integer(object, "h", attention->heads);
+    json_integer(object, "hkv", attention->kv_heads);
+    json_integer(object, "s", attention->rows);
+    json_integer(object, "d", attention->depth);
+}
+
 static void put_contest(cJSON *array, const scoreboard *board,
                         const contest *contest)
 {
@@ -266,9 +283,7 @@ static void put_contest(cJSON *array, const scoreboard *board,
     if (!contest->program) {
         json_text(object, "kind", shape_kind_name(contest->shape.kind));
         json_text(object, "dtype", hd_dtype_text(contest->shape.dtype));
-        json_integer(object, "m", contest->shape.m);
-        json_integer(object, "n", contest->shape.n);
-        json_integer(object, "k", contest->shape.k);
+        put_shape(object, &contest->shape);
         json_number(object, "bytes_in", contest->bytes_in);
     }
     if (floor > 0)

@@ -5,14 +5,43 @@
 #include "suite.h"
 
 #include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"ag", "rs", "ar"};
+static const char *const kinds[] = {"ag", "rs", "ar", "cp"};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
+// A number of a shape.
+typedef struct field {
+    const char *name;
+    size_t offset;
+    bool optional;
+} field;
+
+enum { MOST_FIELDS = 6 };
+
+#define FIELD(name, member)                  \
+    {                                        \
+        name, offsetof(shape, member), false \
+    }
+static const field fields[NKINDS][MOST_FIELDS] = {
+    [SHAPE_AG] = {FIELD("M", m), FIELD("K", k), FIELD("n", n)},
+    [SHAPE_RS] = {FIELD("M", m), FIELD("N", n), FIELD("k", k)},
+    [SHAPE_AR] = {FIELD("M", m), FIELD("N", n), FIELD("k", k)},
+    [SHAPE_CP] = {FIELD("B", attention.batch),
+                  FIELD("H", attention.heads),
+                  FIELD("S", attention.rows),
+                  FIELD("D", attention.depth),
+                  {"Hkv", offsetof(shape, attention.kv_heads), true}},
+};
+#undef FIELD
+
 enum { SUITE_LIMIT = 4 << 20, MOST_SHAPES = 4096, LARGEST = 1 << 24 };
+
+static const double MOST_ELEMENTS = 0x1p40; // of a tensor of an attention
 
 const char *shape_kind_name(shape_kind kind)
 {
@@ -191,15 +220,78 @@ static outcome refuse_key(const reader *reader, const char *kind, int i,
                   meant(key, names, n, guess));
 }
 
+// "id", the numbers, "src": returns how many.
+static size_t list_names(int kind, const char *out[MOST_FIELDS + 2])
+{
+    size_t n = 0;
+
+    out[n++] = "id";
+    for (const field *f = fields[kind]; f->name; f++)
+        out[n++] = f->name;
+    out[n++] = "src";
+    return n;
+}
+
+static outcome take_value(const reader *reader, int kind, int i,
+                          const cJSON *value, shape *out)
+{
+    const char *names[MOST_FIELDS + 2];
+    size_t n = list_names(kind, names), k = 0;
+
+    while (k < n && strcmp(value->string, names[k]) != 0)
+        k++;
+    if (k == n)
+        return refuse_key(reader, kinds[kind], i, value->string, names, n);
+    if (k == 0)
+        return take_id(reader, kind, i, value, out);
+    if (k == n - 1)
+        return FINE;
+    return take_extent(reader, kind, i, value,
+                       (int64_t *)((char *)out + fields[kind][k - 1].offset));
+}
+
+static outcome find_missing(const reader *reader, int kind, int i,
+                            const cJSON *object)
+{
+    const char *missing = NULL;
+
+    for (const field *f = fields[kind]; f->name && !missing; f++)
+        if (!f->optional && !cJSON_GetObjectItemCaseSensitive(object, f->name))
+            missing = f->name;
+    if (!cJSON_GetObjectItemCaseSensitive(object, "id"))
+        missing = "id";
+    if (!missing)
+        return FINE;
+    return refuse(name_place(reader, kinds[kind], i, NULL), ": %s is missing",
+                  missing);
+}
+
+// Of an attention: as many heads of keys as of queries where it is not said.
+static outcome complete_attention(const reader *reader, int i, shape *out)
+{
+    attended *attention = &out->attention;
+    double elements = (double)attention->batch * (double)attention->heads *
+                      (double)attention->rows * (double)attention->depth;
+
+    if (attention->kv_heads == 0)
+        attention->kv_heads = attention->heads;
+    if (attention->heads % attention->kv_heads != 0)
+        return refuse(name_place(reader, kinds[SHAPE_CP], i, "Hkv"),
+                      " is %" PRId64 ", which does not divide H, %" PRId64,
+                      attention->kv_heads, attention->heads);
+    if (elements > MOST_ELEMENTS)
+        return refuse(name_place(reader, kinds[SHAPE_CP], i, NULL),
+                      ": B, H, S and D make %.0f elements, more than %.0f",
+                      elements, MOST_ELEMENTS);
+    out->m = attention->batch * attention->heads * attention->rows;
+    out->n = attention->depth;
+    return FINE;
+}
+
 static outcome take_shape(const reader *reader, int kind, int i,
                           const cJSON *object)
 {
-    bool gather = kind == SHAPE_AG;
-    const char *const names[] = {"id", "M", gather ? "K" : "N",
-                                 gather ? "n" : "k", "src"};
     shape *out = &reader->suite->shape[reader->suite->n];
-    int64_t *const extents[] = {&out->m, gather ? &out->k : &out->n,
-                                gather ? &out->n : &out->k};
     const cJSON *value;
 
     if (!cJSON_IsObject(object))
@@ -207,22 +299,10 @@ static outcome take_shape(const reader *reader, int kind, int i,
                       " is not an object");
     *out = (shape){.kind = (shape_kind)kind, .dtype = reader->dtype};
     cJSON_ArrayForEach(value, object)
-    {
-        int k = 0;
-
-        while (k < 5 && strcmp(value->string, names[k]) != 0)
-            k++;
-        if (k == 5)
-            return refuse_key(reader, kinds[kind], i, value->string, names, 5);
-        if (k == 0)
-            TRY(take_id(reader, kind, i, value, out));
-        else if (k < 4)
-            TRY(take_extent(reader, kind, i, value, extents[k - 1]));
-    }
-    for (int k = 0; k < 4; k++)
-        if (!cJSON_GetObjectItemCaseSensitive(object, names[k]))
-            return refuse(name_place(reader, kinds[kind], i, NULL),
-                          ": %s is missing", names[k]);
+        TRY(take_value(reader, kind, i, value, out));
+    TRY(find_missing(reader, kind, i, object));
+    if (kind == SHAPE_CP)
+        TRY(complete_attention(reader, i, out));
     reader->suite->n++;
     return FINE;
 }
@@ -278,8 +358,9 @@ static outcome take_dtype(reader *reader, const cJSON *value)
 // The dtype is read before the shapes, wherever it stands.
 static outcome take_suite(reader *reader, const cJSON *root)
 {
-    static const char *const names[] = {"ag",    "rs",    "ar",
+    static const char *const names[] = {"ag",    "rs",    "ar",  "cp",
                                         "world", "dtype", "note"};
+    enum { NAMES = sizeof names / sizeof *names };
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(root, "dtype");
     const cJSON *value;
 
@@ -291,13 +372,13 @@ static outcome take_suite(reader *reader, const cJSON *root)
     {
         int k = 0;
 
-        while (k < 6 && strcmp(value->string, names[k]) != 0)
+        while (k < NAMES && strcmp(value->string, names[k]) != 0)
             k++;
-        if (k == 6)
-            return refuse_key(reader, NULL, 0, value->string, names, 6);
+        if (k == NAMES)
+            return refuse_key(reader, NULL, 0, value->string, names, NAMES);
         if (k < NKINDS)
             TRY(take_shapes(reader, k, value));
-        else if (k == 3)
+        else if (k == NKINDS)
             TRY(take_world(reader, value));
     }
     if (reader->suite->n == 0)

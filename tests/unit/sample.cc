@@ -238,6 +238,147 @@ TEST(Sample, AMissingTermOfTheSumIsRefused)
     EXPECT_GT(off, SAMPLE_ROWS * 17u / 2);
 }
 
+// An attention of `ranks` ranks over two batches, whose rows are those of the
+// shards: [ranks, batch, heads, rows / ranks].
+class Attention
+{
+  public:
+    Attention(int ranks, int64_t heads, int64_t kv_heads, int64_t rows)
+    {
+        attended_.batch = 2;
+        attended_.heads = heads;
+        attended_.kv_heads = kv_heads;
+        attended_.rows = rows;
+        attended_.depth = 24;
+        EXPECT_TRUE(pool_open(&pool_, HD_DTYPE_BF16, 11, 24));
+        for (int rank = 0; rank < ranks; rank++) {
+            sample_.push_back(sample());
+            sample_[rank].from = &pool_;
+            sample_[rank].set = 1;
+            sample_[rank].m = 2 * heads * rows;
+            sample_[rank].n = 24;
+            sample_[rank].attention = &attended_;
+            sample_[rank].ranks = ranks;
+            EXPECT_TRUE(sample_open(&sample_[rank]));
+            sample_compute(&sample_[rank], rank);
+            parts_.insert(parts_.end(), sample_[rank].part,
+                          sample_[rank].part + sample_part(&sample_[rank]));
+        }
+        for (int rank = 0; rank < ranks; rank++)
+            sample_combine(&sample_[rank], rank, parts_.data());
+    }
+
+    ~Attention()
+    {
+        for (sample &sample : sample_)
+            sample_close(&sample);
+        pool_close(&pool_);
+    }
+
+    // Sampled row `i` by the definition, without the keys from `past` on.
+    std::vector<double> Row(int i, int64_t past) const
+    {
+        int64_t block = attended_.rows / (int64_t)sample_.size();
+        int64_t at = sample_[0].row[i] / block;
+        int64_t head = at % attended_.heads;
+        int64_t batch = at / attended_.heads % attended_.batch;
+        int64_t shared = head * attended_.kv_heads / attended_.heads;
+        std::vector<double> q = Load("q", sample_[0].row[i]);
+        std::vector<long double> sums(q.size() + 1);
+        std::vector<double> row(q.size());
+
+        for (int64_t j = 0; j < past; j++) {
+            int64_t k =
+                ((j / block * attended_.batch + batch) * attended_.kv_heads +
+                 shared) *
+                    block +
+                j % block;
+            std::vector<double> key = Load("k", k), value = Load("v", k);
+            long double score = 0, weight;
+
+            for (size_t d = 0; d < q.size(); d++)
+                score += (long double)q[d] * key[d];
+            weight = std::exp(score / std::sqrt((long double)q.size()));
+            sums.back() += weight;
+            for (size_t d = 0; d < q.size(); d++)
+                sums[d] += weight * value[d];
+        }
+        for (size_t d = 0; d < q.size(); d++)
+            row[d] = (double)(sums[d] / sums.back());
+        return row;
+    }
+
+    verdict Judge(int rank, int i, const std::vector<double> &row,
+                  sample_of of = SAMPLE_SUM) const
+    {
+        std::vector<uint16_t> stored(row.size());
+        verdict verdict = {};
+        finding place = {};
+
+        hd_dtype_store(HD_DTYPE_BF16, row.data(), row.size(), stored.data());
+        sample_compare(&sample_[rank], i, of, stored.data(), &place, &verdict);
+        return verdict;
+    }
+
+  private:
+    std::vector<double> Load(const char *name, int64_t row) const
+    {
+        std::vector<double> values((size_t)attended_.depth);
+
+        hd_dtype_load(HD_DTYPE_BF16, pool_row(&pool_, 1, name, row),
+                      values.size(), values.data());
+        return values;
+    }
+
+    attended attended_;
+    pool pool_;
+    std::vector<sample> sample_;
+    std::vector<double> parts_;
+};
+
+TEST(Sample, AnAttentionIsAcceptedAndOneWithoutAKeyIsNot)
+{
+    for (int ranks : {1, 2, 4}) {
+        Attention attention(ranks, 6, 3, 32);
+        size_t off = 0;
+
+        for (int i = 0; i < SAMPLE_ROWS; i++) {
+            EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i, 32)).off,
+                      0u)
+                << "row " << i << " of " << ranks;
+            off += attention.Judge(0, i, attention.Row(i, 31)).off;
+        }
+        EXPECT_GT(off, SAMPLE_ROWS * 24u / 2);
+    }
+}
+
+TEST(Sample, OneElementOfAnAttentionThatIsOffIsFound)
+{
+    Attention attention(2, 4, 4, 32);
+    std::vector<double> row = attention.Row(5, 32);
+
+    // Nothing is added up over ranks, whatever moves the keys.
+    EXPECT_EQ(attention.Judge(1, 5, row, SAMPLE_HOPS).off, 0u);
+    row[7] += 0.05;
+    EXPECT_EQ(attention.Judge(1, 5, row).off, 1u);
+    EXPECT_EQ(attention.Judge(1, 5, row, SAMPLE_HOPS).off, 1u);
+}
+
+TEST(Sample, RowsOfWholeSequencesAreThoseOfTheShards)
+{
+    attended attention = {2, 6, 3, 12, 8};
+    std::set<int64_t> rows;
+
+    for (int64_t i = 0; i < 2 * 3 * 12; i++)
+        rows.insert(attended_row(&attention, 4, i));
+    EXPECT_EQ(rows.size(), 72u);
+    EXPECT_EQ(*rows.rbegin(), 71);
+    // Batch 1, head 2, row 7: row 1 of block 2.
+    EXPECT_EQ(attended_row(&attention, 4, (1 * 3 + 2) * 12 + 7),
+              ((2 * 2 + 1) * 3 + 2) * 3 + 1);
+    EXPECT_EQ(attended_row(&attention, 1, 43), 43);
+}
+
 TEST(Pool, RowsOfSetsTensorsAndPlacesDiffer)
 {
     pool pool;
