@@ -2,11 +2,12 @@
 functional collectives leave them, and puts the operators in their place."""
 import collections
 import operator
-from typing import Any, Counter, Dict, List, Optional, Tuple
+from typing import Any, Counter, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from ._ops import gather_op, reduce_op, sum_op
+from ._group import size_of
+from ._ops import backward_op, gather_op, reduce_op, sum_op
 
 aten, c10d = torch.ops.aten, torch.ops._c10d_functional
 VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
@@ -89,6 +90,34 @@ def multiplied(node: Any) -> Optional[Tuple[Any, Any]]:
     return None
 
 
+def summands(whole: Any, users: Sequence[Any]) -> Optional[List[Any]]:
+    """The products that a tensor is the sum of, where nothing but `users` uses it, and
+    nothing else the products."""
+    node = behind_views(whole)
+    if any(user not in users for user in whole.users) or (node is not whole and len(node.users) > 1):
+        return None
+    if multiplied(node) is not None:
+        return None if shape_of(multiplied(node)[0]) is None else [node]  # type: ignore[index]
+    if not is_call(node, aten.add.Tensor) or node.kwargs or len(node.args) != 2:
+        return None
+    found: List[Any] = []
+    for part in node.args:
+        if not isinstance(part, torch.fx.Node) or shape_of(part) != shape_of(node):
+            return None
+        terms = summands(part, [node])
+        if terms is None:
+            return None
+        found += terms
+    return found
+
+
+def shared_bias(node: Any, group: str) -> Optional[Any]:
+    """The bias of which each rank adds its share, as DTensor has it."""
+    if is_call(node, aten.div.Tensor) and node.args[1] == size_of(group):
+        return node.args[0]
+    return None
+
+
 def depends(node: Any, on: Any) -> bool:
     seen, open_ = set(), [node]
     while open_:
@@ -146,41 +175,71 @@ class Pass:
         self.counts["all_gather_matmul"] += 1
 
     def reduce(self, wait: Any) -> None:
-        """A product whose partial sums are scattered or reduced."""
+        """Products whose partial sums are scattered or reduced."""
         collective, dim = wait.args[0], 0
+        users = [collective]
         scatter = is_call(collective, c10d.reduce_scatter_tensor.default)
         if not scatter and not is_call(collective, c10d.all_reduce.default):
             return
         whole, kind, group = collective.args[0], collective.args[1], collective.args[-1]
+        if kind != "sum" or not isinstance(group, str) or len(collective.users) != 1:
+            return
         if scatter and is_call(whole, aten.cat.default):
             found = joined(whole)
             if found is None or (whole.args[1] if len(whole.args) > 1 else 0) != 0:
                 return
+            users = [part.args[0] if is_call(part, operator.getitem) else part
+                     for part in whole.args[0]]
             whole, dim = found
-        shape, mm = shape_of(whole), behind_views(whole)
-        if kind != "sum" or not isinstance(group, str) or not is_call(mm, aten.mm.default) or \
-                shape is None or not 0 <= dim < len(shape) - 1:
+        shape, terms = shape_of(whole), summands(whole, users)
+        if shape is None or not 0 <= dim < len(shape) - 1 or terms is None:
             return
-        if len(mm.users) != 1 or len(collective.users) != 1:
-            return
-        features = shape_of(mm.args[0])
-        if features is None:
-            return
-        rows = [*shape[:-1], features[1]]
+        if len(terms) == 1:
+            self.reduce_one(wait, scatter, terms[0], shape, dim, group)
+        elif scatter and all(is_call(mm, aten.mm.default) for mm in terms):
+            self.reduce_several(wait, terms, shape, dim, group)
+
+    def rows(self, mm: Any, shape: List[int]) -> Any:
+        """The first operand of a product, with rows as its sum has them."""
+        operand = multiplied(mm)[0]  # type: ignore[index]
+        sizes = [*shape[:-1], shape_of(operand)[1]]  # type: ignore[index]
+        return self.call(aten.reshape.default, (operand, sizes), sizes, mm)
+
+    def reduce_one(self, wait: Any, scatter: bool, mm: Any, shape: List[int], dim: int, group: str
+                   ) -> None:
+        bias = None
+        if is_call(mm, aten.addmm.default):
+            bias = shared_bias(mm.args[0], group)
+            if bias is None:
+                return
         with self.graph.inserting_before(wait):
-            x = self.call(aten.reshape.default, (mm.args[0], rows), rows, mm)
-            if scatter:
-                y = self.call(reduce_op, (x, mm.args[1], dim, group), shape_of(wait), wait)
-            else:
-                y = self.call(sum_op, (x, mm.args[1], group), shape_of(wait), wait)
+            operands, w = (self.rows(mm, shape),), multiplied(mm)[1]  # type: ignore[index]
+            y = self.call(reduce_op, (*operands, w, dim, group), shape_of(wait), wait) if scatter \
+                else self.call(sum_op, (*operands, w, group), shape_of(wait), wait)
+            if bias is not None:
+                y = self.call(aten.add.Tensor, (y, bias), shape_of(wait), wait)
         wait.replace_all_uses_with(y)
         self.counts["matmul_reduce_scatter" if scatter else "matmul_all_reduce"] += 1
+
+    def reduce_several(self, wait: Any, terms: List[Any], shape: List[int], dim: int, group: str
+                       ) -> None:
+        """What flows back through products of one gathered tensor is the sum of theirs."""
+        with self.graph.inserting_before(wait):
+            gys = [self.rows(mm, shape) for mm in terms]
+            ws = [self.call(aten.t.default, (mm.args[1],), shape_of(mm.args[1])[::-1],  # type: ignore
+                            mm) for mm in terms]
+            made = self.call(backward_op, (gys, ws, None, None, [0] * len(ws), dim, group), None,
+                             wait)
+            y = self.call(operator.getitem, (made, 0), shape_of(wait), wait)
+        wait.replace_all_uses_with(y)
+        self.counts["all_gather_matmul_backward"] += 1
 
 
 def fuse(module: Any) -> Dict[str, int]:
     """Changes a GraphModule of ATen operators in place, and says how many of each
     pattern it has replaced: a gathered tensor and its products, a product and the
-    reduce-scatter or all-reduce of it. What has sizes that are no numbers stays."""
+    reduce-scatter or all-reduce of it, a sum of products and the reduce-scatter of
+    it. What has sizes that are no numbers stays."""
     work = Pass(module.graph)
     for node in list(module.graph.nodes):
         if is_call(node, c10d.wait_tensor.default):
