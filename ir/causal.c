@@ -1,10 +1,13 @@
 #include "ir/causal.h"
 
+// Beyond what rows and keys are apart. Not HD_SEES_ALL, which has no window.
+enum { FARTHEST = HD_SEES_ALL - 1 };
+
 int32_t hd_causal_of(int64_t offset)
 {
-    return offset > HD_SEES_ALL    ? HD_SEES_ALL
-           : offset < -HD_SEES_ALL ? -HD_SEES_ALL
-                                   : (int32_t)offset;
+    return offset > FARTHEST    ? FARTHEST
+           : offset < -FARTHEST ? -FARTHEST
+                                : (int32_t)offset;
 }
 
 static bool names(const hd_module *module, hd_expr expr, int axis)
@@ -99,7 +102,7 @@ bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
 {
     const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
     const hd_key *step = hd_op_key(op, HD_KEY_STEP);
-    int64_t offset = HD_SEES_ALL, by = 0, far;
+    int64_t offset = 0, by = 0, far;
 
     if (key != NULL && !hd_expr_eval(module, key->expr, env, &offset))
         return false;
@@ -111,7 +114,7 @@ bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
         if (__builtin_mul_overflow(b, by, &far) ||
             __builtin_add_overflow(offset, far, &far))
             return false;
-        out[b] = hd_causal_of(far);
+        out[b] = key != NULL ? hd_causal_of(far) : HD_SEES_ALL;
     }
     return true;
 }

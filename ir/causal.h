@@ -16,7 +16,7 @@ HD_BEGIN_DECLS
 
 #define HD_MAX_KEY_BLOCKS 4096
 
-// What a step whose key says `offset` has as hd_step's `causal`.
+// What a step whose key says `offset` has as hd_step's `causal`: a mask.
 int32_t hd_causal_of(int64_t offset);
 
 // How many blocks the keys of a tensor program's attention are in: 1 without

@@ -578,10 +578,12 @@ static hd_status skip_step(walker *w, const hd_step *step)
 static hd_status place_rows(walker *w, hd_step *step)
 {
     const hd_key *key = hd_op_key(step->op, HD_KEY_CAUSAL);
-    int64_t offset = HD_SEES_ALL;
+    int64_t offset;
 
-    if (key != NULL)
-        HD_TRY(evaluate(w, key->expr, key->loc, &offset));
+    step->causal = HD_SEES_ALL;
+    if (key == NULL)
+        return HD_OK;
+    HD_TRY(evaluate(w, key->expr, key->loc, &offset));
     step->causal = hd_causal_of(offset);
     return HD_OK;
 }
