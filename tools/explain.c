@@ -1,15 +1,16 @@
-// heddle explain: what a code means. What it prints is docs/diagnostics.md,
-// which the build puts into the command: tables of codes, a section for some.
+// heddle explain: what a code means, and what an operation or a key is. What it
+// prints is docs/diagnostics.md, tables of codes and a section for some, and
+// rows of docs/operations.md: the build puts both into the command.
 #include "commands.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-// The text of the page, which ends in NUL; embed.cmake makes it.
-extern const unsigned char diagnostics_page[];
+// The texts of the pages, which end in NUL; embed.cmake makes them.
+extern const unsigned char diagnostics_page[], operations_page[];
 
-enum { WIDTH = 79, CODE_INDENT = 4 };
+enum { WIDTH = 79, CODE_INDENT = 4, COLUMN = 10 };
 
 // Some of the page.
 typedef struct part {
@@ -184,6 +185,69 @@ static void explain(const row *row)
     print_section(row->code);
 }
 
+// ------------------------------------------------------------- operations
+
+// A cell without the marks of code and of what is needed; another line of it
+// begins below the first.
+static void print_cell(part cell)
+{
+    for (size_t i = 0; i < cell.length; i++) {
+        part rest = {cell.at + i, cell.length - i};
+
+        if (begins(rest, "<br>")) {
+            printf("\n%*s", COLUMN, "");
+            i += strlen("<br>") - 1;
+        } else if (cell.at[i] != '`' && cell.at[i] != '*') {
+            putchar(cell.at[i]);
+        }
+    }
+    putchar('\n');
+}
+
+// The cells of a row behind its first, which has the name, a line each.
+static void print_cells(part titles, part row)
+{
+    const char *title = titles.at + strlen("| "), *at = row.at + strlen("| ");
+
+    (void)take_cell(&title);
+    (void)take_cell(&at);
+    while (at < row.at + row.length) {
+        part name = take_cell(&title), cell = take_cell(&at);
+
+        if (cell.length == 0)
+            continue;
+        printf("%-*.*s", COLUMN, (int)name.length, name.at);
+        print_cell(cell);
+    }
+}
+
+// Every row of that name: `scale` is an operation, and a key of others.
+static bool explain_operation(const char *word)
+{
+    const char *next = (const char *)operations_page;
+    char *first = need_format("| `%s` |", word);
+    part heading = {0}, before = {0}, titles = {0};
+    bool found = false;
+
+    while (next) {
+        part line = take_line(&next);
+
+        if (begins(line, "## "))
+            heading = line;
+        if (begins(line, "|---"))
+            titles = before;
+        before = line;
+        if (!begins(line, first))
+            continue;
+        printf("%s%s, %.*s\n\n", found ? "\n" : "", word,
+               (int)heading.length - 3, heading.at + 3);
+        print_cells(titles, line);
+        found = true;
+    }
+    free(first);
+    return found;
+}
+
 static void list_codes(void)
 {
     const char *next = first_line(), *gap = "";
@@ -246,10 +310,12 @@ static outcome run_explain(const command *command, int argc, char **argv)
         list_codes();
         return FINE;
     }
+    if (explain_operation(word))
+        return FINE;
     if (!read_code(word, &code))
         return complain(USAGE,
-                        "'%s' is no code such as HD0801; 'heddle explain' "
-                        "lists them",
+                        "'%s' is no code such as HD0801, which 'heddle "
+                        "explain' lists, nor an operation or a key",
                         word);
     while (next_row(&next, &row))
         if (row.code == code) {
@@ -272,7 +338,8 @@ const command explain_command = {
     .name = "explain",
     .operands = "[CODE]",
     .summary = "Tells what the code of a message means, or lists all codes.",
-    .about = "HD0801 may be written hd0801, 0801 or 801.\n",
+    .about = "HD0801 may be written hd0801, 0801 or 801. Of an operation or a "
+             "key, such as\nmatmul, it tells how that is written.\n",
     .words = print_codes,
     .run = run_explain,
 };

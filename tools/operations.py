@@ -151,7 +151,7 @@ def page():
     for family, members in families.items():
         more = any(member[-1] for member in members)
         lines += [f"## {family.capitalize()}: {titles[family]}", "", RULES[family], "",
-                  "| operation | written | programs | results | operands | keys |" + " |" * more,
+                  "| operation | written | programs | results | operands | keys |" + " besides |" * more,
                   "|---|---|---|---|---|---|" + "---|" * more]
         for name, level, results, operands, taken, needed, rest in members:
             shown = "<br>".join(f"`{form}`" for form in dict.fromkeys(written[name]))
@@ -159,7 +159,7 @@ def page():
                          f"{count(operands)} | {key_names(taken, needed, known)} |" +
                          f" {rest} |" * more)
         lines.append("")
-    lines += ["## Keys", "", "| key | value | |", "|---|---|---|"]
+    lines += ["## Keys", "", "| key | value | meaning |", "|---|---|---|"]
     lines += [f"| `{text}` | {VALUES[value]} | {comment} |" for text, value, comment in known.values()]
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,7 @@
 """The mistakes that diagnostics.md shows are found under the code of their
 section, and the programs in which they are mended are fine. `heddle explain`
-prints that page: each section with its programs, each row of a table.
+prints that page: each section with its programs, each row of a table. Of operations and
+keys it prints what operations.md has.
 
 usage: explain.py ROOT HEDDLE
 """
@@ -53,6 +54,18 @@ if listed != [(code, what) for code, what, _ in rows]:
     wrong.append("heddle explain does not list what the tables have")
 if [code for code in texts if code not in dict.fromkeys(row[0] for row in rows)] or len(sections) < 12:
     wrong.append(f"there are {len(sections)} sections, or one is of no code")
+operations = (root / "docs/operations.md").read_text(encoding="utf-8")
+rows_of = {}
+for row in re.findall(r"^\| (`\w+` \|.*) \|$", operations, re.M):
+    name, *cells = re.sub(r"[`*]", "", row.replace("<br>", " ")).split(" | ")
+    rows_of.setdefault(name, []).append(cells)
+for name, found in rows_of.items():
+    said = run("explain", name)
+    missing = [cell for cells in found for cell in cells if cell.strip() not in " ".join(said.stdout.split())]
+    if said.returncode != 0 or missing:
+        wrong.append(f"heddle explain {name} has no {missing}")
+if len(rows_of) < 70:
+    wrong.append(f"{len(rows_of)} operations and keys")
 for spelling in ("hd0801", "0801", "801", "Hd801"):
     if run("explain", spelling).stdout != run("explain", "HD0801").stdout:
         wrong.append(f"{spelling} is not HD0801")
