@@ -308,20 +308,21 @@ static void add_dots(hd_batch *k, const char *name, const char *length,
                    name, name, length, one, name, other);
 }
 
-// What n rows add to a sum of rows by their factors.
-static void add_terms(hd_batch *k, const char *sum, const char *length,
-                      const char *factor, const char *term)
+// What those of n rows that `which` holds of add to a sum of rows by their
+// factors.
+static void add_terms(hd_batch *k, const char *which, const char *sum,
+                      const char *length, const char *factor, const char *term)
 {
     hd_text_printf(&k->text,
                    "#pragma unroll 4\n"
                    "                for (int d = 0; d < %s; d++) {\n"
                    "                    lane x = %s[d];\n"
                    "                    for (int c = 0; c < SOME; c++)\n"
-                   "                        if (c < n)\n"
+                   "                        if (%s)\n"
                    "                            x += %s[c] * %s;\n"
                    "                    %s[d] = x;\n"
                    "                }\n",
-                   length, sum, factor, term, sum);
+                   length, sum, which, factor, term, sum);
 }
 
 static void add_zeros(hd_batch *k, const char *sum, const char *length)
@@ -363,6 +364,8 @@ static const char rows_begin_text[] =
     "                if (WINDOW > 0 && end > WINDOW)\n"
     "                    from = end - WINDOW;\n"
     "            }\n"
+    "            if (sees_nothing(lse))\n"
+    "                past = from;\n"
     "            v0 += head * V0_H + row * V0_S;\n"
     "            for (int d = 0; d < W; d++)\n"
     "                delta += get_8(g[d * V8_D]) * get_6(o[d * V6_D]);\n";
@@ -375,7 +378,7 @@ static const char rows_loop_text[] =
 
 static const char rows_weigh_text[] =
     "                for (int c = 0; c < SOME; c++)\n"
-    "                    up[c] = weight(score[c] * scale, lse) *\n"
+    "                    up[c] = EXP(score[c] * scale - lse) *\n"
     "                            (up[c] - delta) * scale;\n";
 
 // All keys that a row sees.
@@ -389,7 +392,7 @@ static void add_rows(hd_batch *k)
     add_dots(k, "up", "W", "get_8(g[d * V8_D])",
              "get_5(v[c * V5_S + d * V5_D])");
     hd_text_puts(&k->text, rows_weigh_text);
-    add_terms(k, "dq", "D", "up", "get_4(k[c * V4_S + d * V4_D])");
+    add_terms(k, "c < n", "dq", "D", "up", "get_4(k[c * V4_S + d * V4_D])");
     hd_text_puts(&k->text, "            }\n");
     add_store(k, 0, "dq", "D");
     hd_text_puts(&k->text, "            continue;\n"
@@ -421,9 +424,11 @@ static const char keys_loop_text[] =
     "                const auto *l = v7 + head * V7_H + i * V7_S;\n"
     "                const auto *g = v8 + head * V8_H + i * V8_S;\n";
 
-// `delta` has one term of each at a time, as `up` has.
+// `delta` has one term of each at a time, as `up` has. A row that saw nothing
+// adds nothing, whatever is in it.
 static const char keys_weigh_text[] =
     "                lane p[SOME], delta[SOME];\n"
+    "                bool seen[SOME];\n"
     "                for (int c = 0; c < SOME; c++)\n"
     "                    delta[c] = 0;\n"
     "                for (int d = 0; d < W; d++)\n"
@@ -432,8 +437,10 @@ static const char keys_weigh_text[] =
     "                            delta[c] += get_8(g[c * V8_S + d * V8_D]) *\n"
     "                                        get_6(o[c * V6_S + d * V6_D]);\n"
     "                for (int c = 0; c < SOME; c++) {\n"
-    "                    p[c] = c < n ? weight(score[c] * scale, "
-    "get_7(l[c * V7_S])) : 0;\n"
+    "                    const lane lse = c < n ? get_7(l[c * V7_S]) : "
+    "none();\n"
+    "                    seen[c] = !sees_nothing(lse);\n"
+    "                    p[c] = EXP(score[c] * scale - lse);\n"
     "                    up[c] = p[c] * (up[c] - delta[c]) * scale;\n"
     "                }\n";
 
@@ -449,8 +456,8 @@ static void add_keys(hd_batch *k)
     add_dots(k, "up", "W", "get_5(v[d * V5_D])",
              "get_8(g[c * V8_S + d * V8_D])");
     hd_text_puts(&k->text, keys_weigh_text);
-    add_terms(k, "dk", "D", "up", "get_3(q[c * V3_S + d * V3_D])");
-    add_terms(k, "dv", "W", "p", "get_8(g[c * V8_S + d * V8_D])");
+    add_terms(k, "seen[c]", "dk", "D", "up", "get_3(q[c * V3_S + d * V3_D])");
+    add_terms(k, "seen[c]", "dv", "W", "p", "get_8(g[c * V8_S + d * V8_D])");
     hd_text_puts(&k->text, "            }\n");
     add_store(k, 1, "dk", "D");
     add_store(k, 2, "dv", "W");
@@ -458,12 +465,6 @@ static void add_keys(hd_batch *k)
                            "    }\n"
                            "}\n");
 }
-
-static const char weight_text[] =
-    "static inline lane weight(lane score, lane lse)\n"
-    "{\n"
-    "    return sees_nothing(lse) ? 0 : EXP(score - lse);\n"
-    "}\n";
 
 static void add_pairs_loop(hd_batch *k)
 {
@@ -487,7 +488,6 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     int64_t batch, rows, keys;
 
     add_arithmetic(&k);
-    hd_text_puts(&k.text, weight_text);
     add_conversions(&k);
     add_strides(&k);
     add_constants(&k);
