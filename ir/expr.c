@@ -273,7 +273,15 @@ bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var)
            (node->kind > HD_EXPR_NOT && hd_expr_uses_var(module, node->b, var));
 }
 
-hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var, hd_expr by)
+// What a variable and the coordinate on an axis become; -1: of none.
+typedef struct substitution {
+    hd_var var;
+    hd_expr var_by;
+    int axis;
+    hd_expr coord_by;
+} substitution;
+
+static hd_expr replace(hd_module *module, hd_expr expr, const substitution *s)
 {
     hd_expr_node node; // a copy: building moves the table
     hd_expr a, b;
@@ -281,17 +289,31 @@ hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var, hd_expr by)
     if (expr < 0)
         return expr;
     node = module->exprs[expr];
-    if (node.kind == HD_EXPR_VAR && node.a == var)
-        return by;
+    if (node.kind == HD_EXPR_VAR && node.a == s->var)
+        return s->var_by;
+    if (node.kind == HD_EXPR_COORD && node.a == s->axis)
+        return s->coord_by;
     if (node.kind < HD_EXPR_NOT)
         return expr;
-    a = hd_expr_replace(module, node.a, var, by);
+    a = replace(module, node.a, s);
     if (node.kind == HD_EXPR_NOT)
         return a == node.a ? expr : hd_expr_not(module, a);
-    b = hd_expr_replace(module, node.b, var, by);
+    b = replace(module, node.b, s);
     if (a == node.a && b == node.b)
         return expr; // as it was, also where building it would fold
     return hd_expr_binary(module, node.kind, a, b);
+}
+
+hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var, hd_expr by)
+{
+    return replace(module, expr,
+                   &(substitution){.var = var, .var_by = by, .axis = -1});
+}
+
+hd_expr hd_expr_replace_at(hd_module *module, hd_expr expr, hd_var var,
+                           hd_expr by, int axis, hd_expr coord)
+{
+    return replace(module, expr, &(substitution){var, by, axis, coord});
 }
 
 bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,

@@ -85,6 +85,10 @@ bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var);
 // `expr` with every use of `var` replaced.
 hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var,
                         hd_expr by);
+// Likewise, and with every use of the coordinate on `axis`; neither in what the
+// other has become.
+hd_expr hd_expr_replace_at(hd_module *module, hd_expr expr, hd_var var,
+                           hd_expr by, int axis, hd_expr coord);
 
 // Where an expression is evaluated: this rank, and the variables in scope.
 typedef struct hd_env {

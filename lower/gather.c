@@ -111,6 +111,77 @@ static void copy_own(hd_pipe *p, hd_build *b, const hd_moved *m,
     hd_build_unary(b, HD_OP_COPY, -1, out, in);
 }
 
+// Whether the rows of a rank see any key of a block, by the mask with which
+// they attend to it; HD_EXPR_NONE if that is not said.
+static hd_expr sees_any(hd_pipe *p, const hd_op *op, hd_expr rank,
+                        hd_expr shard)
+{
+    const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+    hd_type q, k;
+    hd_expr last, seen;
+
+    if (op->code != HD_OP_ATTENTION || causal == NULL)
+        return HD_EXPR_NONE;
+    q = hd_view_type(&op->view[2]);
+    k = hd_view_type(&op->view[3]);
+    if (hd_dim_is_sized(q.dim[q.ndims - 2]) ||
+        hd_dim_is_sized(k.dim[k.ndims - 2]) || q.dim[q.ndims - 2].extent < 0 ||
+        k.dim[k.ndims - 2].extent < 0)
+        return HD_EXPR_NONE;
+    // Row i sees keys up to i and this.
+    last = hd_expr_replace_at(p->module, causal->expr, p->loop->var, shard,
+                              p->axis, rank);
+    seen = hd_pipe_binary(p, HD_EXPR_LT,
+                          hd_pipe_number(p, -q.dim[q.ndims - 2].extent), last);
+    if (window == NULL)
+        return seen;
+    last = hd_pipe_binary(p, HD_EXPR_SUB, last,
+                          hd_pipe_number(p, (int64_t)window->number - 1));
+    return hd_pipe_binary(
+        p, HD_EXPR_AND, seen,
+        hd_pipe_binary(p, HD_EXPR_LT, last,
+                       hd_pipe_number(p, k.dim[k.ndims - 2].extent)));
+}
+
+// Whether a rank needs a shard, where masks say that it may not; HD_EXPR_NONE
+// if it does in any case.
+static hd_expr is_needed(hd_pipe *p, const hd_moved *m, hd_expr rank,
+                         hd_expr shard)
+{
+    hd_expr any = HD_EXPR_NONE;
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews && s->op != m->op; i++) {
+            hd_expr sees;
+
+            if (s->op->view[i].buffer != m->op->view[0].buffer)
+                continue;
+            sees = sees_any(p, s->op, rank, shard);
+            if (sees == HD_EXPR_NONE)
+                return HD_EXPR_NONE;
+            any = any == HD_EXPR_NONE
+                      ? sees
+                      : hd_pipe_binary(p, HD_EXPR_OR, any, sees);
+        }
+    return any;
+}
+
+// Where a transfer of what `rank` may not need stands.
+static hd_build open_needed(const hd_trip *t, hd_build *b, const hd_moved *m,
+                            hd_expr rank, hd_expr shard)
+{
+    hd_expr needed;
+    hd_build none;
+
+    // What is relayed others need, and a deferred send is waited for.
+    if (t->p->schedule->relays || m->sent != NULL ||
+        !hd_pipe_is_alone(t->p, m->op->view[0].buffer))
+        return *b;
+    needed = is_needed(t->p, m, rank, shard);
+    return needed == HD_EXPR_NONE ? *b : hd_build_if(b, needed, &none);
+}
+
 // A send and a recv.
 static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
@@ -128,10 +199,12 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
         own = hd_build_if(b, t->own, &others);
         hd_trip_transfer(t, &own, m, HD_OP_SEND, source_view(p, m, &t->at));
     }
+    others = open_needed(t, &others, m, p->schedule->to(t), hd_pipe_rank(p));
     hd_trip_transfer(t, &others, m, HD_OP_SEND,
                      relays ? target_view(p, m, &t->at)
                             : source_view(p, m, &t->at));
-    hd_trip_transfer(t, b, m, HD_OP_RECV, target_view(p, m, &in));
+    others = open_needed(t, b, m, hd_pipe_rank(p), in.shard);
+    hd_trip_transfer(t, &others, m, HD_OP_RECV, target_view(p, m, &in));
 }
 
 // From the rank whose shard it is, to all.
