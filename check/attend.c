@@ -88,8 +88,7 @@ static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
 }
 
 static void see_keys(const hd_attention *a, int64_t row, int64_t block,
-                     int64_t keys,
-                     int64_t *from, int64_t *past)
+                     int64_t keys, int64_t *from, int64_t *past)
 {
     int32_t causal = a->causal[block];
 
@@ -115,7 +114,7 @@ static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
 
     see_keys(a, row, block, a->tile[3].extent[1], &from, &past);
     for (int64_t j = 0; j < a->tile[3].extent[1]; j++) {
-        int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[0];
+        int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[3];
 
         share[j] = j < from || j >= past ? 0 : weight(values, a, 2, q, key);
         sum = hd_field_add(sum, share[j]);
@@ -133,7 +132,7 @@ static uint64_t mix_column(const hd_values *values, const hd_attention *a,
 
     for (int64_t block = 0; block < a->nblocks; block++)
         for (int64_t j = 0; j < v->extent[1]; j++) {
-            int64_t at = row_at(v, shared, j) + block * a->apart[1];
+            int64_t at = row_at(v, shared, j) + block * a->apart[4];
             uint64_t mine = share[block * v->extent[1] + j];
 
             if (mine != 0)
@@ -241,7 +240,8 @@ static void add_times(uint64_t *to, uint64_t factor, const hd_values *values,
             hd_field_multiply(factor, values->value[at + d * from->stride[2]]));
 }
 
-// `to` is a row of a result, of which `sum` is the new part.
+// `to` is a row of a result, of which `sum` is the new part. What nothing is
+// added to is not rounded anew.
 static void put_row(hd_values *values, const hd_attention *a, int view,
                     int64_t at, const uint64_t *sum)
 {
@@ -250,9 +250,30 @@ static void put_row(hd_values *values, const hd_attention *a, int view,
     for (int64_t d = 0; d < to->extent[2]; d++) {
         int64_t i = at + d * to->stride[2];
 
-        put(values, a, view, i,
-            a->updates ? hd_field_add(values->value[i], sum[d]) : sum[d]);
+        if (!a->updates)
+            put(values, a, view, i, sum[d]);
+        else if (sum[d] != 0)
+            put(values, a, view, i, hd_field_add(values->value[i], sum[d]));
     }
+}
+
+// What a row and key `j` of a block add to each other's sums.
+static void add_pair(const hd_values *values, const grads *g, int64_t q,
+                     int64_t grad, uint64_t total, uint64_t delta,
+                     int64_t block, int64_t j)
+{
+    const hd_attention *a = g->a;
+    int64_t k = row_at(&a->tile[K], g->shared, j) + block * a->apart[K];
+    int64_t v = row_at(&a->tile[V], g->shared, j) + block * a->apart[V];
+    int64_t key = block * g->keys + j;
+    uint64_t p = hd_field_multiply(weight(values, a, Q, q, k), total);
+    uint64_t ds = hd_field_multiply(
+        hd_field_multiply(p, a->scale),
+        hd_field_subtract(dot(values, a, V, v, DO, grad), delta));
+
+    add_times(g->dq, ds, values, &a->tile[K], k);
+    add_times(g->dk + key * g->depth, ds, values, &a->tile[Q], q);
+    add_times(g->dv + key * g->wide, p, values, &a->tile[DO], grad);
 }
 
 static void add_row(hd_values *values, const grads *g, int64_t head,
@@ -267,39 +288,44 @@ static void add_row(hd_values *values, const grads *g, int64_t head,
         dot(values, a, O, row_at(&a->tile[O], head, row), DO, grad);
 
     memset(g->dq, 0, sizeof *g->dq * (size_t)g->depth);
-    see_keys(a, row, 0, g->keys, &from, &past);
-    for (int64_t j = from; j < past; j++) {
-        int64_t k = row_at(&a->tile[K], g->shared, j);
-        int64_t v = row_at(&a->tile[V], g->shared, j);
-        uint64_t p = hd_field_multiply(weight(values, a, Q, q, k), total);
-        uint64_t ds = hd_field_multiply(
-            hd_field_multiply(p, a->scale),
-            hd_field_subtract(dot(values, a, V, v, DO, grad), delta));
-
-        add_times(g->dq, ds, values, &a->tile[K], k);
-        add_times(g->dk + j * g->depth, ds, values, &a->tile[Q], q);
-        add_times(g->dv + j * g->wide, p, values, &a->tile[DO], grad);
+    for (int64_t block = 0; block < a->nblocks; block++) {
+        see_keys(a, row, block, g->keys, &from, &past);
+        for (int64_t j = from; j < past; j++)
+            add_pair(values, g, q, grad, total, delta, block, j);
     }
     put_row(values, a, DQ, row_at(&a->tile[DQ], head, row), g->dq);
+}
+
+static void put_keys(hd_values *values, const grads *g, int64_t block)
+{
+    const hd_attention *a = g->a;
+
+    for (int64_t j = 0; j < g->keys; j++) {
+        int64_t key = block * g->keys + j;
+
+        put_row(values, a, DK,
+                row_at(&a->tile[DK], g->shared, j) + block * a->apart[DK],
+                g->dk + key * g->depth);
+        put_row(values, a, DV,
+                row_at(&a->tile[DV], g->shared, j) + block * a->apart[DV],
+                g->dv + key * g->wide);
+    }
 }
 
 static void add_heads(hd_values *values, const grads *g)
 {
     const hd_attention *a = g->a;
     int64_t group = a->tile[Q].extent[0] / a->tile[K].extent[0];
+    int64_t keys = a->nblocks * g->keys;
 
-    memset(g->dk, 0, sizeof *g->dk * (size_t)(g->keys * g->depth));
-    memset(g->dv, 0, sizeof *g->dv * (size_t)(g->keys * g->wide));
+    memset(g->dk, 0, sizeof *g->dk * (size_t)(keys * g->depth));
+    memset(g->dv, 0, sizeof *g->dv * (size_t)(keys * g->wide));
     for (int64_t head = g->shared * group; head < (g->shared + 1) * group;
          head++)
         for (int64_t row = 0; row < a->tile[Q].extent[1]; row++)
             add_row(values, g, head, row);
-    for (int64_t j = 0; j < g->keys; j++) {
-        put_row(values, a, DK, row_at(&a->tile[DK], g->shared, j),
-                g->dk + j * g->depth);
-        put_row(values, a, DV, row_at(&a->tile[DV], g->shared, j),
-                g->dv + j * g->wide);
-    }
+    for (int64_t block = 0; block < a->nblocks; block++)
+        put_keys(values, g, block);
 }
 
 void hd_attend_grads(hd_values *values, const hd_attention *a)
@@ -308,15 +334,16 @@ void hd_attend_grads(hd_values *values, const hd_attention *a)
                .depth = a->tile[K].extent[2],
                .wide = a->tile[V].extent[2],
                .keys = a->tile[K].extent[1]};
-    int64_t n = g.keys * (g.depth + g.wide) + g.depth;
+    int64_t keys = a->nblocks * g.keys;
+    int64_t n = keys * (g.depth + g.wide) + g.depth;
 
     if (hd_clear_array(n, sizeof *g.dk, values->diag, (void **)&g.dk) !=
         HD_OK) {
         values->status = HD_ERROR_NO_MEMORY;
         return;
     }
-    g.dv = g.dk + g.keys * g.depth;
-    g.dq = g.dv + g.keys * g.wide;
+    g.dv = g.dk + keys * g.depth;
+    g.dq = g.dv + keys * g.wide;
     for (; g.shared < a->tile[K].extent[0]; g.shared++)
         add_heads(values, &g);
     free(g.dk);

@@ -15,10 +15,10 @@ HD_BEGIN_DECLS
 typedef struct hd_attention {
     const hd_op *op;
     hd_tile tile[HD_ATTEND_VIEWS];
-    int64_t nblocks;       // of keys; tiles are of the first
-    int64_t apart[2];      // a block of keys from the next, and one of values
-    const int32_t *causal; // of each block, as hd_step has it
-    int64_t window;        // 0: none
+    int64_t nblocks;                // of keys; tiles are of the first
+    int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
+    const int32_t *causal;          // of each block, as hd_step has it
+    int64_t window;                 // 0: none
     uint64_t scale;
     bool updates; // o and lse hold what other keys made
     int lse;      // whose dtype results have before they are stored: its view

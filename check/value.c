@@ -272,7 +272,9 @@ uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
 
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x)
 {
-    return hd_dtype_holds(to, from) ? x : hd_field_mix(KEY_CONVERT + to, x);
+    return x == 0 || hd_dtype_holds(to, from)
+               ? x
+               : hd_field_mix(KEY_CONVERT + to, x);
 }
 
 static hd_dtype dtype_of(const hd_op *op, int view)
@@ -949,7 +951,7 @@ static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
         return;
     a->nblocks = tile->extent[0];
     a->causal = item->blocks;
-    a->apart[view - 3] = tile->stride[0];
+    a->apart[view] = tile->stride[0];
     *tile = hd_tile_slice(tile, 0, 0);
 }
 

@@ -68,7 +68,7 @@ int64_t hd_tile_find(const hd_tile *tile, int64_t at);
 // Index `i` of dimension `d` of it.
 hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
 
-// What a cast makes of it: itself, where that loses nothing.
+// What a cast makes of it: itself, where that loses nothing, as of zero.
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
 void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);

@@ -257,8 +257,11 @@ bool hd_op_is_batched(const hd_op *op)
 
 bool hd_op_has_blocks(const hd_op *op, int i)
 {
-    return hd_op_key(op, HD_KEY_BLOCKS) != NULL && i > op->noutputs &&
-           i < op->noutputs + op->ninputs;
+    int keys = op->noutputs + 1;
+    bool results = hd_op_attend(op) == HD_ATTEND_ATTENTION_GRAD;
+
+    return hd_op_key(op, HD_KEY_BLOCKS) != NULL &&
+           (i == keys || i == keys + 1 || (results && (i == 1 || i == 2)));
 }
 
 int hd_op_batch(const hd_op *op, int i, int ndims)

@@ -249,8 +249,8 @@ hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last
 // dimensions of every view: an op of family PICK, ATTEND or CALL.
 bool hd_op_is_batched(const hd_op *op);
-// Whether view `i` is of keys or values in blocks, which are a dimension behind
-// those of the batch.
+// Whether view `i` is of keys or values in blocks, or of their gradients:
+// blocks are a dimension behind those of the batch.
 bool hd_op_has_blocks(const hd_op *op, int i);
 // Of one that does: how many dimensions of the batch view `i` leads with, of
 // the `ndims` that it keeps. An operand of a call, or of family ATTEND, may

@@ -1705,7 +1705,7 @@ static hd_status check_causal(verifier *v, const hd_op *op)
                         "%s takes step with blocks and causal only",
                         op_text(op));
     if (blocks != NULL && causal != NULL && step == NULL &&
-        hd_dim_is_sized(inner_dim(op, 3, ROWS)))
+        hd_dim_is_sized(inner_dim(op, op->noutputs + 1, ROWS)))
         return hd_error(v->diag, HD_E0318, causal->loc,
                         "how many keys a block has is known only when the "
                         "program runs: `step` is to say how much more causal "
@@ -1722,8 +1722,9 @@ static hd_status check_causal(verifier *v, const hd_op *op)
 static hd_status check_key_blocks(verifier *v, const hd_op *op)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_BLOCKS);
-    hd_type k, values;
-    hd_dim n, m;
+    int keys = op->noutputs + 1;
+    hd_type k;
+    hd_dim n;
 
     if (key == NULL)
         return HD_OK;
@@ -1732,15 +1733,21 @@ static hd_status check_key_blocks(verifier *v, const hd_op *op)
                         "%s takes blocks in tensor programs only: here a block "
                         "is attended to after the other, with `accumulate`",
                         op_text(op));
-    k = type_of(op, 3);
-    values = type_of(op, 4);
-    n = k.dim[hd_op_batch(op, 3, k.ndims)];
-    m = values.dim[hd_op_batch(op, 4, values.ndims)];
-    if (!hd_dim_as_long(n, m))
-        return shapes_differ(v, op, &k, &values,
-                             "there are as many blocks of keys as of values");
+    k = type_of(op, keys);
+    n = k.dim[hd_op_batch(op, keys, k.ndims)];
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        hd_type type = type_of(op, i);
+
+        if (hd_op_has_blocks(op, i) &&
+            !hd_dim_as_long(n, type.dim[hd_op_batch(op, i, type.ndims)]))
+            return shapes_differ(
+                v, op, &k, &type,
+                i < op->noutputs
+                    ? "there are as many blocks of gradients as of keys"
+                    : "there are as many blocks of keys as of values");
+    }
     if (hd_dim_is_sized(n) || n.extent > HD_MAX_KEY_BLOCKS)
-        return hd_error(v->diag, HD_E0312, op->view[3].loc,
+        return hd_error(v->diag, HD_E0312, op->view[keys].loc,
                         "%s is of %s blocks of keys; %s takes a constant, %d "
                         "at most",
                         type_text(v, &k), dim_text(v, n), op_text(op),
@@ -1854,6 +1861,7 @@ static hd_status check_attention_grad(verifier *v, const hd_op *op)
                 {O, Q, V, "rows"},  {DO, Q, V, "rows"}, {LSE, Q, -1, "rows"}};
     hd_dtype dtype = type_of(op, Q).dtype, wide = wide_of(dtype);
 
+    HD_TRY(check_key_blocks(v, op));
     HD_TRY(check_attended(v, op, Q));
     for (size_t i = 0; i < sizeof like / sizeof *like; i++) {
         int view = like[i].view;

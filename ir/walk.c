@@ -604,13 +604,14 @@ typedef struct sight {
 static bool find_sight(const hd_step *step, sight *out)
 {
     const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
-    const hd_span *q = &step->span[2], *k = &step->span[3];
+    int at = step->op->noutputs;
+    const hd_span *q = &step->span[at], *k = &step->span[at + 1];
 
     *out = (sight){q->extent[q->ndims - 2], k->extent[k->ndims - 2],
                    window != NULL ? (int64_t)window->number
                                   : (int64_t)HD_SEES_ALL * 2};
-    return step->op->code == HD_OP_ATTENTION && step->causal != HD_SEES_ALL &&
-           !is_sized(&step->op->view[2]) && !is_sized(&step->op->view[3]);
+    return step->causal != HD_SEES_ALL && !is_sized(&step->op->view[at]) &&
+           !is_sized(&step->op->view[at + 1]);
 }
 
 // Where no row is kept from any key there is no mask.

@@ -1296,8 +1296,9 @@ static void attend_block(hd_build *b, const hd_op *op, const hd_view *view,
     hd_op *fresh =
         hd_build_op(b, op->code, -1, op->noutputs, op->ninputs, view);
 
-    for (int k = 3; k < 5; k++)
-        fresh->view[k] = pick(b, view[k], keys_dim(op, k, &view[k]), i);
+    for (int k = 0; k < op->noutputs + op->ninputs; k++)
+        if (hd_op_has_blocks(op, k))
+            fresh->view[k] = pick(b, view[k], keys_dim(op, k, &view[k]), i);
     if (scale != NULL && scale->view >= 0)
         hd_build_key_view(fresh, HD_KEY_SCALE, view[scale->view]);
     else if (scale != NULL)
@@ -1318,7 +1319,7 @@ static hd_view wide_result(hd_build *b, const hd_op *op)
 {
     hd_type type = hd_view_type(&op->view[0]);
 
-    type.dtype = op->view[1].buffer->type.dtype;
+    type.dtype = op->view[hd_op_lse(op)].buffer->type.dtype;
     return whole(b, add_temp(b, op->view[0].buffer, type));
 }
 
@@ -1353,6 +1354,37 @@ static void emit_blocks(hd_build *b, const hd_op *op)
 }
 
 // The ranks that have its results do it.
+static void clear(hd_build *b, hd_view to)
+{
+    hd_build_number(hd_build_op(b, HD_OP_FILL, -1, 1, 0, &to), HD_KEY_VALUE, 0);
+}
+
+// Likewise gradients. All blocks add to dq, and each to its own of dk and dv,
+// which are zeros before.
+static void emit_gradients(hd_build *b, const hd_op *op)
+{
+    bool updates = hd_op_access(op, 0) == HD_ACCESS_UPDATE;
+    bool wide = op->view[0].buffer->type.dtype !=
+                op->view[hd_op_lse(op)].buffer->type.dtype;
+    hd_view view[HD_MAX_VIEWS], out = own_view(b, op, 0);
+    hd_build loop;
+    hd_expr i;
+
+    for (int k = 0; k < op->nviews; k++)
+        view[k] = own_view(b, op, k);
+    if (wide)
+        view[0] = wide_result(b, op);
+    if (wide && updates)
+        hd_build_unary(b, HD_OP_COPY, -1, view[0], out);
+    for (int k = 0; k < op->noutputs && !updates; k++)
+        clear(b, view[k]);
+    loop = hd_build_for(b, "b", hd_expr_const(b->module, hd_causal_blocks(op)),
+                        &i);
+    attend_block(&loop, op, view, i, true);
+    if (wide)
+        hd_build_unary(b, HD_OP_COPY, -1, out, view[0]);
+}
+
 static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
 {
     hd_ranks ranks = hd_view_ranks(b->module, &stmt->op->view[0]);
@@ -1362,7 +1394,9 @@ static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
         hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
         emit_reduction(&here, stmt->op, tiles);
     else if (hd_op_key(stmt->op, HD_KEY_BLOCKS) != NULL)
-        emit_blocks(&here, stmt->op);
+        (hd_op_attend(stmt->op) == HD_ATTEND_ATTENTION
+             ? emit_blocks
+             : emit_gradients)(&here, stmt->op);
     else
         keep_op(&here, stmt);
 }

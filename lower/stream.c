@@ -322,7 +322,7 @@ static const hd_stmt *only(const hd_block *block)
 //         if VAR == 0 { attention } else { attention .. accumulate }
 //     }
 //
-// or, without the branch, every block is added.
+// or, without the branch, every block is added, as gradients are.
 static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
 {
     const hd_stmt *stmt = only(&loop->body), *first;
@@ -340,7 +340,7 @@ static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
         stmt = only(&stmt->otherwise);
     }
     return stmt != NULL && stmt->kind == HD_STMT_OP &&
-                   stmt->op->code == HD_OP_ATTENTION &&
+                   hd_op_family(stmt->op) == HD_FAMILY_ATTEND &&
                    hd_op_access(stmt->op, 0) == HD_ACCESS_UPDATE
                ? stmt->op
                : NULL;
@@ -350,20 +350,20 @@ static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
 static bool plan_keys(hd_module *module, const hd_stmt *loop, plan *p)
 {
     const hd_op *op = find_keys(module, loop);
+    int k = op != NULL ? op->noutputs + 1 : 0;
 
     if (op == NULL || !hd_expr_is_const(module, loop->b) ||
         loop->a != hd_expr_const(module, 0))
         return false;
     *p = (plan){.extent = hd_expr_value(module, loop->b)};
-    for (int i = 0; i < op->nviews; i++)
-        p->dim[i] = WHOLE;
-    for (int i = 3; i < 5; i++) {
-        p->dim[i] = index_of_var(module, &op->view[i], loop->var);
-        if (p->dim[i] < 0)
-            return false;
+    for (int i = 0; i < op->nviews; i++) {
+        int at = index_of_var(module, &op->view[i], loop->var);
+
+        p->dim[i] = at >= 0 ? at : WHOLE;
     }
-    return is_streamed(&op->view[3], p->dim[3]) ||
-           is_streamed(&op->view[4], p->dim[4]);
+    return p->dim[k] != WHOLE && p->dim[k + 1] != WHOLE &&
+           (is_streamed(&op->view[k], p->dim[k]) ||
+            is_streamed(&op->view[k + 1], p->dim[k + 1]));
 }
 
 // The recv of a send that a statement is for some ranks, NULL if it is none:
@@ -899,7 +899,8 @@ static bool is_keys(const hd_stmt *stmt)
 {
     while (stmt->kind == HD_STMT_FOR || stmt->kind == HD_STMT_IF)
         stmt = stmt->body.first;
-    return stmt->kind == HD_STMT_OP && stmt->op->code == HD_OP_ATTENTION;
+    return stmt->kind == HD_STMT_OP &&
+           hd_op_family(stmt->op) == HD_FAMILY_ATTEND;
 }
 
 static bool computes(const hd_stmt *stmt)

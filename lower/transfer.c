@@ -345,17 +345,29 @@ static bool touches(const hd_op *op, const hd_buffer *root, bool writing)
     return false;
 }
 
+static bool is_touched_beside(const hd_pipe *p, const hd_op *op,
+                              const hd_view *view)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        if (s->op != op && touches(s->op, hd_buffer_root(view->buffer), false))
+            return true;
+    return false;
+}
+
 // Whether what the op adds up over all iterations, in any order, is touched by
-// nothing else in the loop.
+// nothing else in the loop, and other results are of an iteration each.
 static bool adds_apart(const hd_pipe *p, const hd_op *op)
 {
-    if (op->code != HD_OP_ATTENTION || hd_op_access(op, 0) != HD_ACCESS_UPDATE)
+    if (hd_op_family(op) != HD_FAMILY_ATTEND ||
+        hd_op_access(op, 0) != HD_ACCESS_UPDATE ||
+        hd_pipe_index(p, &op->view[0]) >= 0)
         return false;
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        for (int i = 0; i < op->noutputs && s->op != op; i++)
-            if (touches(s->op, hd_buffer_root(op->view[i].buffer), false))
-                return false;
-    return hd_pipe_index(p, &op->view[0]) < 0;
+    for (int i = 0; i < op->noutputs; i++)
+        if (hd_pipe_index(p, &op->view[i]) >= 0
+                ? !is_written_apart(p, &op->view[i])
+                : is_touched_beside(p, op, &op->view[i]))
+            return false;
+    return true;
 }
 
 static bool writes_apart(const hd_pipe *p, const hd_op *op)

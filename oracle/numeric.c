@@ -1546,12 +1546,12 @@ static void store_total(const gradients *g, const rows *to, int64_t head,
 static void sum_keys(gradients *g, int64_t head, int64_t row)
 {
     const rows *k = &g->a.k;
-    int64_t keys = k->span.extent[1];
+    int64_t keys = rows_of_all(k);
 
     g->seen = 0;
     for (int64_t j = 0; j < keys; j++)
         meet(g, head, row, j, j);
-    for (int64_t d = 0; d < k->span.extent[2]; d++) {
+    for (int64_t d = 0; d < k->span.extent[k->span.ndims - 1]; d++) {
         total t = {0};
 
         for (int64_t j = 0; j < keys; j++)
@@ -1600,17 +1600,15 @@ static void make_gradients(gradients *g)
                           i % rows, g->a.unit);
     for (int64_t i = 0; i < heads * rows; i++)
         sum_keys(g, i / rows, i % rows);
-    for (int64_t shared = 0; shared < g->a.k.span.extent[0]; shared++)
-        for (int64_t j = 0; j < g->a.k.span.extent[1]; j++)
+    for (int64_t shared = 0; shared < g->a.k.heads; shared++)
+        for (int64_t j = 0; j < rows_of_all(&g->a.k); j++)
             meet_rows(g, shared, j);
 }
 
-static hd_status reserve(gradients *g, const hd_step *step)
+static hd_status reserve(gradients *g, const rows *q, const rows *k)
 {
-    const hd_span *q = &step->span[3], *k = &step->span[4];
-    size_t rows =
-        (size_t)(q->extent[q->ndims - 3] * q->extent[q->ndims - 2]) + 1;
-    size_t keys = (size_t)k->extent[k->ndims - 2] + 1;
+    size_t rows = (size_t)(q->heads * q->each) + 1;
+    size_t keys = (size_t)rows_of_all(k) + 1;
     size_t n = rows > keys ? rows : keys;
 
     g->delta = calloc(rows, sizeof *g->delta);
@@ -1629,7 +1627,8 @@ static hd_status compute_attention_grad(const hd_step *step,
     gradients g = {.a = attention_of(step, values),
                    .dtype = step->span[3].buffer->type.dtype,
                    .updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL};
-    hd_status status = reserve(&g, step);
+    rows q = rows_of(step, values, 3, 0), k = rows_of(step, values, 4, 0);
+    hd_status status = reserve(&g, &q, &k);
 
     for (int64_t b = 0; status == HD_OK && b < elements_ahead(step); b++) {
         g.dq = rows_of(step, values, 0, b);
@@ -1641,7 +1640,7 @@ static hd_status compute_attention_grad(const hd_step *step,
         g.a.o = rows_of(step, values, 6, b);
         g.a.lse = rows_of(step, values, 7, b);
         g.grad = rows_of(step, values, 8, b);
-        g.group = g.a.q.span.extent[0] / g.a.k.span.extent[0];
+        g.group = g.a.q.heads / g.a.k.heads;
         make_gradients(&g);
     }
     free(g.delta);

@@ -205,7 +205,7 @@ static hd_status attend(hd_reference *r, const hd_step *step)
     for (int64_t rank = 0; rank < r->module->nranks; rank++) {
         if (!hd_causal_place(r->module, step->op, rank, &placed))
             continue;
-        if (hd_op_has_blocks(step->op, 3))
+        if (hd_op_has_blocks(step->op, step->op->noutputs + 1))
             part.blocks = placed.causal;
         else
             part.causal = placed.causal[0];

@@ -161,24 +161,27 @@ def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
 
 def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *,
                    scale: Optional[Operand] = None, causal: Causal = False,
-                   window: Optional[int] = None, accumulate: bool = False,
+                   window: Optional[int] = None, blocks: bool = False,
+                   step: Union[None, int, str, Expr] = None, accumulate: bool = False,
                    out: Optional[Tuple[Tensor, Tensor, Tensor]] = None
                    ) -> Tuple[Tensor, Tensor, Tensor]:
     """`dq`, `dk` and `dv`, of what `attention` was given and made and of `do`, the
     gradient of its `o`. `o` and `lse` are those of all keys, so that gradients of
     blocks of keys add up: `accumulate` adds to what `out`, the three results, hold.
+    With `blocks` `dk` and `dv` are in blocks as k and v are.
     """
-    batch = builtins.max((x._dims[:-3] for x in (q, k, v, o, lse, do)), key=len)
-    results = [(name, q.dtype, batch + x._dims[-3:])
-               for name, x in (("dq", q), ("dk", k), ("dv", v))]
+    own = 4 if blocks else 3
+    batch = builtins.max((*(x._dims[:-3] for x in (q, o, do)), lse._dims[:-2],
+                          *(x._dims[:-own] for x in (k, v))), key=len)
+    results = [(name, q.dtype, batch + x._dims[-n:])
+               for name, x, n in (("dq", q, 3), ("dk", k, own), ("dv", v, own))]
     dq, dk, dv = attended("attention_grad", (q, k, v, o, lse, do), results,
-                          sight(scale, causal, window, accumulate), out)
+                          sight(scale, causal, window, accumulate, blocks, step), out)
     return dq, dk, dv
 
 
 def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
-          accumulate: bool, blocks: bool = False, step: Union[None, int, str, Expr] = None
-          ) -> Attributes:
+          accumulate: bool, blocks: bool, step: Union[None, int, str, Expr]) -> Attributes:
     attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
     attributes += [("accumulate", None)] if accumulate else []
     attributes += [("blocks", None)] if blocks else []

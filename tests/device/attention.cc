@@ -82,6 +82,15 @@ const char *const kGradients[] = {
     "%a[1, :, :, S..2 * S], %b[:, :, K..2 * K], %c[:, :, K..2 * K, 1] = "
     "attention_grad %q[1, :, :, :, 1], %k[:, :, K..2 * K, 2], "
     "%v[:, :, K..2 * K], %o, %l, %g accumulate scale 0.25 }",
+    // Of keys in blocks, of which rows of each rank see others.
+    "in %q : $[size tp @tp, G * Q, S, D] in %k : $[B, G, K, D] "
+    "in %v : $[B, G, K, W] in %g : $[size tp @tp, G * Q, S, W] "
+    "temp %o : L[size tp @tp, G * Q, S, W] temp %l : L[size tp @tp, G * Q, S] "
+    "out %a : $[size tp @tp, G * Q, S, D] out %b : $[size tp @tp, B, G, K, D] "
+    "out %c : L[size tp @tp, B, G, K, W] "
+    "{ %o, %l = attention %q, %k, %v blocks causal K - tp * 3 window 9 "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g blocks "
+    "causal K - tp * 3 window 9 }",
     // What ranks make of keys that all have is added up.
     "in %q : $[size tp @tp, G, S, D] in %k : $[G, K, D] in %v : $[G, K, W] "
     "in %g : $[size tp @tp, G, S, W] in %f : f32[1] "

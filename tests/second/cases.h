@@ -422,6 +422,22 @@ const std::vector<Case> kCases = {
      "%a, %b[:, 2..6], %c[:, 2..6] = attention_grad %q, %k[:, 2..6], "
      "%k[:, 2..6], %q, %l, %q accumulate }",
      {}},
+    {"gradients, where the block that would be added is seen by no row",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
+     "out %a : f32[2, 4, 8] out %b : f32[1, 6, 8] out %c : f32[1, 6, 8] "
+     "temp %n : f32[1, 6, 8] "
+     "{ %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q causal 0 "
+     "%a, %b, %c = attention_grad %q, %n, %n, %q, %l, %q accumulate causal -4 "
+     "}",
+     {}},
+    {"gradients, where the last row sees the first key of it",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
+     "out %a : f32[2, 4, 8] out %b : f32[1, 6, 8] out %c : f32[1, 6, 8] "
+     "temp %n : f32[1, 6, 8] "
+     "{ %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q causal 0 "
+     "%a, %b, %c = attention_grad %q, %n, %n, %q, %l, %q accumulate causal -3 "
+     "}",
+     {UNWRITTEN}},
     {"gradients, added to where nothing is",
      "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
      "inout %a : f32[2, 4, 8] inout %b : f32[1, 6, 8] out %c : f32[1, 6, 8] "

@@ -483,8 +483,8 @@ int64_t Unroller::SecondLast(const View &view, bool *sized)
 // key: row i sees keys up to i + causal, and of these the last `window`.
 bool Unroller::SeesNothing(const Stmt &stmt)
 {
-    if (stmt.op != "attention" || !stmt.Find("accumulate") ||
-        !stmt.Find("causal"))
+    if ((stmt.op != "attention" && stmt.op != "attention_grad") ||
+        !stmt.Find("accumulate") || !stmt.Find("causal"))
         return false;
     bool sized = false;
     int64_t rows = SecondLast(stmt.operands[0], &sized);

@@ -2034,9 +2034,20 @@ static tensor lse_of(const tensor *o)
     return lse;
 }
 
+// A dimension of blocks, ahead of the last three.
+static void add_blocks(tensor *t, dim blocks)
+{
+    int at = t->ndims - 3;
+
+    memmove(t->dim + at + 1, t->dim + at, sizeof(dim) * 3);
+    t->dim[at] = blocks;
+    t->ndims++;
+}
+
 // An attention, by the numbers of its tensors.
 typedef struct attended {
     int q, k, v, o, lse;
+    bool blocks; // of keys
     char keys[KEYS];
 } attended;
 
@@ -2045,7 +2056,8 @@ static int place_gradient(maker *m, const tensor *t, bool keep)
     return keep ? add_tensor(m, t, 'b') : place_beside(m, t);
 }
 
-// Of the whole batch, in `like`'s last dimensions. A weight is 1 at most.
+// Of the whole batch, in `like`'s last dimensions. A weight is 1 at most, and
+// there are 32 blocks of keys at most.
 static tensor gradient_of(maker *m, const attended *a, int like)
 {
     const tensor *q = &m->tensor[a->q], *k = &m->tensor[a->k];
@@ -2055,10 +2067,13 @@ static tensor gradient_of(maker *m, const attended *a, int like)
     double keys = k->dim[k->ndims - 2].extent;
     double up = v->dim[v->ndims - 1].extent * (v->size + o->size);
 
-    for (int d = 1; d <= 3; d++)
+    if (a->blocks && like != a->q)
+        add_blocks(&t, t.dim[0]);
+    for (int d = 1; d <= 3 + (a->blocks && like != a->q); d++)
         t.dim[t.ndims - d] = m->tensor[like].dim[m->tensor[like].ndims - d];
     t.dtype = once_in(m, 2) ? q->dtype : q->dtype == F64 ? F64 : F32;
-    t.size = GENERATE_INPUT * (1 + up * (q->size + k->size)) * (rows + keys);
+    t.size =
+        GENERATE_INPUT * (1 + up * (q->size + k->size)) * (rows + 32 * keys);
     t.positive = false;
     return t;
 }
@@ -2081,9 +2096,9 @@ static void make_gradients(maker *m, const attended *a)
     to[2] = place_gradient(m, &dv, keep);
     fprintf(m->body,
             "    %%t%d, %%t%d, %%t%d = attention_grad %%t%d, %%t%d, %%t%d, "
-            "%%t%d, %%t%d, %%t%d%s%s\n",
+            "%%t%d, %%t%d, %%t%d%s%s%s\n",
             to[0], to[1], to[2], a->q, a->k, a->v, a->o, a->lse, up, a->keys,
-            keep ? " accumulate" : "");
+            keep ? " accumulate" : "", a->blocks ? " blocks" : "");
 }
 
 // What keys and values are in, if it is not one block.
@@ -2115,16 +2130,6 @@ static int add_keys(maker *m, const tensor *t, bool blocks)
     at = add_tensor(m, &all, 't');
     fprintf(m->body, "    %%t%d = set %%t%d\n", at, x);
     return at;
-}
-
-// A dimension of blocks, ahead of the last three.
-static void add_blocks(tensor *t, dim blocks)
-{
-    int at = t->ndims - 3;
-
-    memmove(t->dim + at + 1, t->dim + at, sizeof(dim) * 3);
-    t->dim[at] = blocks;
-    t->ndims++;
 }
 
 // Keys and values are of the queries' batch or of one for all, and may be in
@@ -2162,11 +2167,12 @@ static void make_attention(maker *m, int x)
     place_rows(m, &o, &lse, keep, to);
     a.o = to[0];
     a.lse = to[1];
+    a.blocks = blocks;
     draw_sight(m, &q, blocks, a.keys);
     fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d%s%s%s\n",
             a.o, a.lse, a.q, a.k, a.v, a.keys, keep ? " accumulate" : "",
             blocks ? " blocks" : "");
-    if (!blocks && once_in(m, 2))
+    if (once_in(m, 2))
         make_gradients(m, &a);
 }
 
