@@ -121,10 +121,10 @@ static hd_expr sees_any(hd_pipe *p, const hd_op *op, hd_expr rank,
     hd_type q, k;
     hd_expr last, seen;
 
-    if (op->code != HD_OP_ATTENTION || causal == NULL)
+    if (hd_op_family(op) != HD_FAMILY_ATTEND || causal == NULL)
         return HD_EXPR_NONE;
-    q = hd_view_type(&op->view[2]);
-    k = hd_view_type(&op->view[3]);
+    q = hd_view_type(&op->view[op->noutputs]);
+    k = hd_view_type(&op->view[op->noutputs + 1]);
     if (hd_dim_is_sized(q.dim[q.ndims - 2]) ||
         hd_dim_is_sized(k.dim[k.ndims - 2]) || q.dim[q.ndims - 2].extent < 0 ||
         k.dim[k.ndims - 2].extent < 0)
