@@ -181,7 +181,7 @@ static void put_string(hd_text *key, const char *text)
 
 HAS_ALL_OF(hd_lower_options, asked);
 HAS_ALL_OF(hd_machine, network_bandwidth);
-HAS_ALL_OF(hd_session_options, nfixed);
+HAS_ALL_OF(hd_session_options, deterministic);
 
 static void put_lower(hd_text *key, const hd_lower_options *o)
 {
@@ -437,10 +437,10 @@ enum { SESSION_KEY = 4096 };
 static size_t put_session(char key[SESSION_KEY], const hd_group *group,
                           const hd_module *module, const hd_session_options *o)
 {
-    int n = snprintf(key, SESSION_KEY, "%p %p %d %d %d %d %s %s",
+    int n = snprintf(key, SESSION_KEY, "%p %p %d %d %d %d %d %s %s",
                      (const void *)group, (const void *)module,
                      (int)o->transport, o->graph, o->tune, o->capturable,
-                     o->device != NULL ? o->device : "",
+                     o->deterministic, o->device != NULL ? o->device : "",
                      o->axes != NULL ? o->axes : "-");
 
     // A table that is none the session refuses.

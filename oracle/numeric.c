@@ -1108,6 +1108,7 @@ static hd_status compute_pick(const hd_step *step, hd_values *const *values)
 typedef struct rows {
     hd_span span;
     hd_values *values;
+    hd_dtype taken; // that numbers may be rounded to first, if not their own
     int64_t blocks, heads, each; // rows of a block
 } rows;
 
@@ -1161,7 +1162,11 @@ static int64_t at_row(const rows *x, int64_t head, int64_t row, int64_t column)
 
 static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
 {
-    return load(&x->span, x->values, at_row(x, head, row, column));
+    item value = load(&x->span, x->values, at_row(x, head, row, column));
+
+    if (x->taken != x->span.buffer->type.dtype)
+        value.bound += half_step(x->taken, fabs(value.value) + value.bound);
+    return value;
 }
 
 static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
@@ -1374,7 +1379,10 @@ static attention attention_of(const hd_step *step, hd_values *const *values)
 static rows rows_of(const hd_step *step, hd_values *const *values, int view,
                     int64_t number)
 {
-    rows x = {span_beside(step, view, number), values[view], .blocks = 1};
+    rows x = {.span = span_beside(step, view, number),
+              .values = values[view],
+              .taken = step->span[view].buffer->type.dtype,
+              .blocks = 1};
     int block = hd_op_has_blocks(step->op, view);
 
     if (block)
@@ -1526,6 +1534,15 @@ static void add_product(const gradients *g, total *t, item x, item y)
     t->squares += off * off;
 }
 
+// A part of a sum that a driver may round by itself.
+static void round_part(const gradients *g, total *t, double part)
+{
+    double off = rounded_by(g, fabs(part));
+
+    t->rounded += off;
+    t->squares += off * off;
+}
+
 // Times a factor. A driver may round it to the operands' dtype before it adds
 // it to what there is.
 static void store_total(const gradients *g, const rows *to, int64_t head,
@@ -1562,7 +1579,7 @@ static void sum_keys(gradients *g, int64_t head, int64_t row)
 }
 
 // Sums over all rows of the heads that share a key, of weights `x` times a
-// column of `of`.
+// column of `of`. A driver may round the sum of each head.
 static void sum_rows(const gradients *g, const rows *to, int64_t shared,
                      int64_t key, const item *x, const rows *of, item factor)
 {
@@ -1570,12 +1587,18 @@ static void sum_rows(const gradients *g, const rows *to, int64_t shared,
 
     for (int64_t d = 0; d < of->span.extent[2]; d++) {
         total t = {0};
+        double before = 0;
 
-        for (int64_t i = 0; i < g->group * rows; i++)
+        for (int64_t i = 0; i < g->group * rows; i++) {
             if (g->is_seen[i])
                 add_product(
                     g, &t, x[i],
                     load_at(of, shared * g->group + i / rows, i % rows, d));
+            if (g->group > 1 && i % rows == rows - 1) {
+                round_part(g, &t, t.sum.value - before);
+                before = t.sum.value;
+            }
+        }
         store_total(g, to, shared, key, d, t, factor);
     }
 }
@@ -1640,6 +1663,8 @@ static hd_status compute_attention_grad(const hd_step *step,
         g.a.o = rows_of(step, values, 6, b);
         g.a.lse = rows_of(step, values, 7, b);
         g.grad = rows_of(step, values, 8, b);
+        if (g.a.loose > 0)
+            g.a.o.taken = g.grad.taken = g.dtype;
         g.group = g.a.q.heads / g.a.k.heads;
         make_gradients(&g);
     }

@@ -49,6 +49,7 @@ typedef struct hd_binding {
     bool graph;
     bool capturable;
     bool tune;
+    bool deterministic;
     // NULL, or by argument its address in every run, NULL where that changes:
     // of the same arguments on all ranks.
     void *const *fixed;

@@ -306,7 +306,8 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .where = hd_driver_where(options->device),
                                     .graph = options->graph,
                                     .capturable = options->capturable,
-                                    .tune = options->tune};
+                                    .tune = options->tune,
+                                    .deterministic = options->deterministic};
     exchange = hd_exchange_begin(group, HD_CALL_SESSION, timeout, diag);
     status = build(session, &exchange, options, out);
     if (status != HD_OK) {

@@ -501,6 +501,9 @@ static const option run_options[] = {
      "time several of cuBLASLt's plans for each matmul\nahead of the first "
      "run, and keep the fastest on\ndisk",
      INTO(run, job.session.tune)},
+    {FLAG, "deterministic", NULL,
+     "the same bits in each run, also where a library\nis faster without",
+     INTO(run, job.session.deterministic)},
     {FLAG, "no-check", NULL, "run without proving the program first",
      INTO(run, unchecked)},
     {OUTPUT, "trace", "FILE",

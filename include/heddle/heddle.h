@@ -530,6 +530,10 @@ typedef struct hd_session_options {
     // the session.
     void *const *fixed;
     size_t nfixed; // as many as there are arguments, or 0
+    bool deterministic; // cuda only: runs on equal inputs have equal bits also
+                        // where a library is faster without: what flows back
+                        // to the queries of an attention (docs/cuda.md). All
+                        // else is so anyway
 } hd_session_options;
 
 static inline hd_session_options hd_session_defaults(void)

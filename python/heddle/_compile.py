@@ -642,7 +642,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
             device: str = "cpu", calls: Optional[Mapping[str, Function]] = None,
             machine: Machine = None, check: bool = True, timeout: float = 30.0,
             transport: Optional[str] = None, graph: bool = False, tune: bool = False,
-            capturable: bool = False, fixed: Optional[Mapping[str, Any]] = None) -> Executable:
+            capturable: bool = False, fixed: Optional[Mapping[str, Any]] = None,
+            deterministic: bool = False) -> Executable:
     """Binds a program to this rank of a group. Collective: all ranks pass the
     same program and options, and it fails on all ranks or on none.
 
@@ -651,7 +652,7 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     proven first, against the tensor program that it is made from. `device` is
     "cpu", "cuda" or "cuda:3"; `calls` has the functions that the program calls, by
     name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another;
-    `transport`, `graph`, `tune` and `capturable` are for CUDA (docs/cuda.md).
+    `transport`, `graph`, `tune`, `capturable` and `deterministic` are for CUDA (docs/cuda.md).
 
     `fixed` has arrays, by name, of arguments that are at one place in every run, the
     same names on all ranks: peers read and write them where they are, and no copy is
@@ -678,6 +679,7 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     session = lib.hd_session_defaults()
     session.device, session.timeout = name, timeout
     session.graph, session.tune, session.capturable = graph, tune, capturable
+    session.deterministic = deterministic
     session.calls, session.ncalls = table.rows, len(table.functions)
     set_transport(session, transport, keep)
     places.tell(session)

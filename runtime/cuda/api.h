@@ -329,6 +329,8 @@ enum { // cudnnBackendAttributeName_t
     HD_DNN_REDUCTION_OP_X = 1610,
     HD_DNN_REDUCTION_OP_Y = 1611,
     HD_DNN_REDUCTION_OP_DESC = 1612,
+    HD_DNN_RESHAPE_OP_X = 2200,
+    HD_DNN_RESHAPE_OP_Y = 2201,
     HD_DNN_DEVICE_ID = 2700,
 };
 enum { // cudnnPointwiseMode_t
@@ -338,6 +340,7 @@ enum { // cudnnPointwiseMode_t
     HD_DNN_SUB = 9,
     HD_DNN_EXP = 13,
     HD_DNN_LOG = 15,
+    HD_DNN_IDENTITY = 21,
     HD_DNN_NOT_LESS = 303, // CMP_GE
     HD_DNN_INDEX = 501,    // GEN_INDEX
     HD_DNN_SELECT = 601,

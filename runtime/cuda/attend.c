@@ -17,7 +17,9 @@
 //
 // It writes results in the operands' dtype. What is to be f32, or joined with
 // what is there, it writes to scratch, where one generated kernel takes it
-// from.
+// from. So it does with gradients; o and do that are f32 one converts first.
+// Where a step's parts leave rows or keys out its gradients are cleared, and
+// each part adds to them.
 #include <assert.h>
 #include <math.h>
 #include <stdarg.h>
@@ -28,6 +30,7 @@
 #include "base/diag.h"
 #include "base/log.h"
 #include "base/setting.h"
+#include "codegen/dense.h"
 #include "runtime/cuda/attends.h"
 
 enum { MULTIPLE = 8, ALIGNMENT = 16 }; // elements of 16 bits, and bytes
@@ -73,19 +76,41 @@ typedef struct part {
     bool blind; // they see none
 } part;
 
-// Of the dimensions of a view that are of no batch, the second: rows, or keys.
-static int line_of(const hd_step *step, int view)
+// Which view of the step an operand is; -1: none.
+static int view_of(const hd_step *step, int part)
 {
-    return hd_op_batch(step->op, view, step->span[view].ndims) + 1;
+    static const int8_t results[HD_CUDA_PARTS] = {
+        [HD_CUDA_O] = 0,      [HD_CUDA_LSE] = 1, [HD_CUDA_Q] = 2,
+        [HD_CUDA_K] = 3,      [HD_CUDA_V] = 4,   [HD_CUDA_DO] = -1,
+        [HD_CUDA_DQ] = -1,    [HD_CUDA_DK] = -1, [HD_CUDA_DV] = -1,
+        [HD_CUDA_DELTA] = -1, [HD_CUDA_SUM] = -1};
+    static const int8_t gradients[HD_CUDA_PARTS] = {
+        [HD_CUDA_DQ] = 0,     [HD_CUDA_DK] = 1,  [HD_CUDA_DV] = 2,
+        [HD_CUDA_Q] = 3,      [HD_CUDA_K] = 4,   [HD_CUDA_V] = 5,
+        [HD_CUDA_O] = 6,      [HD_CUDA_LSE] = 7, [HD_CUDA_DO] = 8,
+        [HD_CUDA_DELTA] = -1, [HD_CUDA_SUM] = -1};
+
+    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION ? results[part]
+                                                         : gradients[part];
 }
 
-static void cut(const hd_step *step, part *part, int view, int64_t first,
-                int64_t n)
+static const hd_span *span_of(const hd_step *step, int part)
 {
-    int d = line_of(step, view);
+    return &step->span[view_of(step, part)];
+}
 
-    part->span[view].offset += first * part->span[view].stride[d];
-    part->span[view].extent[d] = n;
+// Of the dimensions of an operand that are of no batch, the second: rows, or
+// keys. Ahead of it are heads.
+static int line_of(const hd_step *step, int part)
+{
+    return hd_op_batch(step->op, view_of(step, part),
+                       span_of(step, part)->ndims) +
+           1;
+}
+
+static bool updates(const hd_step *step)
+{
+    return hd_op_access(step->op, 0) == HD_ACCESS_UPDATE;
 }
 
 // Rows [first, end), which see some of the first `keys` keys.
@@ -96,10 +121,18 @@ static void take_rows(const hd_step *step, int64_t first, int64_t end,
     out->step.span = out->span;
     memcpy(out->span, step->span,
            sizeof *step->span * (size_t)step->op->nviews);
-    for (int i = 0; i < 3; i++)
-        cut(step, out, i, first, end - first);
-    for (int i = 3; i < 5; i++)
-        cut(step, out, i, 0, keys);
+    for (int i = 0; i < HD_CUDA_PARTS; i++) {
+        hd_span *span = &out->span[view_of(step, i)];
+
+        if (view_of(step, i) < 0)
+            continue;
+        if (hd_cuda_is_of_keys(i)) {
+            span->extent[line_of(step, i)] = keys;
+        } else {
+            span->offset += first * span->stride[line_of(step, i)];
+            span->extent[line_of(step, i)] = end - first;
+        }
+    }
     if (step->causal != HD_SEES_ALL)
         out->step.causal += (int32_t)first;
 }
@@ -112,8 +145,8 @@ static int64_t between(int64_t least, int64_t n, int64_t most)
 // The parts of a step without a window; returns how many there are.
 static int take_apart(const hd_step *step, part out[ROWS_MOST])
 {
-    int64_t rows = step->span[2].extent[line_of(step, 2)];
-    int64_t keys = step->span[3].extent[line_of(step, 3)];
+    int64_t rows = span_of(step, HD_CUDA_Q)->extent[line_of(step, HD_CUDA_Q)];
+    int64_t keys = span_of(step, HD_CUDA_K)->extent[line_of(step, HD_CUDA_K)];
     int64_t causal = step->causal, blind, all;
     int n = 0;
 
@@ -145,7 +178,8 @@ static int take_apart(const hd_step *step, part out[ROWS_MOST])
 // --------------------------------------------------------------- shapes
 
 // A part as cuDNN sees it: what `shape` is, once for each index of the first
-// `outer` dimensions of the batch.
+// `outer` dimensions of the batch. Operands that are no views, and those that
+// do not lie as cuDNN takes them, are in scratch memory, dense.
 typedef struct job {
     hd_device *device;
     int stream;
@@ -155,18 +189,23 @@ typedef struct job {
     hd_cuda_attention shape;
     int outer;
     int64_t pieces;
-    bool scratched; // the results go to scratch, one piece after the other
-    int known;      // cuDNN's plan of the shape
+    bool adds;   // gradients: to what the results hold
+    bool gapped; // there is memory of others' between rows of lse
+    bool dense[HD_CUDA_PARTS];
+    uint64_t offset[HD_CUDA_PARTS]; // in scratch memory
+    uint64_t each[HD_CUDA_PARTS];   // bytes from one piece's to the next one's
+    size_t scratch;                 // bytes of it
+    int known;                      // cuDNN's plan of the shape
 } job;
 
-// How far apart indices of dimension `d` of the batch are, 0 where the view
+// How far apart indices of dimension `d` of the batch are, 0 where the operand
 // repeats.
-static int64_t batch_stride(const part *part, int view, int d)
+static int64_t batch_stride(const part *part, int operand, int d)
 {
-    const hd_span *span = &part->span[view];
-    const hd_op *op = part->step.op;
-    int own = d - hd_op_batch(op, 0, part->span[0].ndims) +
-              hd_op_batch(op, view, span->ndims);
+    const hd_step *step = &part->step;
+    const hd_span *span = span_of(step, operand);
+    int own = d - hd_op_batch(step->op, 0, step->span[0].ndims) +
+              line_of(step, operand) - 1;
 
     return own < 0 || span->extent[own] == 1 ? 0 : span->stride[own];
 }
@@ -177,28 +216,31 @@ static bool folds(const part *part, const hd_cuda_attention *s, int d)
     bool fits = true;
 
     for (int i = 0; i < HD_CUDA_PARTS; i++)
-        fits &= s->batch == 1
-                    ? batch_stride(part, i, d) > 0
-                    : batch_stride(part, i, d) == s->stride[i][0] * s->batch;
+        if (view_of(&part->step, i) >= 0)
+            fits &= s->batch == 1 ? batch_stride(part, i, d) > 0
+                                  : batch_stride(part, i, d) ==
+                                        s->stride[i][0] * s->batch;
     return fits;
 }
 
+// A result has all of the batch.
 static void fold_batch(job *j)
 {
-    const hd_span *o = &j->part->span[0];
+    const hd_span *whole = &j->part->span[0];
     hd_cuda_attention *s = &j->shape;
-    int d = hd_op_batch(j->step->op, 0, o->ndims) - 1;
+    int d = hd_op_batch(j->step->op, 0, whole->ndims) - 1;
 
     s->batch = 1;
-    for (; d >= 0 && (o->extent[d] == 1 || folds(j->part, s, d)); d--) {
+    for (; d >= 0 && (whole->extent[d] == 1 || folds(j->part, s, d)); d--) {
         for (int i = 0; i < HD_CUDA_PARTS && s->batch == 1; i++)
-            s->stride[i][0] = batch_stride(j->part, i, d);
-        s->batch *= o->extent[d];
+            if (view_of(j->step, i) >= 0)
+                s->stride[i][0] = batch_stride(j->part, i, d);
+        s->batch *= whole->extent[d];
     }
     j->outer = d + 1;
     j->pieces = 1;
     for (d = 0; d < j->outer; d++)
-        j->pieces *= o->extent[d];
+        j->pieces *= whole->extent[d];
 }
 
 static int cudnn_type(hd_dtype dtype)
@@ -206,15 +248,25 @@ static int cudnn_type(hd_dtype dtype)
     return dtype == HD_DTYPE_BF16 ? HD_DNN_BF16 : HD_DNN_F16;
 }
 
+static int64_t heads_of(const hd_cuda_attention *s, int part)
+{
+    return hd_cuda_is_of_keys(part) ? s->shared : s->heads;
+}
+
+static int64_t rows_of(const hd_cuda_attention *s, int part)
+{
+    return hd_cuda_is_of_keys(part) ? s->keys : s->rows;
+}
+
 // Of a dimension of one index the stride is what it would be of a dense one, so
 // that equal shapes are equal.
-static void settle_strides(hd_cuda_attention *s, int part, int64_t heads,
-                           int64_t rows, int64_t width)
+static void settle_strides(hd_cuda_attention *s, int part)
 {
+    int64_t heads = heads_of(s, part), rows = rows_of(s, part);
     int64_t *stride = s->stride[part];
 
     if (rows == 1)
-        stride[2] = width;
+        stride[2] = hd_cuda_attention_width(s, part);
     if (heads == 1)
         stride[1] = rows * stride[2];
     if (s->batch == 1)
@@ -224,116 +276,135 @@ static void settle_strides(hd_cuda_attention *s, int part, int64_t heads,
 
 static void measure(job *j)
 {
-    const hd_span *span = j->part->span;
+    const hd_step *step = &j->part->step;
+    const hd_span *q = span_of(step, HD_CUDA_Q), *k = span_of(step, HD_CUDA_K);
+    const hd_span *v = span_of(step, HD_CUDA_V);
     hd_cuda_attention *s = &j->shape;
 
     memset(s, 0, sizeof *s);
     fold_batch(j);
-    s->type = cudnn_type(span[2].buffer->type.dtype);
+    s->type = cudnn_type(q->buffer->type.dtype);
     s->mask = j->part->mask;
-    s->heads = span[2].extent[line_of(j->step, 2) - 1];
-    s->shared = span[3].extent[line_of(j->step, 3) - 1];
-    s->rows = span[2].extent[line_of(j->step, 2)];
-    s->keys = span[3].extent[line_of(j->step, 3)];
-    s->depth = span[2].extent[span[2].ndims - 1];
-    s->wide = span[4].extent[span[4].ndims - 1];
+    s->kind =
+        hd_op_attend(step->op) == HD_ATTEND_ATTENTION ? HD_CUDA_ATTEND_RESULTS
+        : j->device->binding.deterministic ? HD_CUDA_ATTEND_GRADIENTS_ALIKE
+                                           : HD_CUDA_ATTEND_GRADIENTS;
+    s->heads = q->extent[line_of(step, HD_CUDA_Q) - 1];
+    s->shared = k->extent[line_of(step, HD_CUDA_K) - 1];
+    s->rows = q->extent[line_of(step, HD_CUDA_Q)];
+    s->keys = k->extent[line_of(step, HD_CUDA_K)];
+    s->depth = q->extent[q->ndims - 1];
+    s->wide = v->extent[v->ndims - 1];
     for (int i = 0; i < HD_CUDA_PARTS; i++) {
-        bool shared = i == HD_CUDA_K || i == HD_CUDA_V;
-
-        s->stride[i][1] = span[i].stride[line_of(j->step, i) - 1];
-        s->stride[i][2] = span[i].stride[line_of(j->step, i)];
-        settle_strides(s, i, shared ? s->shared : s->heads,
-                       shared ? s->keys : s->rows,
-                       i == HD_CUDA_LSE                   ? 1
-                       : i == HD_CUDA_Q || i == HD_CUDA_K ? s->depth
-                                                          : s->wide);
+        if (view_of(step, i) < 0)
+            continue;
+        s->stride[i][1] = span_of(step, i)->stride[line_of(step, i) - 1];
+        s->stride[i][2] = span_of(step, i)->stride[line_of(step, i)];
+        settle_strides(s, i);
     }
 }
 
-// Whether all rows of a view begin at multiples of 16 bytes, and each lies side
-// by side.
-static bool fits(const job *j, int view)
+// Whether it is in the dtype of queries, all its rows begin at multiples of 16
+// bytes, and each lies side by side.
+static bool fits(const job *j, int part)
 {
-    const hd_span *span = &j->part->span[view];
-    bool whole =
-        span->offset % MULTIPLE == 0 && span->stride[span->ndims - 1] == 1;
+    const hd_span *span = span_of(&j->part->step, part);
+    bool whole = span->buffer->type.dtype ==
+                     span_of(j->step, HD_CUDA_Q)->buffer->type.dtype &&
+                 span->offset % MULTIPLE == 0 &&
+                 span->stride[span->ndims - 1] == 1;
 
     for (int d = 0; d < span->ndims - 1; d++)
         whole &= span->extent[d] == 1 || span->stride[d] % MULTIPLE == 0;
     return whole;
 }
 
-// Whether lse may be written where it belongs: every piece of it begins at a
-// multiple of 16 bytes.
+// Whether every piece of lse begins at a multiple of 16 bytes.
 static bool fits_lse(const job *j)
 {
     const int64_t multiple = ALIGNMENT / (int64_t)sizeof(float);
-    const hd_span *span = &j->part->span[1];
-    bool whole = span->offset % multiple == 0 && j->shape.stride[1][2] == 1;
+    const hd_span *span = span_of(&j->part->step, HD_CUDA_LSE);
+    bool whole =
+        span->offset % multiple == 0 && j->shape.stride[HD_CUDA_LSE][2] == 1;
 
     for (int d = 0; d < j->outer; d++)
-        whole &= span->extent[d] == 1 || span->stride[d] % multiple == 0;
+        whole &= batch_stride(j->part, HD_CUDA_LSE, d) % multiple == 0;
     return whole;
 }
 
-static bool is_scratched(const job *j)
-{
-    return hd_op_access(j->step->op, 0) == HD_ACCESS_UPDATE ||
-           j->part->span[0].buffer->type.dtype !=
-               j->part->span[2].buffer->type.dtype ||
-           !fits(j, 0) || !fits_lse(j);
-}
-
-// Rows of a piece, with those that keep the next one's lse at a multiple of 16
-// bytes.
-static int64_t part_rows(const job *j)
-{
-    return j->shape.batch * j->shape.heads * j->shape.rows;
-}
-
-static int64_t padded_rows(const job *j)
-{
-    const int64_t multiple = ALIGNMENT / (int64_t)sizeof(float);
-
-    return (part_rows(j) + multiple - 1) / multiple * multiple;
-}
-
-static size_t o_bytes(const job *j)
-{
-    return (size_t)(j->pieces * part_rows(j) * j->shape.wide) * 2;
-}
-
-static size_t scratch_bytes(const job *j)
-{
-    return o_bytes(j) + (size_t)(j->pieces * padded_rows(j)) * sizeof(float);
-}
-
-// The results of a piece are dense.
-static void scratch_results(job *j)
+// Pieces begin at multiples of 16 bytes. What nobody asks for afterwards is
+// there once, for one piece after the other.
+static void make_dense(job *j, int part)
 {
     hd_cuda_attention *s = &j->shape;
+    int64_t *stride = s->stride[part];
+    size_t bytes = hd_cuda_is_wide(part) ? sizeof(float) : sizeof(uint16_t);
+    bool kept = part != HD_CUDA_DELTA && part != HD_CUDA_SUM;
 
-    s->stride[HD_CUDA_O][2] = s->wide;
-    s->stride[HD_CUDA_LSE][2] = 1;
-    for (int i = HD_CUDA_O; i <= HD_CUDA_LSE; i++) {
-        s->stride[i][1] = s->rows * s->stride[i][2];
-        s->stride[i][0] = s->heads * s->stride[i][1];
-    }
-    j->scratched = true;
+    stride[2] = hd_cuda_attention_width(s, part);
+    stride[1] = rows_of(s, part) * stride[2];
+    stride[0] = heads_of(s, part) * stride[1];
+    bytes *= (size_t)(s->batch * stride[0]);
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    j->dense[part] = true;
+    j->each[part] = kept ? bytes : 0;
+    j->offset[part] = j->scratch;
+    j->scratch += kept ? bytes * (size_t)j->pieces : bytes;
 }
 
+static void place_results(job *j)
+{
+    if (!updates(j->step) && fits(j, HD_CUDA_O) && fits_lse(j))
+        return;
+    make_dense(j, HD_CUDA_O);
+    make_dense(j, HD_CUDA_LSE);
+}
+
+static bool has_gaps(const hd_cuda_attention *s, int part)
+{
+    const int64_t *stride = s->stride[part];
+
+    return stride[2] != hd_cuda_attention_width(s, part) ||
+           stride[1] != rows_of(s, part) * stride[2] ||
+           stride[0] != heads_of(s, part) * stride[1];
+}
+
+static void place_gradients(job *j)
+{
+    j->gapped = has_gaps(&j->shape, HD_CUDA_LSE);
+    if (!fits_lse(j))
+        make_dense(j, HD_CUDA_LSE);
+    if (!fits(j, HD_CUDA_O))
+        make_dense(j, HD_CUDA_O);
+    if (!fits(j, HD_CUDA_DO))
+        make_dense(j, HD_CUDA_DO);
+    if (j->adds || !fits(j, HD_CUDA_DQ) || !fits(j, HD_CUDA_DK) ||
+        !fits(j, HD_CUDA_DV)) {
+        make_dense(j, HD_CUDA_DQ);
+        make_dense(j, HD_CUDA_DK);
+        make_dense(j, HD_CUDA_DV);
+    }
+    make_dense(j, HD_CUDA_DELTA);
+    if (hd_cuda_has_part(&j->shape, HD_CUDA_SUM))
+        make_dense(j, HD_CUDA_SUM);
+}
+
+// `whole`: the part is all of the step.
 static job job_of(hd_device *device, int stream, const hd_step *step,
-                  const part *part, hd_diag *diag)
+                  const part *part, bool whole, hd_diag *diag)
 {
     job j = {.device = device,
              .stream = stream,
              .step = step,
              .diag = diag,
-             .part = part};
+             .part = part,
+             .adds = updates(step) || !whole};
 
     measure(&j);
-    if (is_scratched(&j))
-        scratch_results(&j);
+    if (j.shape.kind == HD_CUDA_ATTEND_RESULTS)
+        place_results(&j);
+    else
+        place_gradients(&j);
     return j;
 }
 
@@ -344,7 +415,8 @@ static job job_of(hd_device *device, int stream, const hd_step *step,
 static const char *object(const hd_step *step)
 {
     const hd_key *scale = hd_op_key(step->op, HD_KEY_SCALE);
-    hd_dtype dtype = step->span[2].buffer->type.dtype;
+    const hd_span *q = span_of(step, HD_CUDA_Q), *v = span_of(step, HD_CUDA_V);
+    hd_dtype dtype = q->buffer->type.dtype;
 
     if (dtype != HD_DTYPE_BF16 && dtype != HD_DTYPE_F16)
         return "its operands are neither bf16 nor f16";
@@ -352,20 +424,35 @@ static const char *object(const hd_step *step)
         return "it has a window";
     if (scale != NULL && scale->view >= 0)
         return "its scale is in memory";
-    for (int i = 2; i < 5; i++)
-        if (step->span[i].extent[step->span[i].ndims - 1] % MULTIPLE != 0)
-            return "D or Dv is no multiple of 8";
-    if (step->span[3].extent[line_of(step, 3)] == 0)
+    if (q->extent[q->ndims - 1] % MULTIPLE != 0 ||
+        v->extent[v->ndims - 1] % MULTIPLE != 0)
+        return "D or Dv is no multiple of 8";
+    if (span_of(step, HD_CUDA_K)->extent[line_of(step, HD_CUDA_K)] == 0)
         return "it has no keys";
     return NULL;
+}
+
+// Whether what a kernel takes to scratch memory has a place for each piece.
+static bool is_taken_whole(const job *j, int part)
+{
+    return !j->dense[part] ||
+           hd_span_elements(span_of(&j->part->step, part)) ==
+               j->pieces * j->shape.batch * j->shape.stride[part][0];
 }
 
 // The same of a part.
 static const char *object_to(const job *j)
 {
-    if (!fits(j, 2) || !fits(j, 3) || !fits(j, 4))
+    if (!fits(j, HD_CUDA_Q) || !fits(j, HD_CUDA_K) || !fits(j, HD_CUDA_V))
         return "rows of its operands do not begin at multiples of 16 bytes, or "
                "do not lie side by side";
+    if (j->shape.kind == HD_CUDA_ATTEND_RESULTS)
+        return NULL;
+    if (j->dense[HD_CUDA_LSE] && j->gapped)
+        return "its lse does not begin at multiples of 16 bytes, and lies "
+               "apart";
+    if (!is_taken_whole(j, HD_CUDA_O) || !is_taken_whole(j, HD_CUDA_DO))
+        return "o or do repeats, and is to be converted";
     return NULL;
 }
 
@@ -375,8 +462,7 @@ static bool has_room(const job *j)
     const hd_device *device = j->device;
 
     return device->plan == device->whole ||
-           (hd_cuda_has_room(device, j->stream,
-                             j->scratched ? scratch_bytes(j) : 0) &&
+           (hd_cuda_has_room(device, j->stream, j->scratch) &&
             device->stream[j->stream].need[HD_CUDA_WORKSPACE] >=
                 hd_cuda_dnn_workspace(device, j->known));
 }
@@ -396,17 +482,29 @@ static hd_status find_plan(job *j, const char **reason)
 // -------------------------------------------------------------- commands
 
 // Where element 0 of piece `i` of a view is.
-static hd_cuda_at at_piece(const job *j, int view, int64_t i)
+static hd_cuda_at at_view(const job *j, int part, int64_t i)
 {
-    hd_span span = j->part->span[view];
+    hd_span span = *span_of(&j->part->step, part);
 
     for (int d = j->outer - 1; d >= 0; d--) {
         int64_t n = j->part->span[0].extent[d];
 
-        span.offset += i % n * batch_stride(j->part, view, d);
+        span.offset += i % n * batch_stride(j->part, part, d);
         i /= n;
     }
     return hd_cuda_at_span(&span);
+}
+
+// The same of an operand, which may be in scratch memory.
+static hd_cuda_at at_piece(const job *j, int part, int64_t i,
+                           hd_cuda_at scratch)
+{
+    if (!hd_cuda_has_part(&j->shape, part))
+        return HD_CUDA_NOWHERE;
+    if (!j->dense[part])
+        return at_view(j, part, i);
+    scratch.offset += j->offset[part] + (uint64_t)i * j->each[part];
+    return scratch;
 }
 
 static double scale_of(const hd_step *step, int64_t depth)
@@ -417,7 +515,7 @@ static double scale_of(const hd_step *step, int64_t depth)
 }
 
 // The attention of piece `i`, and the command that issues it.
-static hd_status add_piece(const job *j, int64_t i, const hd_cuda_at *scratch)
+static hd_status add_piece(const job *j, int64_t i, hd_cuda_at scratch)
 {
     hd_cuda_plan *plan = j->device->plan;
     hd_cuda_attend *attend;
@@ -434,17 +532,11 @@ static hd_status add_piece(const job *j, int64_t i, const hd_cuda_at *scratch)
                                   hd_cuda_dnn_workspace(j->device, j->known)),
         .scale = (float)scale_of(j->step, j->shape.depth),
         .nothing = -INFINITY,
+        .one = 1,
         .rows = (int32_t)j->shape.rows,
         .keys = (int32_t)j->shape.keys};
     for (int k = 0; k < HD_CUDA_PARTS; k++)
-        attend->at[k] = at_piece(j, k, i);
-    if (scratch != NULL) {
-        attend->at[HD_CUDA_O] = attend->at[HD_CUDA_LSE] = *scratch;
-        attend->at[HD_CUDA_O].offset +=
-            (uint64_t)(i * part_rows(j) * j->shape.wide) * 2;
-        attend->at[HD_CUDA_LSE].offset +=
-            o_bytes(j) + (uint64_t)(i * padded_rows(j)) * sizeof(float);
-    }
+        attend->at[k] = at_piece(j, k, i, scratch);
     command = hd_cuda_add(j->device, HD_CUDA_ATTEND, j->stream, j->step);
     if (command == NULL)
         return hd_cuda_no_room(j->device, j->diag);
@@ -452,31 +544,82 @@ static hd_status add_piece(const job *j, int64_t i, const hd_cuda_at *scratch)
     return HD_OK;
 }
 
+// What makes results of those in scratch memory.
 static hd_status add_join(const job *j, hd_cuda_at scratch)
 {
-    hd_cuda_at at[] = {hd_cuda_at_span(&j->part->span[0]),
-                       hd_cuda_at_span(&j->part->span[1]), scratch, scratch};
+    const hd_span *span = j->part->span;
+    hd_cuda_at at[] = {hd_cuda_at_span(&span[0]), hd_cuda_at_span(&span[1]),
+                       at_piece(j, HD_CUDA_O, 0, scratch),
+                       at_piece(j, HD_CUDA_LSE, 0, scratch)};
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    at[3].offset += o_bytes(j);
-    if (hd_emit_join(&j->part->step, part_rows(j), padded_rows(j), &text,
+    if (hd_emit_join(&j->part->step,
+                     j->shape.batch * j->shape.stride[HD_CUDA_LSE][0],
+                     (int64_t)(j->each[HD_CUDA_LSE] / sizeof(float)), &text,
                      &grid) != HD_OK)
         return hd_cuda_no_room(j->device, j->diag);
     return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
                               (int)(sizeof at / sizeof *at), j->diag);
 }
 
+// Between those of the operands that are in scratch memory and their views.
+static hd_status add_moves(const job *j, const int *part, int n, hd_dense what,
+                           hd_cuda_at scratch)
+{
+    hd_dtype dtype = span_of(j->step, HD_CUDA_Q)->buffer->type.dtype;
+    hd_dense_view view[3];
+    hd_cuda_at at[2 * 3];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (!j->dense[part[i]])
+            continue;
+        view[kept] = (hd_dense_view){span_of(&j->part->step, part[i]), what};
+        at[2 * kept] = hd_cuda_at_span(view[kept].span);
+        at[2 * kept++ + 1] = at_piece(j, part[i], 0, scratch);
+    }
+    if (kept == 0)
+        return HD_OK;
+    if (hd_emit_dense(view, kept, dtype, &text, &grid) != HD_OK)
+        return hd_cuda_no_room(j->device, j->diag);
+    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+                              2 * kept, j->diag);
+}
+
+// What gradients are made of, as far as it does not lie as cuDNN takes it.
+static hd_status add_taking(const job *j, hd_cuda_at scratch)
+{
+    static const int taken[] = {HD_CUDA_O, HD_CUDA_DO};
+    const hd_cuda_attention *s = &j->shape;
+    uint64_t bytes = (uint64_t)(s->batch * s->heads * s->rows) * sizeof(float);
+
+    for (int64_t i = 0; i < j->pieces && j->dense[HD_CUDA_LSE]; i++)
+        HD_TRY(hd_cuda_add_copy(j->device, j->stream, j->step,
+                                at_piece(j, HD_CUDA_LSE, i, scratch),
+                                at_view(j, HD_CUDA_LSE, i), bytes, j->diag));
+    return add_moves(j, taken, 2, HD_DENSE_TAKE, scratch);
+}
+
 static hd_status add_attention(const job *j)
 {
+    static const int made[] = {HD_CUDA_DQ, HD_CUDA_DK, HD_CUDA_DV};
+    bool results = j->shape.kind == HD_CUDA_ATTEND_RESULTS;
     hd_cuda_at scratch = HD_CUDA_NOWHERE;
 
-    if (j->scratched)
-        scratch = hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH,
-                               scratch_bytes(j));
+    if (j->scratch > 0)
+        scratch =
+            hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH, j->scratch);
+    if (!results)
+        HD_TRY(add_taking(j, scratch));
     for (int64_t i = 0; i < j->pieces; i++)
-        HD_TRY(add_piece(j, i, j->scratched ? &scratch : NULL));
-    return j->scratched ? add_join(j, scratch) : HD_OK;
+        HD_TRY(add_piece(j, i, scratch));
+    if (!results)
+        return add_moves(j, made, 3, j->adds ? HD_DENSE_ADD : HD_DENSE_STORE,
+                         scratch);
+    return j->scratch > 0 ? add_join(j, scratch) : HD_OK;
 }
 
 // Rows that see nothing become nothing, or what they are.
@@ -487,13 +630,32 @@ static hd_status add_blind(const job *j)
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    if (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE)
+    if (updates(step))
         return HD_OK;
     for (int i = 0; i < step->op->nviews; i++)
         at[i] = hd_cuda_at_span(&step->span[i]);
     HD_TRY(hd_emit_step(step, j->diag, &text, &grid));
     return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
                               step->op->nviews, j->diag);
+}
+
+// Gradients that parts of the step add to.
+static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
+                           hd_diag *diag)
+{
+    hd_dense_view view[3];
+    hd_cuda_at at[2 * 3];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    for (int i = 0; i < 3; i++) {
+        view[i] = (hd_dense_view){&step->span[i], HD_DENSE_CLEAR};
+        at[2 * i] = at[2 * i + 1] = hd_cuda_at_span(&step->span[i]);
+    }
+    if (hd_emit_dense(view, 3, span_of(step, HD_CUDA_Q)->buffer->type.dtype,
+                      &text, &grid) != HD_OK)
+        return hd_cuda_no_room(device, diag);
+    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 6, diag);
 }
 
 // ------------------------------------------------------------- the step
@@ -600,15 +762,34 @@ static hd_status find_plans(job *job, int n, const char **reason)
     return HD_OK;
 }
 
-static hd_status add_theirs(hd_device *device, const job *job, int n)
+static bool makes_results(const hd_step *step)
 {
-    for (int i = 0; i < n; i++)
-        HD_TRY(job[i].part->blind ? add_blind(&job[i])
-                                  : add_attention(&job[i]));
+    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION;
+}
+
+static hd_status add_theirs(hd_device *device, int stream, const hd_step *step,
+                            const job *job, int n, bool whole, hd_diag *diag)
+{
+    if (!makes_results(step) && !updates(step) && !whole)
+        HD_TRY(add_clear(device, stream, step, diag));
+    for (int i = 0; i < n; i++) {
+        if (!job[i].part->blind)
+            HD_TRY(add_attention(&job[i]));
+        else if (makes_results(step))
+            HD_TRY(add_blind(&job[i]));
+    }
     if (device->plan == device->whole)
         device->attends->theirs++;
     describe(device);
     return HD_OK;
+}
+
+// Whether one part has all rows, which see all keys.
+static bool is_whole(const hd_step *step, const part *part, int n)
+{
+    return n == 1 && !part->blind &&
+           span_of(&part->step, HD_CUDA_K)->extent[line_of(step, HD_CUDA_K)] ==
+               span_of(step, HD_CUDA_K)->extent[line_of(step, HD_CUDA_K)];
 }
 
 hd_status hd_cuda_plan_attention(hd_device *device, int stream,
@@ -618,6 +799,7 @@ hd_status hd_cuda_plan_attention(hd_device *device, int stream,
     part part[ROWS_MOST];
     job job[ROWS_MOST];
     const char *reason;
+    bool whole;
     int n = 0;
 
     HD_TRY(read_choice(diag, &choice));
@@ -628,11 +810,12 @@ hd_status hd_cuda_plan_attention(hd_device *device, int stream,
         HD_TRY(open_dnn(device, choice, diag, &reason));
     if (reason == NULL)
         n = take_apart(step, part);
+    whole = is_whole(step, part, n);
     for (int i = 0; i < n; i++)
-        job[i] = job_of(device, stream, step, &part[i], diag);
+        job[i] = job_of(device, stream, step, &part[i], whole, diag);
     HD_TRY(find_plans(job, n, &reason));
     if (reason == NULL)
-        return add_theirs(device, job, n);
+        return add_theirs(device, stream, step, job, n, whole, diag);
     return choice == CUDNN ? refuse(device, step, reason, diag)
                            : add_ours(device, stream, step, reason, diag);
 }

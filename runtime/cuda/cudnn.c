@@ -125,15 +125,16 @@ static bool make_key(hd_device *device, const hd_cuda_attention *s,
                                     device->home->ordinal) != HD_CU_SUCCESS ||
         device->cu.driver_version(&version) != HD_CU_SUCCESS)
         return false;
-    hd_text_printf(out,
-                   "attention\nCUDA %d\ncuDNN %s\n%s, %s, %d SMs\n"
-                   "type %d mask %d batch %lld heads %lld of %lld rows %lld "
-                   "keys %lld depth %lld wide %lld\nstrides",
-                   version, device->dnn->library.version, name,
-                   device->home->arch, processors, (int)s->type, (int)s->mask,
-                   (long long)s->batch, (long long)s->heads,
-                   (long long)s->shared, (long long)s->rows, (long long)s->keys,
-                   (long long)s->depth, (long long)s->wide);
+    hd_text_printf(
+        out,
+        "attention\nCUDA %d\ncuDNN %s\n%s, %s, %d SMs\n"
+        "kind %d type %d mask %d batch %lld heads %lld of %lld rows %lld "
+        "keys %lld depth %lld wide %lld\nstrides",
+        version, device->dnn->library.version, name, device->home->arch,
+        processors, (int)s->kind, (int)s->type, (int)s->mask,
+        (long long)s->batch, (long long)s->heads, (long long)s->shared,
+        (long long)s->rows, (long long)s->keys, (long long)s->depth,
+        (long long)s->wide);
     for (int i = 0; i < HD_CUDA_PARTS; i++)
         for (int d = 0; d < HD_CUDA_ATTEND_DIMS; d++)
             hd_text_printf(out, " %lld", (long long)s->stride[i][d]);
@@ -387,33 +388,51 @@ size_t hd_cuda_dnn_workspace(const hd_device *device, int known)
 
 // --------------------------------------------------------------- running
 
+// Of the tensors that the shape's graph has outside of itself.
+typedef struct pack {
+    int64_t uid[HD_CUDA_PARTS + 5];
+    void *at[HD_CUDA_PARTS + 5];
+    int64_t n;
+} pack;
+
+static void add_place(pack *pack, int64_t uid, void *at)
+{
+    pack->uid[pack->n] = uid;
+    pack->at[pack->n++] = at;
+}
+
+static pack pack_of(hd_cuda_attend *attend)
+{
+    const hd_cuda_attention *s = &attend->shape;
+    pack pack = {.n = 0};
+
+    for (int i = 0; i < HD_CUDA_PARTS; i++)
+        if (hd_cuda_has_part(s, i))
+            add_place(&pack, hd_cuda_uid(i), attend->address[i]);
+    add_place(&pack, HD_CUDA_UID_SCALE, &attend->scale);
+    if (s->kind != HD_CUDA_ATTEND_RESULTS)
+        add_place(&pack, HD_CUDA_UID_ONE, &attend->one);
+    if (s->mask != HD_CUDA_MASK_NONE)
+        add_place(&pack, HD_CUDA_UID_NOTHING, &attend->nothing);
+    if (s->mask == HD_CUDA_MASK_BOTTOM) {
+        add_place(&pack, HD_CUDA_UID_KEYS, &attend->keys);
+        add_place(&pack, HD_CUDA_UID_ROWS, &attend->rows);
+    }
+    return pack;
+}
+
 static hd_status make_pack(hd_device *device, hd_cuda_attend *attend,
                            hd_diag *diag)
 {
-    const int64_t uid[] = {
-        HD_CUDA_UID_O,       HD_CUDA_UID_LSE,  HD_CUDA_UID_Q,
-        HD_CUDA_UID_K,       HD_CUDA_UID_V,    HD_CUDA_UID_SCALE,
-        HD_CUDA_UID_NOTHING, HD_CUDA_UID_KEYS, HD_CUDA_UID_ROWS};
-    void *at[] = {attend->address[HD_CUDA_O],
-                  attend->address[HD_CUDA_LSE],
-                  attend->address[HD_CUDA_Q],
-                  attend->address[HD_CUDA_K],
-                  attend->address[HD_CUDA_V],
-                  &attend->scale,
-                  &attend->nothing,
-                  &attend->keys,
-                  &attend->rows};
+    const pack pack = pack_of(attend);
     void *workspace =
         (void *)(uintptr_t)hd_cuda_address(device, attend->workspace);
-    const int64_t n = attend->shape.mask == HD_CUDA_MASK_NONE  ? 6
-                      : attend->shape.mask == HD_CUDA_MASK_TOP ? 7
-                                                               : 9;
 
     DNN_TRY(device, diag, desc_create, HD_DNN_PACK, &attend->pack);
     DNN_TRY(device, diag, attribute_set, attend->pack, HD_DNN_PACK_UIDS,
-            HD_DNN_TYPE_INT64, n, uid);
+            HD_DNN_TYPE_INT64, pack.n, pack.uid);
     DNN_TRY(device, diag, attribute_set, attend->pack, HD_DNN_PACK_POINTERS,
-            HD_DNN_TYPE_POINTER, n, at);
+            HD_DNN_TYPE_POINTER, pack.n, pack.at);
     DNN_TRY(device, diag, attribute_set, attend->pack, HD_DNN_PACK_WORKSPACE,
             HD_DNN_TYPE_POINTER, 1, &workspace);
     DNN_TRY(device, diag, finalize, attend->pack);

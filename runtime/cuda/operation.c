@@ -15,6 +15,23 @@ typedef struct tensor {
     int64_t dim[DIMS];
 } tensor;
 
+int64_t hd_cuda_attention_width(const hd_cuda_attention *shape, int part)
+{
+    switch (part) {
+    case HD_CUDA_LSE:
+    case HD_CUDA_DELTA:
+        return 1;
+    case HD_CUDA_Q:
+    case HD_CUDA_K:
+    case HD_CUDA_DQ:
+    case HD_CUDA_DK:
+    case HD_CUDA_SUM:
+        return shape->depth;
+    default:
+        return shape->wide;
+    }
+}
+
 // -------------------------------------------------------- descriptors
 
 static void note(hd_cuda_operation *o, int status, const char *call)
@@ -122,23 +139,23 @@ static tensor add_value(hd_cuda_operation *o, int type, int64_t uid)
     return add_tensor(o, type, one, one, uid, true);
 }
 
-// What lies in memory: its rows of `width` elements side by side, or where
-// `columns` is true each a column.
+// What lies in memory: its rows side by side, or where `columns` is true each a
+// column.
 static tensor add_part(hd_cuda_operation *o, const hd_cuda_attention *s,
-                       int part, int type, int64_t uid, bool columns)
+                       int part, bool columns)
 {
-    bool shared = part == HD_CUDA_K || part == HD_CUDA_V;
+    bool shared = hd_cuda_is_of_keys(part);
+    bool wide = hd_cuda_is_wide(part);
     int64_t rows = shared ? s->keys : s->rows;
-    int64_t width = part == HD_CUDA_LSE                      ? 1
-                    : part == HD_CUDA_Q || part == HD_CUDA_K ? s->depth
-                                                             : s->wide;
+    int64_t width = hd_cuda_attention_width(s, part);
     const int64_t *apart = s->stride[part];
     const int64_t dim[DIMS] = {s->batch, shared ? s->shared : s->heads,
                                columns ? width : rows, columns ? rows : width};
     const int64_t stride[DIMS] = {apart[0], apart[1], columns ? 1 : apart[2],
                                   columns ? apart[2] : 1};
 
-    return add_tensor(o, type, dim, stride, uid, false);
+    return add_tensor(o, wide ? HD_DNN_F32 : s->type, dim, stride,
+                      hd_cuda_uid(part), false);
 }
 
 // ----------------------------------------------------------- operations
@@ -191,13 +208,24 @@ static void apply_into(hd_cuda_operation *o, hd_dnn_desc desc, tensor x,
     add_op(o, op);
 }
 
+static void map_into(hd_cuda_operation *o, int mode, tensor x, tensor y)
+{
+    apply_into(o, pointwise(o, mode, HD_DNN_F32, -1), x, (tensor){0},
+               (tensor){0}, y);
+}
+
 static tensor map(hd_cuda_operation *o, int mode, tensor x)
 {
     tensor y = add_virtual(o, HD_DNN_F32, x.dim);
 
-    apply_into(o, pointwise(o, mode, HD_DNN_F32, -1), x, (tensor){0},
-               (tensor){0}, y);
+    map_into(o, mode, x, y);
     return y;
+}
+
+static void join_into(hd_cuda_operation *o, int mode, tensor x, tensor b,
+                      tensor y)
+{
+    apply_into(o, pointwise(o, mode, HD_DNN_F32, -1), x, b, (tensor){0}, y);
 }
 
 static tensor join(hd_cuda_operation *o, int mode, tensor x, tensor b, int type)
@@ -220,13 +248,11 @@ static tensor index_of(hd_cuda_operation *o, tensor x, int64_t axis)
     return y;
 }
 
-// Of each row.
-static tensor reduce(hd_cuda_operation *o, int mode, tensor x)
+// Groups of elements of `x` to one of `y` each.
+static void reduce_into(hd_cuda_operation *o, int mode, tensor x, tensor y)
 {
-    const int64_t dim[DIMS] = {x.dim[0], x.dim[1], x.dim[2], 1};
     const int type = HD_DNN_F32;
     hd_dnn_desc desc = hd_cuda_operation_make(o, HD_DNN_REDUCTION), op;
-    tensor y = add_virtual(o, HD_DNN_F32, dim);
 
     hd_cuda_operation_set(o, desc, HD_DNN_REDUCTION_MODE, HD_DNN_TYPE_REDUCTION,
                           1, &mode);
@@ -237,6 +263,30 @@ static tensor reduce(hd_cuda_operation *o, int mode, tensor x)
     set_desc(o, op, HD_DNN_REDUCTION_OP_X, x.desc);
     set_desc(o, op, HD_DNN_REDUCTION_OP_Y, y.desc);
     set_desc(o, op, HD_DNN_REDUCTION_OP_DESC, desc);
+    add_op(o, op);
+}
+
+// Of each row.
+static tensor reduce(hd_cuda_operation *o, int mode, tensor x)
+{
+    const int64_t dim[DIMS] = {x.dim[0], x.dim[1], x.dim[2], 1};
+    tensor y = add_virtual(o, HD_DNN_F32, dim);
+
+    reduce_into(o, mode, x, y);
+    return y;
+}
+
+// Rows as columns, and columns as rows, of the same elements.
+static tensor turn(hd_cuda_operation *o, tensor x, int type)
+{
+    const int64_t dim[DIMS] = {x.dim[0], x.dim[1], x.dim[3], x.dim[2]};
+    const int64_t stride[DIMS] = {x.dim[1] * x.dim[2] * x.dim[3],
+                                  x.dim[2] * x.dim[3], 1, x.dim[3]};
+    tensor y = add_tensor(o, type, dim, stride, HD_CUDA_UID_VIRTUAL, false);
+    hd_dnn_desc op = hd_cuda_operation_make(o, HD_DNN_RESHAPE_OP);
+
+    set_desc(o, op, HD_DNN_RESHAPE_OP_X, x.desc);
+    set_desc(o, op, HD_DNN_RESHAPE_OP_Y, y.desc);
     add_op(o, op);
     return y;
 }
@@ -266,11 +316,10 @@ static tensor mask(hd_cuda_operation *o, const hd_cuda_attention *s, tensor x)
     return y;
 }
 
-static tensor score(hd_cuda_operation *o, const hd_cuda_attention *s)
+static tensor score(hd_cuda_operation *o, const hd_cuda_attention *s, tensor q,
+                    tensor k)
 {
     const int64_t dim[DIMS] = {s->batch, s->heads, s->rows, s->keys};
-    tensor q = add_part(o, s, HD_CUDA_Q, s->type, HD_CUDA_UID_Q, false);
-    tensor k = add_part(o, s, HD_CUDA_K, s->type, HD_CUDA_UID_K, true);
     tensor x = add_virtual(o, HD_DNN_F32, dim);
 
     multiply_into(o, q, k, x);
@@ -278,25 +327,109 @@ static tensor score(hd_cuda_operation *o, const hd_cuda_attention *s)
                 HD_DNN_F32);
 }
 
-hd_dnn_desc hd_cuda_operation_attend(hd_cuda_operation *o,
-                                     const hd_cuda_attention *shape)
+static void add_results(hd_cuda_operation *o, const hd_cuda_attention *s)
 {
-    tensor x = mask(o, shape, score(o, shape));
+    tensor q = add_part(o, s, HD_CUDA_Q, false);
+    tensor x = mask(o, s, score(o, s, q, add_part(o, s, HD_CUDA_K, true)));
     tensor most = reduce(o, HD_DNN_REDUCE_MAX, x);
     tensor e = map(o, HD_DNN_EXP, join(o, HD_DNN_SUB, x, most, HD_DNN_F32));
     tensor sum = reduce(o, HD_DNN_REDUCE_ADD, e);
     tensor log = map(o, HD_DNN_LOG, sum);
-    tensor lse =
-        add_part(o, shape, HD_CUDA_LSE, HD_DNN_F32, HD_CUDA_UID_LSE, false);
-    tensor p, v, out;
+
+    join_into(o, HD_DNN_ADD, most, log, add_part(o, s, HD_CUDA_LSE, false));
+    multiply_into(o, join(o, HD_DNN_DIV, e, sum, s->type),
+                  add_part(o, s, HD_CUDA_V, false),
+                  add_part(o, s, HD_CUDA_O, false));
+}
+
+// ------------------------------------------------------------ gradients
+
+// Of each row do o, which the kernel of the others reads from memory.
+static tensor add_delta(hd_cuda_operation *o, const hd_cuda_attention *s,
+                        tensor grad)
+{
+    tensor delta = add_part(o, s, HD_CUDA_DELTA, false);
+    tensor x =
+        join(o, HD_DNN_MUL, grad, add_part(o, s, HD_CUDA_O, false), HD_DNN_F32);
+
+    join_into(o, HD_DNN_MUL, reduce(o, HD_DNN_REDUCE_ADD, x),
+              add_value(o, HD_DNN_F32, HD_CUDA_UID_ONE), delta);
+    return delta;
+}
+
+// What rows add up to at each key: of all heads, and then of those that share
+// it.
+static void multiply_rows(hd_cuda_operation *o, const hd_cuda_attention *s,
+                          tensor weights, tensor rows, int part)
+{
+    const int64_t dim[DIMS] = {s->batch, s->heads, s->keys, rows.dim[3]};
+    tensor to = add_part(o, s, part, false), all;
+
+    if (s->heads == s->shared) {
+        multiply_into(o, weights, rows, to);
+        return;
+    }
+    all = add_virtual(o, s->type, dim);
+    multiply_into(o, weights, rows, all);
+    reduce_into(o, HD_DNN_REDUCE_ADD, all, to);
+}
+
+// Keys that run at once add to the same rows of dq: in memory, in f32 and in no
+// order, or where runs are to be alike by a kernel of its own.
+static void multiply_keys(hd_cuda_operation *o, const hd_cuda_attention *s,
+                          tensor ds, tensor columns)
+{
+    const int64_t dim[DIMS] = {s->batch, s->shared, s->keys, s->depth};
+    const int64_t *apart = s->stride[HD_CUDA_K];
+    const int64_t stride[DIMS] = {apart[0], apart[1], apart[2], 1};
+    tensor k =
+        add_tensor(o, HD_DNN_F32, dim, stride, HD_CUDA_UID_VIRTUAL, false);
+    tensor dq = add_part(o, s, HD_CUDA_DQ, false), sum;
+    hd_dnn_desc op = hd_cuda_operation_make(o, HD_DNN_RESHAPE_OP);
+
+    set_desc(o, op, HD_DNN_RESHAPE_OP_X, columns.desc);
+    set_desc(o, op, HD_DNN_RESHAPE_OP_Y, k.desc);
+    add_op(o, op);
+    if (s->kind == HD_CUDA_ATTEND_GRADIENTS_ALIKE) {
+        multiply_into(o, ds, k, dq);
+        return;
+    }
+    sum = add_part(o, s, HD_CUDA_SUM, false);
+    multiply_into(o, ds, k, sum);
+    map_into(o, HD_DNN_IDENTITY, sum, dq);
+}
+
+static void add_gradients(hd_cuda_operation *o, const hd_cuda_attention *s)
+{
+    const int64_t dim[DIMS] = {s->batch, s->heads, s->rows, s->keys};
+    tensor grad = add_part(o, s, HD_CUDA_DO, false);
+    tensor delta = add_delta(o, s, grad);
+    tensor q = add_part(o, s, HD_CUDA_Q, false);
+    tensor k = add_part(o, s, HD_CUDA_K, true);
+    tensor x = score(o, s, q, k), e, up, ds;
+
+    x = join(o, HD_DNN_SUB, x, add_part(o, s, HD_CUDA_LSE, false), HD_DNN_F32);
+    e = map(o, HD_DNN_EXP, mask(o, s, x));
+    multiply_rows(o, s, turn(o, e, s->type), grad, HD_CUDA_DV);
+    up = add_virtual(o, HD_DNN_F32, dim);
+    multiply_into(o, grad, add_part(o, s, HD_CUDA_V, true), up);
+    ds = join(o, HD_DNN_MUL, join(o, HD_DNN_SUB, up, delta, HD_DNN_F32), e,
+              HD_DNN_F32);
+    ds = join(o, HD_DNN_MUL, ds, add_value(o, HD_DNN_F32, HD_CUDA_UID_SCALE),
+              HD_DNN_F32);
+    multiply_rows(o, s, turn(o, ds, s->type), q, HD_CUDA_DK);
+    multiply_keys(o, s, ds, k);
+}
+
+hd_dnn_desc hd_cuda_operation_attend(hd_cuda_operation *o,
+                                     const hd_cuda_attention *shape)
+{
     hd_dnn_desc graph;
 
-    apply_into(o, pointwise(o, HD_DNN_ADD, HD_DNN_F32, -1), most, log,
-               (tensor){0}, lse);
-    p = join(o, HD_DNN_DIV, e, sum, shape->type);
-    v = add_part(o, shape, HD_CUDA_V, shape->type, HD_CUDA_UID_V, false);
-    out = add_part(o, shape, HD_CUDA_O, shape->type, HD_CUDA_UID_O, false);
-    multiply_into(o, p, v, out);
+    if (shape->kind == HD_CUDA_ATTEND_RESULTS)
+        add_results(o, shape);
+    else
+        add_gradients(o, shape);
     graph = hd_cuda_operation_make(o, HD_DNN_GRAPH);
     hd_cuda_operation_set(o, graph, HD_DNN_GRAPH_OPS, HD_DNN_TYPE_DESC, o->nops,
                           o->op);

@@ -6,26 +6,27 @@
 
 #include "runtime/cuda/attends.h"
 
-// Tensors that a pack has addresses for, by these numbers. Of the last four,
-// which are by value, the address is the host's.
+// Tensors that a pack has addresses for, by these numbers: that of an operand
+// is one more than the operand's. Of the others, which are by value, the
+// address is the host's.
 enum {
-    HD_CUDA_UID_Q = 1,
-    HD_CUDA_UID_K,
-    HD_CUDA_UID_V,
-    HD_CUDA_UID_O,
-    HD_CUDA_UID_LSE,
-    HD_CUDA_UID_SCALE,   // f32
-    HD_CUDA_UID_NOTHING, // f32: -infinity
-    HD_CUDA_UID_KEYS,    // i32
-    HD_CUDA_UID_ROWS,    // i32
+    HD_CUDA_UID_SCALE = 20, // f32
+    HD_CUDA_UID_ONE,        // f32: 1
+    HD_CUDA_UID_NOTHING,    // f32: -infinity
+    HD_CUDA_UID_KEYS,       // i32
+    HD_CUDA_UID_ROWS,       // i32
     HD_CUDA_UID_VIRTUAL = 100,
 };
+static inline int64_t hd_cuda_uid(int part)
+{
+    return part + 1;
+}
 
 // The graph as it is built: what fails first is remembered, and nothing
 // follows.
 typedef struct hd_cuda_operation {
     const hd_dnn_api *dnn; // borrowed
-    hd_dnn_desc desc[96];  // owned
+    hd_dnn_desc desc[160]; // owned
     int ndescs;
     hd_dnn_desc op[32]; // of these, in order
     int nops;
@@ -34,8 +35,8 @@ typedef struct hd_cuda_operation {
     const char *call; // as the table has it
 } hd_cuda_operation;
 
-// The graph of the shape, which lasts as long as the operation; NULL if a call
-// failed.
+// The graph of the shape and kind, which lasts as long as the operation; NULL
+// if a call failed.
 hd_dnn_desc hd_cuda_operation_attend(hd_cuda_operation *o,
                                      const hd_cuda_attention *shape);
 void hd_cuda_operation_free(hd_cuda_operation *o);

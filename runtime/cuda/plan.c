@@ -146,7 +146,8 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
         return HD_OK;
     if (hd_op_family(step->op) == HD_FAMILY_CALL)
         return plan_call(device, step, diag);
-    if (step->op->code == HD_OP_ATTENTION)
+    if (hd_op_attend(step->op) == HD_ATTEND_ATTENTION ||
+        hd_op_attend(step->op) == HD_ATTEND_ATTENTION_GRAD)
         return hd_cuda_plan_attention(device, stream_of(step), step, diag);
     if (step->op->code == HD_OP_MATMUL)
         return hd_cuda_plan_matmul(device, stream_of(step), step, diag);

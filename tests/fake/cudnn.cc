@@ -143,6 +143,8 @@ const Rule kRules[] = {
     {HD_DNN_REDUCTION_OP, HD_DNN_REDUCTION_OP_Y, HD_DNN_TYPE_DESC, 1, 1, true},
     {HD_DNN_REDUCTION_OP, HD_DNN_REDUCTION_OP_DESC, HD_DNN_TYPE_DESC, 1, 1,
      true},
+    {HD_DNN_RESHAPE_OP, HD_DNN_RESHAPE_OP_X, HD_DNN_TYPE_DESC, 1, 1, true},
+    {HD_DNN_RESHAPE_OP, HD_DNN_RESHAPE_OP_Y, HD_DNN_TYPE_DESC, 1, 1, true},
     {HD_DNN_GRAPH, HD_DNN_GRAPH_OPS, HD_DNN_TYPE_DESC, 1, MANY, true},
     {HD_DNN_HEURISTIC, HD_DNN_HEURISTIC_GRAPH, HD_DNN_TYPE_DESC, 1, 1, true},
     {HD_DNN_HEURISTIC, HD_DNN_HEURISTIC_MODE, HD_DNN_TYPE_HEURISTIC, 1, 1,
@@ -287,6 +289,8 @@ Parts parts_of(int kind)
                 HD_DNN_REDUCTION_OP_Y,
                 HD_DNN_REDUCTION_OP_DESC,
                 HD_DNN_REDUCTION_MODE};
+    case HD_DNN_RESHAPE_OP:
+        return {HD_DNN_RESHAPE_OP_X, -1, -1, HD_DNN_RESHAPE_OP_Y, -1, -1};
     default:
         return {HD_DNN_POINTWISE_OP_X,    HD_DNN_POINTWISE_OP_B,
                 HD_DNN_POINTWISE_OP_T,    HD_DNN_POINTWISE_OP_Y,
@@ -297,7 +301,7 @@ Parts parts_of(int kind)
 int add_operation(const Content &op, fake::Program *program)
 {
     const Parts parts = parts_of(op.kind);
-    const Content &desc = *op.At(parts.desc).descs[0];
+    const Content &desc = parts.desc < 0 ? op : *op.At(parts.desc).descs[0];
     fake::Operation o;
     int status = SUCCESS;
 

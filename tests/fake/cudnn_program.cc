@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <regex>
 #include <sstream>
 
 #include <heddle/verify.h>
@@ -396,14 +397,14 @@ bool read_program(const std::string &text, Program *out)
 
 std::string lack_of(const Program &program)
 {
-    static const char *const kPatterns[] = {"P*M-eSl+/P", "P*ii>?M-eSl+/P",
-                                            "P*i+-i>?M-eSl+/P"};
+    static const std::regex kPattern(
+        "P\\*(ii>\\?|i\\+-i>\\?)?M-eSl\\+/P"
+        "|\\*S\\*P\\*-(ii>\\?|i\\+-i>\\?)?eRPS?P-\\*\\*RPS?RP=?");
     std::string pattern;
 
     for (const Operation &o : program.operations)
         pattern += letter_of(o);
-    if (std::find(std::begin(kPatterns), std::end(kPatterns), pattern) ==
-        std::end(kPatterns))
+    if (!std::regex_match(pattern, kPattern))
         return "no kernel is of this pattern: " + pattern;
     for (const auto &each : program.tensors) {
         std::string lack = lack_of_tensor(each.second);
