@@ -72,10 +72,10 @@ def length(value: Any) -> int:
 
 
 class Array(View):
-    """An array in memory of a group, as `Group.empty` makes it: dense, and anything
-    that `numpy.asarray`, `numpy.from_dlpack` or `torch.from_dlpack` takes. Its memory
-    is there as long as it, an array that was made of it, or an executable that has it
-    `fixed`; and no group need be open for that."""
+    """An array in memory of a group, as `Group.empty` makes it, dense: `numpy.asarray`
+    and `torch.from_dlpack` make arrays of it that may be written. Its memory is there as
+    long as it, an array that was made of it, or an executable that has it `fixed`; and no
+    group need be open for that."""
 
     def __init__(self, memory: Memory, shape: Sequence[int], dtype: str, device: str) -> None:
         self._memory = memory
