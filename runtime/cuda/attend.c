@@ -284,7 +284,7 @@ static void measure(job *j)
     memset(s, 0, sizeof *s);
     fold_batch(j);
     s->type = cudnn_type(q->buffer->type.dtype);
-    s->mask = j->part->mask;
+    s->mask = (int32_t)j->part->mask;
     s->kind =
         hd_op_attend(step->op) == HD_ATTEND_ATTENTION ? HD_CUDA_ATTEND_RESULTS
         : j->device->binding.deterministic ? HD_CUDA_ATTEND_GRADIENTS_ALIKE
