@@ -28,8 +28,9 @@ def process_group(group: AnyGroup) -> Any:
         except (LookupError, RuntimeError, ValueError) as error:
             judge_there()
             raise ArgumentError(f"'{group}' names no process group") from error
-    if group is None and dist.group.WORLD is not None:
-        return dist.group.WORLD
+    world = dist.group.WORLD if group is None else None
+    if world is not None:
+        return world
     judge_there()
     if group is not None and hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         return group.get_group()
