@@ -61,9 +61,13 @@ typedef struct plan {
 // if it has none, as a part of a tensor does.
 static int repeated_dim(const hd_op *op, int i, int s)
 {
-    for (int d = 0; d < op->view[i].nindex; d++)
-        if (hd_view_picks(&op->view[i], d))
+    for (int d = 0; d < op->view[i].nindex; d++) {
+        const hd_range *range = hd_view_range(&op->view[i], d);
+
+        if (hd_view_picks(&op->view[i], d) ||
+            (range != NULL && range->block == HD_EXPR_NONE))
             return WHOLE;
+    }
     return hd_space_beside(op, i, s);
 }
 
