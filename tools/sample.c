@@ -170,6 +170,22 @@ static double unit_of(hd_dtype dtype)
     return units[dtype];
 }
 
+// Half the distance between numbers of the format at `value`.
+static double half_step(hd_dtype dtype, double value)
+{
+    double least = dtype == HD_DTYPE_F16 ? 0x1p-14 : 0x1p-126;
+    int exponent;
+
+    frexp(fmax(fabs(value), least), &exponent);
+    return unit_of(dtype) * ldexp(1, exponent - 1);
+}
+
+// Stored with an error of at most `error` so far.
+static double store_bound(hd_dtype dtype, double value, double error)
+{
+    return error + half_step(dtype, fabs(value) + error);
+}
+
 static double sum_bound(int64_t terms, double size)
 {
     return lambda * sqrt((double)terms) * 0x1p-24 * size;
@@ -237,29 +253,61 @@ static void score_keys(query *query)
     }
 }
 
-// Weights that are off, as docs/numerics.md has it, and rounded to the dtype as
-// the parts are that ranks' blocks make.
+// Of one element of the mean, times the sum of all weights.
+typedef struct mean {
+    double value, size; // and of the absolute values
+    double squares;     // of weight times value
+    double block;       // value of the rank's block that is being added
+    double blocks;      // sizes of those before it
+} mean;
+
+static void add_key(mean *m, double weight, double value, bool last)
+{
+    m->value += weight * value;
+    m->size += weight * fabs(value);
+    m->squares += weight * value * (weight * value);
+    m->block += weight * value;
+    if (!last)
+        return;
+    m->blocks += fabs(m->block);
+    m->block = 0;
+}
+
+// Scores that are off move weights; these, and the part of each rank's block,
+// may be rounded to the operands' dtype. Weights err independently of each
+// other (docs/numerics.md).
+static double mean_bound(const query *query, const mean *m)
+{
+    const sample *sample = query->sample;
+    double unit = unit_of(sample->from->dtype);
+    double moved = expm1(2 * sum_bound(sample->attention->depth, query->size)) +
+                   sum_bound(sample->attention->rows, 1);
+
+    return moved * m->size + unit * m->blocks +
+           unit * fmin(m->size, lambda * sqrt(m->squares));
+}
+
 static void mean_values(const query *query, double *value, double *bound)
 {
-    const attended *attention = query->sample->attention;
-    double error = expm1(2 * sum_bound(attention->depth, query->size)) +
-                   unit_of(query->sample->from->dtype);
+    const sample *sample = query->sample;
+    int64_t depth = sample->attention->depth, rows = sample->attention->rows;
+    int64_t block = rows / sample->ranks;
+    mean *means = need((size_t)depth, sizeof *means);
     double sum = 0;
 
-    for (int64_t j = 0; j < attention->rows; j++) {
+    for (int64_t j = 0; j < rows; j++) {
         double weight = exp(query->weight[j] - query->most);
 
         load_key(query, "v", j);
         sum += weight;
-        for (int64_t d = 0; d < attention->depth; d++) {
-            value[d] += weight * query->row[d];
-            bound[d] += weight * fabs(query->row[d]);
-        }
+        for (int64_t d = 0; d < depth; d++)
+            add_key(&means[d], weight, query->row[d], j % block == block - 1);
     }
-    for (int64_t d = 0; d < attention->depth; d++) {
-        value[d] /= sum;
-        bound[d] *= error / sum;
+    for (int64_t d = 0; d < depth; d++) {
+        value[d] = means[d].value / sum;
+        bound[d] = mean_bound(query, &means[d]) / sum;
     }
+    free(means);
 }
 
 // Each rank has some of the rows, and zeros in the others.
@@ -298,7 +346,8 @@ static void combine_attention(sample *sample, const double *parts, size_t i)
         bound += parts[2 * n * (size_t)peer + n + i];
     }
     sample->value[i] = value;
-    sample->bound[i] = sample->hop_bound[i] = bound;
+    sample->bound[i] = store_bound(sample->from->dtype, value, bound);
+    sample->hop_bound[i] = sample->bound[i];
 }
 
 // ------------------------------------------------------------------- product
@@ -330,22 +379,6 @@ void sample_compute(sample *sample, int rank)
         compute_attention(sample, rank);
     else
         compute_product(sample, rank);
-}
-
-// Half the distance between numbers of the format at `value`.
-static double half_step(hd_dtype dtype, double value)
-{
-    double least = dtype == HD_DTYPE_F16 ? 0x1p-14 : 0x1p-126;
-    int exponent;
-
-    frexp(fmax(fabs(value), least), &exponent);
-    return unit_of(dtype) * ldexp(1, exponent - 1);
-}
-
-// Stored with an error of at most `error` so far.
-static double store_bound(hd_dtype dtype, double value, double error)
-{
-    return error + half_step(dtype, fabs(value) + error);
 }
 
 // Partial results are rounded, then added in fp32.
