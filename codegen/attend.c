@@ -247,29 +247,57 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     return hd_batch_end(&k, threads, out, grid);
 }
 
+// A few threads have a row together, so that what lies side by side is read by
+// threads side by side. Results may lie over operands: all of them know the
+// logarithms before the last one writes that of the result.
+static void add_lines_loop(hd_batch *k)
+{
+    hd_text_puts(&k->text, "    const i64 n = H * S");
+    hd_batch_product(k);
+    hd_text_puts(
+        &k->text,
+        ";\n"
+        "    for (i64 base = (first - threadIdx.x) / TOGETHER; base < n;\n"
+        "         base += step / TOGETHER) {\n"
+        "        const i64 line = base + threadIdx.x / TOGETHER;\n"
+        "        const bool works = line < n;\n"
+        "        const i64 i = works ? line : base;\n"
+        "        const i64 row = i % S, head = i / S % H;\n"
+        "        i64 b = i / S / H;\n");
+    hd_batch_views(k);
+    hd_text_puts(&k->text, hd_batch_dims(k) > 0 ? "" : "        (void)b;\n");
+}
+
 static const char merge_text[] =
     "        v0 += head * V0_H + row * V0_S;\n"
     "        v1 += head * V1_H + row * V1_S;\n"
     "        v2 += head * V2_H + row * V2_S;\n"
     "        v4 += head * V4_H + row * V4_S;\n"
-    "        const lane x = get_3(v3[head * V3_H + row * V3_S]);\n"
-    "        const lane y = get_5(v5[head * V5_H + row * V5_S]);\n"
+    "        lane x = none(), y = none();\n"
+    "        if (works) {\n"
+    "            x = get_3(v3[head * V3_H + row * V3_S]);\n"
+    "            y = get_5(v5[head * V5_H + row * V5_S]);\n"
+    "        }\n"
+    "        __syncthreads();\n"
     "        const lane both = lse_of_both(x, y);\n"
     "        const lane mine = share(x, both), other = share(y, both);\n"
-    "        for (i64 d = 0; d < D; d++) {\n"
+    "        for (i64 d = threadIdx.x % TOGETHER; works && d < D;\n"
+    "             d += TOGETHER) {\n"
     "            const lane a = "
     "sees_nothing(x) ? 0 : mine * get_2(v2[d * V2_D]);\n"
     "            const lane c = "
     "sees_nothing(y) ? 0 : other * get_4(v4[d * V4_D]);\n"
     "            v0[d * V0_D] = put_0(a + c);\n"
     "        }\n"
-    "        *v1 = put_1(both);\n"
+    "        if (works && threadIdx.x % TOGETHER == TOGETHER - 1)\n"
+    "            *v1 = put_1(both);\n"
     "    }\n"
     "}\n";
 
 static hd_status emit_merge(const hd_step *step, hd_text *out,
                             hd_kernel_grid *grid)
 {
+    enum { TOGETHER = 32 }; // divides a block
     hd_batch k = {.step = step};
     int own = hd_op_batch(step->op, 0, step->span[0].ndims);
     int64_t threads;
@@ -277,12 +305,13 @@ static hd_status emit_merge(const hd_step *step, hd_text *out,
     add_arithmetic(&k);
     add_conversions(&k);
     add_strides(&k);
+    hd_text_printf(&k.text, "enum { TOGETHER = %d };\n", TOGETHER);
     hd_batch_begin(&k);
-    threads = hd_batch_lengths(&k);
+    threads = hd_batch_lengths(&k) * TOGETHER;
     threads *= hd_batch_length(&k, "H", 0, own);
     threads *= hd_batch_length(&k, "S", 0, own + 1);
     hd_batch_length(&k, "D", 0, own + 2);
-    add_rows_loop(&k);
+    add_lines_loop(&k);
     hd_text_puts(&k.text, merge_text);
     return hd_batch_end(&k, threads, out, grid);
 }
