@@ -122,10 +122,12 @@ static void take_rows(const hd_step *step, int64_t first, int64_t end,
     memcpy(out->span, step->span,
            sizeof *step->span * (size_t)step->op->nviews);
     for (int i = 0; i < HD_CUDA_PARTS; i++) {
-        hd_span *span = &out->span[view_of(step, i)];
+        int view = view_of(step, i);
+        hd_span *span;
 
-        if (view_of(step, i) < 0)
+        if (view < 0)
             continue;
+        span = &out->span[view];
         if (hd_cuda_is_of_keys(i)) {
             span->extent[line_of(step, i)] = keys;
         } else {
