@@ -78,23 +78,29 @@ const char *const kGradients[] = {
     "%k[:, :, K..2 * K], %v[:, :, K..2 * K], %o, %l, %g accumulate N}",
 };
 
-// Offsets are multiples of `unit`, or keep the last row at the last key.
+// Rows are left out only where a head has a multiple of `unit` of them, and
+// then as many as one.
 std::string Mask(int rows, int keys, int unit, int which, std::mt19937 &random)
 {
+    int offset = 0;
+
     switch (which % 5) {
     case 0:
         return "";
     case 1:
-        return "causal 0";
-    case 2:
-        return "causal " + std::to_string(keys - rows);
+        break;
+    case 2: // the last row sees the last key
+        offset = keys - rows;
+        break;
     case 3: // none sees all, some may see none
-        return "causal " +
-               std::to_string(-unit * Between(0, rows / unit, random));
+        offset = -unit * Between(0, rows / unit, random);
+        break;
     default:
-        return "causal " +
-               std::to_string(unit * Between(0, keys / unit + 1, random));
+        offset = unit * Between(0, keys / unit + 1, random);
     }
+    if (offset < 0)
+        offset = rows % unit == 0 ? offset / unit * unit : 0;
+    return "causal " + std::to_string(offset);
 }
 
 std::string Filled(std::string text, const std::string &dtype, int unit,
