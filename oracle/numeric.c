@@ -1543,6 +1543,18 @@ static void round_part(const gradients *g, total *t, double part)
     t->squares += off * off;
 }
 
+// With a mask a driver may do the rows that see all keys by themselves: what
+// each of both parts adds is rounded, and a narrow result behind the first.
+static void round_parts_of_rows(const gradients *g, const rows *to, total *t)
+{
+    bool narrow = hd_dtype_unit(to->span.buffer->type.dtype) > g->a.unit;
+
+    if (g->a.causal[0] == HD_SEES_ALL)
+        return;
+    for (int i = 0; i < (narrow ? 2 : 1); i++)
+        round_part(g, t, t->magnitude);
+}
+
 // Times a factor. A driver may round it to the operands' dtype before it adds
 // it to what there is.
 static void store_total(const gradients *g, const rows *to, int64_t head,
@@ -1599,6 +1611,7 @@ static void sum_rows(const gradients *g, const rows *to, int64_t shared,
                 before = t.sum.value;
             }
         }
+        round_parts_of_rows(g, to, &t);
         store_total(g, to, shared, key, d, t, factor);
     }
 }

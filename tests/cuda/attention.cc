@@ -71,42 +71,37 @@ const char *const kGradients[] = {
     "in %v : $[B, G, 2 * K, W] in %g : $[B, G * Q, S, W] "
     "temp %o : f32[B, G * Q, S, W] temp %l : f32[B, G * Q, S] "
     "inout %a : f32[B, G * Q, S, D] inout %b : f32[B, G, 2 * K, D] "
-    "inout %c : $[B, G, 2 * K, W] { %o, %l = attention %q, %k, %v M "
+    "inout %c : f32[B, G, 2 * K, W] { %o, %l = attention %q, %k, %v M "
     "%a, %b[:, :, 0..K], %c[:, :, 0..K] = attention_grad %q, %k[:, :, 0..K], "
     "%v[:, :, 0..K], %o, %l, %g accumulate M "
     "%a, %b[:, :, K..2 * K], %c[:, :, K..2 * K] = attention_grad %q, "
     "%k[:, :, K..2 * K], %v[:, :, K..2 * K], %o, %l, %g accumulate N}",
 };
 
-// Rows are left out only where a head has a multiple of `unit` of them, and
-// then as many as one.
+// Rows that see as many keys as others do, or none, begin at a multiple of
+// `unit`.
 std::string Mask(int rows, int keys, int unit, int which, std::mt19937 &random)
 {
-    int offset = 0;
-
     switch (which % 5) {
     case 0:
         return "";
     case 1:
-        break;
+        return "causal 0";
     case 2: // the last row sees the last key
-        offset = keys - rows;
-        break;
-    case 3: // none sees all, some may see none
-        offset = -unit * Between(0, rows / unit, random);
-        break;
+        return "causal " + std::to_string(keys - rows);
+    case 3: // some may see none, but the last
+        return "causal " +
+               std::to_string(-unit * Between(0, (rows - 1) / unit, random));
     default:
-        offset = unit * Between(0, keys / unit + 1, random);
+        return "causal " +
+               std::to_string(unit * Between(0, keys / unit + 1, random));
     }
-    if (offset < 0)
-        offset = rows % unit == 0 ? offset / unit * unit : 0;
-    return "causal " + std::to_string(offset);
 }
 
 std::string Filled(std::string text, const std::string &dtype, int unit,
                    int which, std::mt19937 &random)
 {
-    int rows = Between(1, 40, random);
+    int rows = unit * Between(1, 40 / unit, random);
     int keys = unit * Between(1, 60 / unit, random);
     std::string mask = Mask(rows, keys, unit, which, random);
     int offset = mask.empty() ? 0 : std::stoi(mask.substr(7));
