@@ -15,8 +15,8 @@ static hd_view target_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
 {
     hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, at->shard);
 
-    return hd_pipe_at_chunk(p, out, hd_pipe_chunk_dim(&m->op->view[0]),
-                            at->chunk);
+    return hd_pipe_at_chunk(p, hd_pipe_at_slot(m, out, at),
+                            hd_pipe_chunk_dim(&m->op->view[0]), at->chunk);
 }
 
 // --------------------------------------------------------------- computing
@@ -187,10 +187,10 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_pipe *p = t->p;
     bool relays = p->schedule->relays;
-    hd_piece in = {.shard = p->schedule->arrives(t), .chunk = t->at.chunk};
     hd_build own = t->mine, others = *b;
-    hd_piece mine = t->at;
+    hd_piece mine = t->at, in = t->at;
 
+    in.shard = p->schedule->arrives(t);
     if (m->cut)
         mine.shard = hd_pipe_rank(p);
     if (!relays && !m->in_place)
@@ -328,12 +328,80 @@ static bool lies_alike(const hd_pipe *p, const hd_moved *m)
            picks_alike(&view, to);
 }
 
+static bool is_attended_to(const hd_pipe *p, const hd_buffer *buffer)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = s->op->noutputs; i < s->op->nviews; i++)
+            if (hd_op_family(s->op) == HD_FAMILY_ATTEND &&
+                s->op->view[i].buffer == buffer)
+                return true;
+    return false;
+}
+
+// Whether what is gathered arrives in slots: no trip needs more of it than its
+// own shard, nor relays that, and nothing else needs any. It is done for what
+// is attended to, as attention makes no more of all shards than of one, where
+// results of products grow with the ranks, too. Blocks may differ in length.
+static bool fits_slots(const hd_pipe *p, const hd_moved *m)
+{
+    hd_buffer *all = m->op->view[0].buffer;
+
+    return p->ranks > 1 && !m->cut && p->schedule->to != NULL &&
+           !p->schedule->relays && hd_pipe_is_alone(p, all) &&
+           is_attended_to(p, all);
+}
+
+// Trip j is on stream j mod S, as the pass before writes it.
+static int64_t count_streams(const hd_pipe *p)
+{
+    hd_expr stream = p->loop->body.first->a;
+    const hd_expr_node *node = hd_expr_get(p->module, stream);
+
+    if (node->kind == HD_EXPR_MOD && hd_expr_is_const(p->module, node->b))
+        return hd_expr_value(p->module, node->b);
+    return hd_expr_is_const(p->module, stream) ? 1 : p->module->streams;
+}
+
+// Trips on one stream follow each other: with a slot a stream none waits that
+// did not wait before. Beside a stream for transfers all may compute on one
+// stream; then one slot fills while another one is read.
+static int64_t count_slots(const hd_pipe *p)
+{
+    int64_t n = count_streams(p), needed = 0;
+
+    if (n == 1 && p->options->comm_stream)
+        n = 2;
+    for (int i = 0; i < p->nmoved; i++) {
+        const hd_moved *m = &p->moved[i];
+        int64_t shards = p->ranks - m->in_place;
+
+        if (fits_slots(p, m) && shards > needed)
+            needed = shards;
+    }
+    return n < needed ? n : needed;
+}
+
+static void add_slots(hd_pipe *p, hd_moved *m)
+{
+    const hd_buffer *all = m->op->view[0].buffer;
+    hd_type type = all->type;
+
+    type.dim[m->dim] = hd_dim_whole(p->slots);
+    m->slots = hd_module_add_buffer(
+        p->module, hd_arena_printf(p->scratch, "%s_in", all->name),
+        HD_ROLE_TEMP, &type);
+}
+
 static void prepare(hd_pipe *p)
 {
     for (int i = 0; i < p->nmoved; i++)
         p->moved[i].in_place =
             !p->options->copy_own && lies_alike(p, &p->moved[i]) &&
             hd_pipe_is_alone(p, p->moved[i].op->view[0].buffer);
+    p->slots = count_slots(p);
+    for (int i = 0; i < p->nmoved; i++)
+        if (fits_slots(p, &p->moved[i]))
+            add_slots(p, &p->moved[i]);
 }
 
 // --------------------------------------------------------------- pipelines

@@ -455,6 +455,15 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard)
     return view;
 }
 
+hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view, const hd_piece *at)
+{
+    if (m->slots != NULL) {
+        view.buffer = m->slots;
+        view.index[m->dim] = at->slot;
+    }
+    return view;
+}
+
 // A gathered view of the local shard, where it lies.
 static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
 {
@@ -478,6 +487,8 @@ static hd_view view_for(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
     hd_view result = own ? own_view(p, m, *view) : *view;
 
     result = hd_pipe_at_shard(p, result, shard_dim(p, op, i), at->shard);
+    if (m != NULL && !own)
+        result = hd_pipe_at_slot(m, result, at);
     return at->chunk >= 0 && split >= 0
                ? hd_pipe_at_chunk(p, result, split, at->chunk)
                : result;
@@ -669,7 +680,9 @@ hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j)
     hd_trip t = {.p = p,
                  .j = j,
                  .step = j,
-                 .at = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE},
+                 .at = {.shard = HD_EXPR_ALL,
+                        .chunk = HD_EXPR_NONE,
+                        .slot = HD_EXPR_NONE},
                  .own = HD_EXPR_NONE};
     hd_expr n = hd_pipe_number(p, p->chunks);
 
@@ -679,6 +692,8 @@ hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j)
         t.at.chunk = hd_build_let(b, "k", hd_pipe_binary(p, HD_EXPR_MOD, j, n));
         t.step = hd_pipe_binary(p, HD_EXPR_DIV, j, n);
     }
+    if (p->slots > 0)
+        t.at.slot = hd_expr_mod(p->module, t.step, hd_pipe_number(p, p->slots));
     if (s->shard != NULL)
         t.at.shard = s->shard(&t);
     if (s->shard != NULL && t.at.shard != j)

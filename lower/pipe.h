@@ -16,13 +16,14 @@ HD_BEGIN_DECLS
 
 // One of the loop's transfers.
 typedef struct hd_moved {
-    hd_op *op;       // %ag[.., j] = broadcast %a[.., x] root j
-                     // %c = reduce %p[.., j] root j
-                     // %c[.., j] = all_reduce %p[.., j]
-    int dim;         // which index of %ag or %p is j
-    bool cut;        // j is a block's number
-    bool in_place;   // the local shard is not copied
-    hd_buffer *sent; // events of deferred sends; NULL if none is
+    hd_op *op;        // %ag[.., j] = broadcast %a[.., x] root j
+                      // %c = reduce %p[.., j] root j
+                      // %c[.., j] = all_reduce %p[.., j]
+    int dim;          // which index of %ag or %p is j
+    bool cut;         // j is a block's number
+    bool in_place;    // the local shard is not copied
+    hd_buffer *sent;  // events of deferred sends; NULL if none is
+    hd_buffer *slots; // what arrives fills them by turns, not %ag; or NULL
 
     // Of the last two. Buffers are shaped as %p, and NULL where there are none.
     // Where the wire is wider than the result, the first two are of its dtype.
@@ -53,7 +54,8 @@ typedef struct hd_pipe {
     hd_moved *moved;
     int nmoved;
     int64_t ranks, chunks;
-    bool cut; // some of what is moved comes in blocks, of any dimension
+    int64_t slots; // of what has any
+    bool cut;      // some of what is moved comes in blocks, of any dimension
     int axis;
     const hd_flow *flow;
     const hd_schedule *schedule;
@@ -73,6 +75,7 @@ typedef struct hd_pipe {
 // shards are whole). An index of HD_EXPR_ALL is every shard.
 typedef struct hd_piece {
     hd_expr shard, chunk;
+    hd_expr slot; // that the shard is in, of what has any
     bool own;
 } hd_piece;
 
@@ -152,6 +155,8 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard);
 // The view of one chunk, or as it is for HD_EXPR_NONE: `dim` is the dimension
 // that is split, all before it are indexed or kept as they were.
 hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk);
+// The view of a shard, in its slot if it has one.
+hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view, const hd_piece *at);
 // The statement, for a piece.
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_piece *at);

@@ -556,6 +556,7 @@ static bool has_blocks(const hd_pipe *p)
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 {
     p->nmoved = 0;
+    p->slots = 0;
     p->cut = false;
     p->behind = NULL;
     if (is_loop(p->module, p->loop))

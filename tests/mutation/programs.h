@@ -30,6 +30,13 @@ inline hd_lower_options Options(hd_transfer transfer, int streams,
     return o;
 }
 
+// With a stream for transfers.
+inline hd_lower_options Beside(hd_lower_options options)
+{
+    options.comm_stream = true;
+    return options;
+}
+
 inline std::string Linear(int ranks)
 {
     return "tensor program linear mesh tp=" + std::to_string(ranks) +
@@ -82,7 +89,17 @@ inline std::vector<Base> TensorBases()
         "temp %h : f32[3@tp, 5 in 3@stream, 2] out %y : f32[5@tp, 2] "
         "{ %g = set %x %h = matmul %g, %w %y = sum %h dim 0 }";
 
+    // Of four ranks' blocks one is read in place, and three share two slots.
+    static const char *const attends =
+        "tensor program attends mesh tp=4 in %q : f32[4@tp, 1, 2, 2] "
+        "in %k : f32[4@tp, 1, 2, 2] temp %g : f32[4@stream, 1, 2, 2] "
+        "out %o : f32[4@tp, 1, 2, 2] out %l : f32[4@tp, 1, 2] "
+        "{ %g = set %k %o, %l = attention %q, %g, %g blocks }";
+
     return {
+        {"attends4", attends, true, Beside(Options(HD_TRANSFER_DIRECT, 2))},
+        {"attends4get", attends, true,
+         Options(HD_TRANSFER_DIRECT, 2, 1, HD_PROTOCOL_GET)},
         {"block3", block, true, Options(HD_TRANSFER_RING, 2)},
         {"block3direct", block, true, Options(HD_TRANSFER_DIRECT, 2)},
         {"block3broadcast", block, true, Options(HD_TRANSFER_BROADCAST, 2)},

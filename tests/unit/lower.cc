@@ -1116,6 +1116,49 @@ TEST(Lower, AGatheredBufferThatIsNeededWholeGetsTheOwnShard)
     EXPECT_EQ(Count(Lowered(later), "%ag[tp] = copy %a[tp]"), 1);
 }
 
+TEST(Lower, OnlyKeysThatNothingElseNeedsArriveInSlots)
+{
+    const std::string head =
+        "tensor program t mesh tp=5 in %q : f32[5@tp, 2, 3, 4] "
+        "in %k : f32[5@tp, 1, 3, 4] out %o : f32[5@tp, 2, 3, 4] "
+        "out %l : f32[5@tp, 2, 3] ";
+    const std::string attends = "{ %g = set %k %o, %l = attention %q, %g, %g "
+                                "blocks ";
+    const std::string temp = "temp %g : f32[5@stream, 1, 3, 4] ";
+    hd_lower_options options = hd_lower_defaults();
+    std::string text;
+
+    options.transfer = HD_TRANSFER_DIRECT;
+    text = Lowered(head + temp + attends + "}", options);
+    EXPECT_EQ(Count(text, "temp %g_in : f32[2, 1, 3, 4] shared"), 1) << text;
+    EXPECT_EQ(Count(text, "%g[") + Count(text, "%g "), 0) << text;
+    // A result, or read again.
+    text = Lowered(head + "out %g : f32[5@stream, 1, 3, 4] " + attends + "}",
+                   options);
+    EXPECT_EQ(Count(text, "%g_in"), 0) << text;
+    text = Lowered(head + temp + "out %s : f32[1, 3, 4] " + attends +
+                       "%s = sum %g dim 0 }",
+                   options);
+    EXPECT_EQ(Count(text, "%g_in"), 0) << text;
+    // What computes index by index besides reads the slot, too.
+    text = Lowered(head + temp + "out %r : f32[5@stream, 1, 3, 4] " + attends +
+                       "%r = relu %g }",
+                   options);
+    EXPECT_EQ(Count(text, "%r[i] = relu %g_in[j mod 2]"), 1) << text;
+    // A text has streams already.
+    options.until = HD_STAGE_STREAM;
+    text = Lowered(head + temp + attends + "}", options);
+    options.until = HD_STAGE_HOST;
+    options.streams = 3;
+    text = Lowered(text.substr(text.find('\n') + 1), options);
+    EXPECT_EQ(Count(text, "temp %g_in : f32[2, 1, 3, 4] shared"), 1) << text;
+    options.transfer = HD_TRANSFER_RING;
+    text = Lowered(head + temp + attends + "}", options);
+    EXPECT_EQ(Count(text, "%g_in"), 0) << text;
+    options.transfer = HD_TRANSFER_DIRECT;
+    EXPECT_EQ(Count(Lowered(kLinear, options), "%ag_in"), 0);
+}
+
 TEST(Lower, ARingNeedsNoForkAndOneEventAnIteration)
 {
     std::string text = Lowered(kLinear);

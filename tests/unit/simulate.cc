@@ -1,5 +1,6 @@
 // The simulator on a machine of round numbers, against times worked out by
 // hand.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -70,6 +71,58 @@ TEST(Simulation, ATempTakesMemoryOnTheRanksThatNameIt)
                 "%b = copy %x %c = copy %b %y = copy %c } }");
 
     EXPECT_DOUBLE_EQ(s.p.memory, 12); // not 15: rank 1 has no %a
+}
+
+// The memory of attention to blocks of keys, of 5 x 3 x 2 f32 each.
+double MemoryOfBlocks(int ranks, const hd_lower_options &options)
+{
+    std::string all = std::to_string(ranks);
+    Program p("tensor program blocks mesh tp=" + all +
+              " in %q : f32[size tp @tp, 1, 5, 3] "
+              "in %k : f32[size tp @tp, 1, 5, 3] "
+              "in %v : f32[size tp @tp, 1, 5, 3] "
+              "out %o : f32[size tp @tp, 1, 5, 3] "
+              "out %l : f32[size tp @tp, 1, 5] "
+              "temp %kg : f32[size tp @stream, 1, 5, 3] "
+              "temp %vg : f32[size tp @stream, 1, 5, 3] "
+              "{ %kg = set %k %vg = set %v "
+              "%o, %l = attention %q, %kg, %vg blocks }");
+
+    EXPECT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag), HD_OK)
+        << p.Said();
+    std::string text = p.Print();
+
+    return Simulated(text.substr(text.find('\n') + 1)).p.memory;
+}
+
+// One rank's block lies in its arguments already; with --copy-own it does not
+// count. A ring and the others have all blocks.
+TEST(Simulation, BlocksOfKeysThatArriveByTurnsTakeSlotsAlone)
+{
+    const double block = 2 * 5 * 3 * 4, arguments = 2 * block + 5 * 4;
+
+    for (int ranks : {1, 2, 3, 4, 8})
+        for (int streams = 1; streams <= 4; streams++)
+            for (int kind = 0; kind < 4; kind++) {
+                hd_lower_options options = hd_lower_defaults();
+                bool beside = kind % 2 != 0, copies = kind / 2 != 0;
+
+                options.asked = 0;
+                options.transfer = HD_TRANSFER_DIRECT;
+                options.streams = streams;
+                options.comm_stream = beside;
+                options.copy_own = copies;
+                int slots = std::min(std::max(streams, beside ? 2 : 1),
+                                     ranks - (copies ? 0 : 1));
+                EXPECT_DOUBLE_EQ(MemoryOfBlocks(ranks, options),
+                                 arguments + slots * block)
+                    << ranks << " ranks, " << streams << " streams, " << kind;
+                options.transfer = HD_TRANSFER_RING;
+                EXPECT_DOUBLE_EQ(MemoryOfBlocks(ranks, options),
+                                 arguments +
+                                     (ranks > 1 || copies ? ranks : 0) * block);
+            }
 }
 
 TEST(Simulation, StepsOfAStreamFollowEachOther)
