@@ -541,37 +541,29 @@ static const char join_text[] =
     "struct alignas(16) word {\n"
     "    u32 bits[4];\n"
     "};\n"
-    "struct group {\n"
-    "    result e[EACH];\n"
+    "template <class T> union group {\n"
+    "    word at[EACH * sizeof(T) / sizeof(word)];\n"
+    "    T e[EACH];\n"
     "};\n"
-    "struct alignas(16) operand {\n"
-    "    code e[EACH];\n"
-    "};\n"
-    "union bits {\n"
-    "    group of;\n"
-    "    word at[sizeof(group) / sizeof(word)];\n"
-    "};\n"
-    "static inline group load_group(const result *from)\n"
+    "template <class T> static inline group<T> load_group(const T *from)\n"
     "{\n"
-    "    bits x;\n"
-    "    if (VECTORS)\n"
-    "        for (int w = 0; w < (int)(sizeof(group) / sizeof(word)); w++)\n"
+    "    group<T> x;\n"
+    "    if (VECTORS_BEFORE)\n"
+    "        for (int w = 0; w < (int)(sizeof x / sizeof(word)); w++)\n"
     "            x.at[w] = ((const word *)from)[w];\n"
     "    else\n"
     "        for (int e = 0; e < EACH; e++)\n"
-    "            x.of.e[e] = from[e * V0_D];\n"
-    "    return x.of;\n"
+    "            x.e[e] = from[e * BEFORE_D];\n"
+    "    return x;\n"
     "}\n"
-    "static inline void store_group(result *to, group from)\n"
+    "template <class T> static inline void store_group(T *to, group<T> x)\n"
     "{\n"
-    "    bits x;\n"
-    "    x.of = from;\n"
     "    if (VECTORS)\n"
-    "        for (int w = 0; w < (int)(sizeof(group) / sizeof(word)); w++)\n"
+    "        for (int w = 0; w < (int)(sizeof x / sizeof(word)); w++)\n"
     "            ((word *)to)[w] = x.at[w];\n"
     "    else\n"
     "        for (int e = 0; e < EACH; e++)\n"
-    "            to[e * V0_D] = from.e[e];\n"
+    "            to[e * V0_D] = x.e[e];\n"
     "}\n"
     "extern \"C\" __global__ void HD_BOUNDS(4) " HD_KERNEL_NAME
     "(const hd_kernel_args args)\n"
@@ -584,22 +576,26 @@ static const char join_text[] =
     "        const bool works = line < LINES && i < N;\n"
     "        result *v0 = (result *)args.at[0];\n"
     "        float *v1 = (float *)args.at[1];\n"
+    "        const earlier *from = (const earlier *)args.at[4];\n"
     "        float lse = none(), before = none();\n"
-    "        group out;\n"
-    "        operand in;\n"
+    "        group<earlier> old;\n"
+    "        group<code> in;\n"
     "        if (works) {\n"
     "            const index row = i % S, head = i / S % H;\n"
     "            index b = i / S / H;\n"
     "            v0 += (i64)head * V0_H + (i64)row * V0_S + mine * EACH * "
     "V0_D;\n"
     "            v1 += (i64)head * V1_H + (i64)row * V1_S;\n"
+    "            from += (i64)head * BEFORE_H + (i64)row * BEFORE_S + mine * "
+    "EACH * BEFORE_D;\n"
     "            STEP_BATCH\n"
-    "            in = ((const operand *)args.at[2])[(u64)i * THREADS + mine];\n"
+    "            in = ((const group<code> *)args.at[2])[(u64)i * THREADS + "
+    "mine];\n"
     "            lse = ((const float *)args.at[3])[(u64)(i / PART) * PADDED + "
     "i % PART];\n"
     "            if (UPDATES) {\n"
     "                before = *v1;\n"
-    "                out = load_group(v0);\n"
+    "                old = load_group(from);\n"
     "            }\n"
     "        }\n"
     "        if (UPDATES)\n"
@@ -608,10 +604,11 @@ static const char join_text[] =
     "            const float both = UPDATES ? lse_of_both(lse, before) : lse;\n"
     "            const float share_in = UPDATES ? share(lse, both) : 1;\n"
     "            const float share_out = UPDATES ? share(before, both) : 0;\n"
+    "            group<result> out;\n"
     "            for (int e = 0; e < EACH; e++) {\n"
     "                float x = share_in * get_2(in.e[e]);\n"
     "                if (UPDATES && !sees_nothing(before))\n"
-    "                    x += share_out * get_0(out.e[e]);\n"
+    "                    x += share_out * get_before(old.e[e]);\n"
     "                out.e[e] = put_0(x);\n"
     "            }\n"
     "            store_group(v0, out);\n"
@@ -621,7 +618,7 @@ static const char join_text[] =
     "    }\n"
     "}\n";
 
-// Whether groups of the result lie at multiples of 16 bytes, as all memory
+// Whether groups of 8 elements lie at multiples of 16 bytes, as all memory
 // does.
 static bool has_vectors(const hd_span *o)
 {
@@ -634,23 +631,44 @@ static bool has_vectors(const hd_span *o)
 }
 
 // Steps of the pointers along the batch, in row-major order.
-static void add_batch_steps(hd_batch *k)
+static void add_batch_steps(hd_batch *k, const hd_span *before)
 {
     const hd_span *o = &k->step->span[0], *lse = &k->step->span[1];
 
     hd_text_puts(&k->text, "#define STEP_BATCH");
-    for (int d = hd_batch_dims(k) - 1; d >= 0; d--)
+    for (int d = hd_batch_dims(k) - 1; d >= 0; d--) {
+        long long n = o->extent[d];
+
         hd_text_printf(&k->text,
                        " v0 += (i64)(b %% %lld) * %lld; v1 += (i64)(b %% %lld) "
-                       "* %lld; b /= %lld;",
-                       (long long)o->extent[d], (long long)o->stride[d],
-                       (long long)o->extent[d], (long long)lse->stride[d],
-                       (long long)o->extent[d]);
+                       "* %lld; from += (i64)(b %% %lld) * %lld; b /= %lld;",
+                       n, (long long)o->stride[d], n, (long long)lse->stride[d],
+                       n, (long long)before->stride[d], n);
+    }
     hd_text_puts(&k->text, " (void)b;\n");
 }
 
-hd_status hd_emit_join(const hd_step *step, int64_t part, int64_t padded,
-                       hd_text *out, hd_kernel_grid *grid)
+// What the result is merged with.
+static void add_before(hd_batch *k, const hd_span *before)
+{
+    hd_dtype dtype = before->buffer->type.dtype;
+    const int64_t *stride = &before->stride[before->ndims - 3];
+
+    hd_text_printf(&k->text,
+                   "typedef %s earlier;\n"
+                   "static constexpr bool VECTORS_BEFORE = %s;\n"
+                   "static constexpr i64 BEFORE_H = %lld, BEFORE_S = %lld, "
+                   "BEFORE_D = %lld;\n"
+                   "static inline lane get_before(earlier x)\n{\n    return ",
+                   hd_code_text(dtype), has_vectors(before) ? "true" : "false",
+                   (long long)stride[0], (long long)stride[1],
+                   (long long)stride[2]);
+    hd_prelude_load(&k->text, dtype, HD_LANE_FLOAT, "x");
+    hd_text_puts(&k->text, ";\n}\n");
+}
+
+hd_status hd_emit_join(const hd_step *step, const hd_span *before, int64_t part,
+                       int64_t padded, hd_text *out, hd_kernel_grid *grid)
 {
     enum { EACH = 8, BLOCK = 256, AT_ONCE = 4 };
     hd_batch k = {.step = step};
@@ -663,7 +681,7 @@ hd_status hd_emit_join(const hd_step *step, int64_t part, int64_t padded,
     add_arithmetic(&k);
     add_conversions(&k);
     add_strides(&k);
-    add_batch_steps(&k);
+    add_batch_steps(&k, before);
     hd_text_printf(
         &k.text,
         "typedef %s index;\ntypedef %s result;\ntypedef %s code;\n"
@@ -679,10 +697,11 @@ hd_status hd_emit_join(const hd_step *step, int64_t part, int64_t padded,
         has_vectors(o) ? "true" : "false", (long long)o->extent[o->ndims - 3],
         (long long)o->extent[o->ndims - 2], (long long)rows, (long long)part,
         (long long)padded);
+    add_before(&k, before);
     hd_text_puts(&k.text, join_text);
-    HD_TRY(hd_prelude_finish(out, &k.text, 4, 0));
+    HD_TRY(hd_prelude_finish(out, &k.text, 5, 0));
     *grid = hd_prelude_grid((rows + lines - 1) / lines * BLOCK, AT_ONCE);
-    grid->pointers = 4;
+    grid->pointers = 5;
     grid->sizes = 0;
     return HD_OK;
 }

@@ -70,10 +70,12 @@ hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
 // What follows an attention whose results went to scratch memory: o, dense, in
 // the dtype of its operands at at[2], and lse, dense but for `padded - part`
 // elements behind each `part` of them, at at[3]. They become the step's o and
-// lse at at[0] and at[1], or are merged with these where it accumulates. Rows
-// have a multiple of 8 elements, 2048 at most.
-hd_status hd_emit_join(const hd_step *step, int64_t part, int64_t padded,
-                       hd_text *out, hd_kernel_grid *grid);
+// lse at at[0] and at[1]. Where it accumulates they are merged with that lse
+// and with `before` at at[4], which has as many elements as o, may be of
+// another dtype, and is o or has no memory in common with it. Rows have a
+// multiple of 8 elements, 2048 at most.
+hd_status hd_emit_join(const hd_step *step, const hd_span *before, int64_t part,
+                       int64_t padded, hd_text *out, hd_kernel_grid *grid);
 
 // at[0][i] = at[1 + k][i] over k < operands joined by `fold`, in that order,
 // for `elements` elements; accumulated in f32 (f64 and integers in their own

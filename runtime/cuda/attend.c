@@ -72,6 +72,7 @@ static hd_status read_choice(hd_diag *diag, choice *out)
 typedef struct part {
     hd_step step;
     hd_span span[HD_MAX_VIEWS];
+    hd_span before; // what it merges with, if it does
     hd_cuda_mask mask;
     bool blind; // they see none
 } part;
@@ -108,19 +109,28 @@ static int line_of(const hd_step *step, int part)
            1;
 }
 
+static bool makes_results(const hd_step *step)
+{
+    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION;
+}
+
 static bool updates(const hd_step *step)
 {
     return hd_op_access(step->op, 0) == HD_ACCESS_UPDATE;
 }
 
 // Rows [first, end), which see some of the first `keys` keys.
-static void take_rows(const hd_step *step, int64_t first, int64_t end,
-                      int64_t keys, part *out)
+static void take_rows(const hd_step *step, const hd_cuda_detour *detour,
+                      int64_t first, int64_t end, int64_t keys, part *out)
 {
     out->step = *step;
     out->step.span = out->span;
     memcpy(out->span, step->span,
            sizeof *step->span * (size_t)step->op->nviews);
+    if (detour->result != NULL)
+        out->span[0] = *detour->result;
+    out->before = detour->before != NULL ? *detour->before : step->span[0];
+    out->before.offset += first * out->before.stride[line_of(step, HD_CUDA_O)];
     for (int i = 0; i < HD_CUDA_PARTS; i++) {
         int view = view_of(step, i);
         hd_span *span;
@@ -145,7 +155,8 @@ static int64_t between(int64_t least, int64_t n, int64_t most)
 }
 
 // The parts of a step without a window; returns how many there are.
-static int take_apart(const hd_step *step, part out[ROWS_MOST])
+static int take_apart(const hd_step *step, const hd_cuda_detour *detour,
+                      part out[ROWS_MOST])
 {
     int64_t rows = span_of(step, HD_CUDA_Q)->extent[line_of(step, HD_CUDA_Q)];
     int64_t keys = span_of(step, HD_CUDA_K)->extent[line_of(step, HD_CUDA_K)];
@@ -161,18 +172,18 @@ static int take_apart(const hd_step *step, part out[ROWS_MOST])
         all = blind;
     if (blind > 0) {
         out[n] = (part){.blind = true};
-        take_rows(step, 0, blind, keys, &out[n++]);
+        take_rows(step, detour, 0, blind, keys, &out[n++]);
     }
     if (all > blind) {
         int64_t seen = between(0, all + causal, keys);
 
         out[n] = (part){.mask = causal + blind == 0 ? HD_CUDA_MASK_TOP
                                                     : HD_CUDA_MASK_BOTTOM};
-        take_rows(step, blind, all, seen, &out[n++]);
+        take_rows(step, detour, blind, all, seen, &out[n++]);
     }
     if (rows > all) {
         out[n] = (part){.mask = HD_CUDA_MASK_NONE};
-        take_rows(step, all, rows, keys, &out[n++]);
+        take_rows(step, detour, all, rows, keys, &out[n++]);
     }
     return n;
 }
@@ -287,10 +298,10 @@ static void measure(job *j)
     fold_batch(j);
     s->type = cudnn_type(q->buffer->type.dtype);
     s->mask = (int32_t)j->part->mask;
-    s->kind =
-        hd_op_attend(step->op) == HD_ATTEND_ATTENTION ? HD_CUDA_ATTEND_RESULTS
-        : j->device->binding.deterministic ? HD_CUDA_ATTEND_GRADIENTS_ALIKE
-                                           : HD_CUDA_ATTEND_GRADIENTS;
+    s->kind = makes_results(step) ? HD_CUDA_ATTEND_RESULTS
+              : j->device->binding.deterministic
+                  ? HD_CUDA_ATTEND_GRADIENTS_ALIKE
+                  : HD_CUDA_ATTEND_GRADIENTS;
     s->heads = q->extent[line_of(step, HD_CUDA_Q) - 1];
     s->shared = k->extent[line_of(step, HD_CUDA_K) - 1];
     s->rows = q->extent[line_of(step, HD_CUDA_Q)];
@@ -552,11 +563,12 @@ static hd_status add_join(const job *j, hd_cuda_at scratch)
     const hd_span *span = j->part->span;
     hd_cuda_at at[] = {hd_cuda_at_span(&span[0]), hd_cuda_at_span(&span[1]),
                        at_piece(j, HD_CUDA_O, 0, scratch),
-                       at_piece(j, HD_CUDA_LSE, 0, scratch)};
+                       at_piece(j, HD_CUDA_LSE, 0, scratch),
+                       hd_cuda_at_span(&j->part->before)};
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    if (hd_emit_join(&j->part->step,
+    if (hd_emit_join(&j->part->step, &j->part->before,
                      j->shape.batch * j->shape.stride[HD_CUDA_LSE][0],
                      (int64_t)(j->each[HD_CUDA_LSE] / sizeof(float)), &text,
                      &grid) != HD_OK)
@@ -754,39 +766,16 @@ static hd_status open_dnn(hd_device *device, choice choice, hd_diag *diag,
     return HD_OK;
 }
 
-// Each of `n` parts as cuDNN does it, or the reason why it does not do one.
-static hd_status find_plans(job *job, int n, const char **reason)
-{
-    for (int i = 0; i < n && *reason == NULL; i++) {
-        if (!job[i].part->blind)
-            HD_TRY(find_plan(&job[i], reason));
-    }
-    return HD_OK;
-}
+// A step in parts that cuDNN does, unless there is a reason why it does not.
+typedef struct attempt {
+    part part[ROWS_MOST];
+    job job[ROWS_MOST];
+    int n;
+    bool whole; // one part has all rows, which see all keys
+    choice choice;
+    const char *reason;
+} attempt;
 
-static bool makes_results(const hd_step *step)
-{
-    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION;
-}
-
-static hd_status add_theirs(hd_device *device, int stream, const hd_step *step,
-                            const job *job, int n, bool whole, hd_diag *diag)
-{
-    if (!makes_results(step) && !updates(step) && !whole)
-        HD_TRY(add_clear(device, stream, step, diag));
-    for (int i = 0; i < n; i++) {
-        if (!job[i].part->blind)
-            HD_TRY(add_attention(&job[i]));
-        else if (makes_results(step))
-            HD_TRY(add_blind(&job[i]));
-    }
-    if (device->plan == device->whole)
-        device->attends->theirs++;
-    describe(device);
-    return HD_OK;
-}
-
-// Whether one part has all rows, which see all keys.
 static bool is_whole(const hd_step *step, const part *part, int n)
 {
     return n == 1 && !part->blind &&
@@ -794,30 +783,87 @@ static bool is_whole(const hd_step *step, const part *part, int n)
                span_of(step, HD_CUDA_K)->extent[line_of(step, HD_CUDA_K)];
 }
 
-hd_status hd_cuda_plan_attention(hd_device *device, int stream,
-                                 const hd_step *step, hd_diag *diag)
+// Whether each of two parts would round what it adds to the same keys.
+static bool rounds_twice(const hd_step *step, const part *part, int n)
 {
-    choice choice = EITHER;
-    part part[ROWS_MOST];
-    job job[ROWS_MOST];
-    const char *reason;
-    bool whole;
-    int n = 0;
+    int parts = 0;
 
-    HD_TRY(read_choice(diag, &choice));
-    HD_TRY(open_attends(device, diag));
-    reason =
-        choice == GENERATED ? "HEDDLE_ATTENTION is generated" : object(step);
-    if (reason == NULL)
-        HD_TRY(open_dnn(device, choice, diag, &reason));
-    if (reason == NULL)
-        n = take_apart(step, part);
-    whole = is_whole(step, part, n);
+    if (makes_results(step) || !updates(step))
+        return false;
     for (int i = 0; i < n; i++)
-        job[i] = job_of(device, stream, step, &part[i], whole, diag);
-    HD_TRY(find_plans(job, n, &reason));
-    if (reason == NULL)
-        return add_theirs(device, stream, step, job, n, whole, diag);
-    return choice == CUDNN ? refuse(device, step, reason, diag)
-                           : add_ours(device, stream, step, reason, diag);
+        parts += !part[i].blind;
+    return parts > 1 &&
+           (hd_dtype_size(span_of(step, HD_CUDA_DK)->buffer->type.dtype) == 2 ||
+            hd_dtype_size(span_of(step, HD_CUDA_DV)->buffer->type.dtype) == 2);
+}
+
+static hd_status try_cudnn(hd_device *device, int stream, const hd_step *step,
+                           const hd_cuda_detour *detour, hd_diag *diag,
+                           attempt *out)
+{
+    *out = (attempt){.choice = EITHER};
+    HD_TRY(read_choice(diag, &out->choice));
+    HD_TRY(open_attends(device, diag));
+    out->reason = out->choice == GENERATED ? "HEDDLE_ATTENTION is generated"
+                                           : object(step);
+    if (out->reason == NULL)
+        HD_TRY(open_dnn(device, out->choice, diag, &out->reason));
+    if (out->reason == NULL)
+        out->n = take_apart(step, detour, out->part);
+    out->whole = is_whole(step, out->part, out->n);
+    for (int i = 0; i < out->n; i++)
+        out->job[i] =
+            job_of(device, stream, step, &out->part[i], out->whole, diag);
+    if (out->reason == NULL && rounds_twice(step, out->part, out->n))
+        out->reason = "two parts of its rows add to dk or dv of 16 bits";
+    for (int i = 0; i < out->n && out->reason == NULL; i++)
+        if (!out->part[i].blind)
+            HD_TRY(find_plan(&out->job[i], &out->reason));
+    return HD_OK;
+}
+
+static hd_status add_theirs(hd_device *device, int stream, const hd_step *step,
+                            const attempt *attempt, hd_diag *diag)
+{
+    if (!makes_results(step) && !updates(step) && !attempt->whole)
+        HD_TRY(add_clear(device, stream, step, diag));
+    for (int i = 0; i < attempt->n; i++) {
+        if (!attempt->part[i].blind)
+            HD_TRY(add_attention(&attempt->job[i]));
+        else if (makes_results(step))
+            HD_TRY(add_blind(&attempt->job[i]));
+    }
+    if (device->plan == device->whole)
+        device->attends->theirs++;
+    describe(device);
+    return HD_OK;
+}
+
+hd_status hd_cuda_plan_attention(hd_device *device, int stream,
+                                 const hd_step *step,
+                                 const hd_cuda_detour *detour, hd_diag *diag)
+{
+    attempt attempt;
+
+    HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
+    if (attempt.reason == NULL)
+        return add_theirs(device, stream, step, &attempt, diag);
+    return attempt.choice == CUDNN
+               ? refuse(device, step, attempt.reason, diag)
+               : add_ours(device, stream, step, attempt.reason, diag);
+}
+
+// Rows that see nothing are not written where the step accumulates, so that
+// they are in the result only if it is what the step merges with.
+hd_status hd_cuda_attends_by(hd_device *device, int stream, const hd_step *step,
+                             const hd_cuda_detour *detour, hd_diag *diag,
+                             bool *out)
+{
+    attempt attempt;
+
+    HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
+    *out = attempt.reason == NULL;
+    for (int i = 0; i < attempt.n && updates(step); i++)
+        *out &= !attempt.part[i].blind;
+    return HD_OK;
 }

@@ -107,10 +107,22 @@ const char *hd_cuda_dnn_text(const hd_device *device);
 
 // ------------------------------------------------- cuda/attend.c
 
+// `detour`: where the step's result goes, and what it is merged with.
 hd_status hd_cuda_plan_attention(hd_device *device, int stream,
-                                 const hd_step *step, hd_diag *diag);
+                                 const hd_step *step,
+                                 const hd_cuda_detour *detour, hd_diag *diag);
+// Whether cuDNN makes all rows of the result.
+hd_status hd_cuda_attends_by(hd_device *device, int stream, const hd_step *step,
+                             const hd_cuda_detour *detour, hd_diag *diag,
+                             bool *out);
 void hd_cuda_attends_close(hd_device *device);
 // For those who ask what attends; "" if nothing does.
 const char *hd_cuda_attends_text(const hd_device *device);
+
+// --------------------------------------------------- cuda/sums.c
+
+// Fills in the plan's detours.
+hd_status hd_cuda_find_detours(hd_device *device, const hd_chains *chains,
+                               hd_diag *diag);
 
 #endif

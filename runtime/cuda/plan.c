@@ -148,7 +148,8 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
         return plan_call(device, step, diag);
     if (hd_op_attend(step->op) == HD_ATTEND_ATTENTION ||
         hd_op_attend(step->op) == HD_ATTEND_ATTENTION_GRAD)
-        return hd_cuda_plan_attention(device, stream_of(step), step, diag);
+        return hd_cuda_plan_attention(device, stream_of(step), step,
+                                      &device->plan->detour[step->index], diag);
     if (step->op->code == HD_OP_MATMUL)
         return hd_cuda_plan_matmul(device, stream_of(step), step, diag);
     if (step->op->code == HD_OP_COPY && hd_span_is_dense(to) &&
@@ -168,7 +169,8 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
     const hd_steps *room = device->binding.steps;
     hd_chain chain;
 
-    if (chains->joined[step->index])
+    if (chains->joined[step->index] ||
+        device->plan->detour[step->index].left_out)
         return HD_OK;
     hd_chains_find(chains, room, step->index, &chain);
     if (chain.nsteps <= 1)
@@ -374,6 +376,7 @@ static hd_status plan_all(hd_device *device, int *events,
                 events[step->record[k].step] = 0;
     }
     find_ties(device, starts, ends);
+    HD_TRY(hd_cuda_find_detours(device, chains, diag));
     HD_TRY(plan_head(device, starts, diag));
     HD_TRY(plan_steps(device, events, chains, diag));
     return plan_tail(device, ends, diag);
@@ -391,7 +394,8 @@ static hd_status make(hd_device *device, hd_diag *diag)
         device->stream[i].planned = device->stream[i].handed = 0;
     hd_cuda_hear_anew(device);
     plan->first = calloc(n, sizeof *plan->first);
-    status = plan->first == NULL || events == NULL ||
+    plan->detour = calloc(n, sizeof *plan->detour);
+    status = plan->first == NULL || plan->detour == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
                  ? hd_cuda_no_room(device, diag)
@@ -479,6 +483,7 @@ static void free_plan(hd_device *device, hd_cuda_plan *plan)
     hd_cuda_products_free(device, plan);
     hd_cuda_dnn_free(device, plan);
     free(plan->first);
+    free(plan->detour);
     free(plan->command);
     free(plan->word);
     free(plan->launch);

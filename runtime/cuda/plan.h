@@ -82,6 +82,14 @@ typedef struct hd_cuda_command {
     int wait;  // NCCL, FUSED: of device->waits, with a mark behind it; or -1
 } hd_cuda_command;
 
+// Attention whose parts are added up in a temporary, and a copy of that:
+// nothing need be there but what is f32 between two parts.
+typedef struct hd_cuda_detour {
+    const hd_span *result; // borrowed: in place of the step's own; or NULL
+    const hd_span *before; // what it is merged with, likewise
+    bool left_out;         // a copy of what is there already
+} hd_cuda_detour;
+
 // The commands of a list of steps. There is one for the binding's steps, which
 // has a session's rooms, waits and marks made, and one for each variant, which
 // uses them.
@@ -93,6 +101,7 @@ struct hd_cuda_plan {
     // step; at the end, the first after them all. Commands ahead and behind
     // are a run's own.
     int *first;
+    hd_cuda_detour *detour;   // owned, by step
     hd_cuda_command *command; // owned
     int ncommands, command_room;
     hd_cu_memop *word; // owned

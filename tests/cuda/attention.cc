@@ -43,6 +43,21 @@ const char *const kForms[] = {
     "out %o : f32[B, G * Q, S, W] out %l : f32[B, G * Q, S] "
     "{ %o, %l = attention %q, %k[:, K..2 * K], %v[:, K..2 * K] "
     "%o, %l = attention %q, %k[:, 0..K], %v[:, 0..K] M accumulate }",
+    // In two and three parts, summed in a temporary that is then copied: some
+    // rows may see nothing of the first, and of the last.
+    "in %q : $[B, G * Q, S, D] in %k : $[B, G, 2 * K, D] "
+    "in %v : $[B, G, 2 * K, W] out %o : $[B, G * Q, S, W] "
+    "out %l : f32[B, G * Q, S] temp %t : f32[B, G * Q, S, W] "
+    "{ %t, %l = attention %q, %k[:, :, 0..K], %v[:, :, 0..K] M "
+    "%t, %l = attention %q, %k[:, :, K..2 * K], %v[:, :, K..2 * K] accumulate "
+    "%o = copy %t }",
+    "in %q : $[B, G, S, D] in %k : $[B, G, 3 * K, D] "
+    "in %v : $[B, G, 3 * K, W] inout %o : $[2, B, G, S, W] "
+    "out %l : f32[B, G, S] temp %t : f32[B, G, S, W] "
+    "{ %t, %l = attention %q, %k[:, :, 0..K], %v[:, :, 0..K] "
+    "%t, %l = attention %q, %k[:, :, K..2 * K], %v[:, :, K..2 * K] accumulate "
+    "%t, %l = attention %q, %k[:, :, 2 * K..3 * K], %v[:, :, 2 * K..3 * K] "
+    "M accumulate %o[1] = copy %t }",
 };
 
 // The same of gradients: all of them; some that are f32; with rows that lie
@@ -72,6 +87,19 @@ const char *const kGradients[] = {
     "temp %o : f32[B, G * Q, S, W] temp %l : f32[B, G * Q, S] "
     "inout %a : f32[B, G * Q, S, D] inout %b : f32[B, G, 2 * K, D] "
     "inout %c : f32[B, G, 2 * K, W] { %o, %l = attention %q, %k, %v M "
+    "%a, %b[:, :, 0..K], %c[:, :, 0..K] = attention_grad %q, %k[:, :, 0..K], "
+    "%v[:, :, 0..K], %o, %l, %g accumulate M "
+    "%a, %b[:, :, K..2 * K], %c[:, :, K..2 * K] = attention_grad %q, "
+    "%k[:, :, K..2 * K], %v[:, :, K..2 * K], %o, %l, %g accumulate N}",
+};
+
+// Sums of 16 bits, which two parts of a step would round twice.
+const char *const kNarrow[] = {
+    "in %q : $[B, G * Q, S, D] in %k : $[B, G, 2 * K, D] "
+    "in %v : $[B, G, 2 * K, W] in %g : $[B, G * Q, S, W] "
+    "temp %o : f32[B, G * Q, S, W] temp %l : f32[B, G * Q, S] "
+    "inout %a : f32[B, G * Q, S, D] inout %b : f32[B, G, 2 * K, D] "
+    "inout %c : $[B, G, 2 * K, W] { %o, %l = attention %q, %k, %v M "
     "%a, %b[:, :, 0..K], %c[:, :, 0..K] = attention_grad %q, %k[:, :, 0..K], "
     "%v[:, :, 0..K], %o, %l, %g accumulate M "
     "%a, %b[:, :, K..2 * K], %c[:, :, K..2 * K] = attention_grad %q, "
@@ -157,11 +185,12 @@ hd_status RunByTurns(Rank &rank, const Program &program, int which)
     return HD_OK;
 }
 
-// That cuDNN does all of it is what the setting demands.
-void Try(const std::vector<const char *> &forms, int unit)
+// With `setting` "cudnn" it does all of it.
+void Try(const std::vector<const char *> &forms, int unit,
+         const char *setting = "cudnn")
 {
     std::mt19937 random(Seed());
-    ScopedSetting demanded("HEDDLE_ATTENTION", "cudnn");
+    ScopedSetting chosen("HEDDLE_ATTENTION", setting);
     int which = 0;
 
     for (const char *form : forms)
@@ -187,6 +216,11 @@ TEST(CudaAttention, OfGradientsByCudnnIsTheReferences)
     // Where rows are left out, those that are not have their lse at a multiple
     // of 16 bytes.
     Try({std::begin(kGradients), std::end(kGradients)}, 4);
+}
+
+TEST(CudaAttention, OfGradientsThatSumIn16BitsIsTheReferences)
+{
+    Try({std::begin(kNarrow), std::end(kNarrow)}, 4, "");
 }
 
 // ------------------------------------------------------- what falls back
@@ -250,6 +284,12 @@ const Other kOthers[] = {
      "out %o : bf16[2, 8, 16] out %l : f32[2, 8] "
      "{ %o, %l = attention %q, %k[:, :, 4..20], %v }",
      "do not begin at multiples of 16 bytes"},
+    {"in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 16] in %v : bf16[2, 12, 16] "
+     "in %o : bf16[2, 8, 16] in %l : f32[2, 8] in %g : bf16[2, 8, 16] "
+     "inout %a : bf16[2, 8, 16] inout %b : f32[2, 12, 16] "
+     "inout %c : bf16[2, 12, 16] { %a, %b, %c = attention_grad %q, %k, %v, "
+     "%o, %l, %g causal 7 accumulate }",
+     "two parts of its rows add to dk or dv of 16 bits"},
 };
 
 TEST(CudaAttention, ThatCudnnDoesNotTakeIsAGeneratedKernels)
@@ -318,6 +358,95 @@ TEST(CudaAttention, IsGeneratedWhereItIsToBeAndWhereThereIsNoCudnn)
 
         EXPECT_NE(TextOf(text).find("it is 9.7.1, and 9.8 or newer is needed"),
                   std::string::npos);
+    }
+}
+
+// ------------------------------------------------------------------ sums
+
+// How many kernels of ours a run of attention in parts launches: one joins a
+// part with those before it, and one makes f32 of a first part.
+long Launches(const std::string &text)
+{
+    Program program(kHead + text, 2);
+    ScopedSetting demanded("HEDDLE_ATTENTION", "cudnn");
+    std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+        Session session;
+
+        HD_TRY(session.Open(rank, program, CudaOptions()));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        for (int i = 0; i < 2; i++) {
+            Shards shards(session);
+
+            HD_TRY(
+                shards.Put(program.Inputs(i), program.Module(), 0, rank.diag));
+            long before = calls("cuLaunchKernelEx");
+            HD_TRY(shards.Run(rank.diag));
+            rank.answer->number = calls("cuLaunchKernelEx") - before;
+            HD_TRY(shards.Get(rank.diag));
+            HD_TRY(program.Compare(shards, 0, i));
+        }
+        return HD_OK;
+    });
+
+    AllAreRight(answers);
+    return answers[0].number;
+}
+
+const char *const kParts =
+    "in %q : bf16[2, 8, 16] in %k : bf16[3, 2, 12, 16] "
+    "in %v : bf16[3, 2, 12, 16] out %l : f32[2, 8] temp %t : f32[2, 8, 16] ";
+
+struct Sum {
+    const char *text;
+    long launches;
+};
+
+const Sum kSums[] = {
+    // The result takes the first part as it is, and the last one's join.
+    {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%o = copy %t }",
+     0},
+    {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%t, %l = attention %q, %k[1], %v[1] accumulate %o = copy %t }",
+     1},
+    {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%t, %l = attention %q, %k[1], %v[1] accumulate "
+     "%t, %l = attention %q, %k[2], %v[2] accumulate %o = copy %t }",
+     2},
+    // The copy is no copy of all of it, of another dtype, or of two kernels.
+    {"out %o : bf16[2, 4, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%o = copy %t[:, 0..4] }",
+     2},
+    {"out %o : f16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%o = copy %t }",
+     2},
+    {"out %o : bf16[2, 8, 16] out %p : bf16[2, 8, 16] "
+     "{ %t, %l = attention %q, %k[0], %v[0] %o = copy %t %p = gelu %o }",
+     2},
+    // The temporary, or the result, is seen by others.
+    {"out %o : bf16[2, 8, 16] out %p : f32[2, 8, 1] "
+     "{ %t, %l = attention %q, %k[0], %v[0] %p = copy %t[:, :, 3..4] "
+     "%t, %l = attention %q, %k[1], %v[1] accumulate %o = copy %t }",
+     4},
+    {"inout %o : bf16[2, 8, 16] out %p : f32[2, 8] "
+     "{ %t, %l = attention %q, %k[0], %v[0] %p = sum %o dim 2 %o = copy %t }",
+     3},
+    // The last part has rows that see nothing, which only the copy brings.
+    {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%t, %l = attention %q, %k[1], %v[1] causal -3 accumulate "
+     "%o = copy %t }",
+     3},
+    // Of the first part such rows are nothing.
+    {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] causal -4 "
+     "%t, %l = attention %q, %k[1], %v[1] accumulate %o = copy %t }",
+     2},
+};
+
+TEST(CudaAttention, InPartsGoesIntoTheResultWithoutTheTemporary)
+{
+    for (const Sum &sum : kSums) {
+        SCOPED_TRACE(sum.text);
+        EXPECT_EQ(Launches(std::string(kParts) + sum.text), sum.launches);
     }
 }
 
