@@ -202,8 +202,8 @@ typedef struct job {
     hd_cuda_attention shape;
     int outer;
     int64_t pieces;
-    bool adds;   // gradients: to what the results hold
-    bool gapped; // there is memory of others' between rows of lse
+    bool adds[HD_CUDA_PARTS]; // a gradient: to what the result holds
+    bool gapped;              // there is memory of others' between rows of lse
     bool dense[HD_CUDA_PARTS];
     uint64_t offset[HD_CUDA_PARTS]; // in scratch memory
     uint64_t each[HD_CUDA_PARTS];   // bytes from one piece's to the next one's
@@ -391,28 +391,33 @@ static void place_gradients(job *j)
         make_dense(j, HD_CUDA_O);
     if (!fits(j, HD_CUDA_DO))
         make_dense(j, HD_CUDA_DO);
-    if (j->adds || !fits(j, HD_CUDA_DQ) || !fits(j, HD_CUDA_DK) ||
-        !fits(j, HD_CUDA_DV)) {
-        make_dense(j, HD_CUDA_DQ);
-        make_dense(j, HD_CUDA_DK);
-        make_dense(j, HD_CUDA_DV);
-    }
+    for (int part = HD_CUDA_DQ; part <= HD_CUDA_DV; part++)
+        if (j->adds[part] || !fits(j, part))
+            make_dense(j, part);
     make_dense(j, HD_CUDA_DELTA);
     if (hd_cuda_has_part(&j->shape, HD_CUDA_SUM))
         make_dense(j, HD_CUDA_SUM);
 }
 
+// Whether a step adds to the gradient that the operand is.
+static bool adds_to(const hd_step *step, const hd_cuda_detour *detour, int part)
+{
+    return updates(step) && !detour->stores[view_of(step, part)];
+}
+
 // `whole`: the part is all of the step.
 static job job_of(hd_device *device, int stream, const hd_step *step,
-                  const part *part, bool whole, hd_diag *diag)
+                  const hd_cuda_detour *detour, const part *part, bool whole,
+                  hd_diag *diag)
 {
     job j = {.device = device,
              .stream = stream,
              .step = step,
              .diag = diag,
-             .part = part,
-             .adds = updates(step) || !whole};
+             .part = part};
 
+    for (int i = HD_CUDA_DQ; i <= HD_CUDA_DV && !makes_results(step); i++)
+        j.adds[i] = !whole || adds_to(step, detour, i);
     measure(&j);
     if (j.shape.kind == HD_CUDA_ATTEND_RESULTS)
         place_results(&j);
@@ -578,7 +583,7 @@ static hd_status add_join(const job *j, hd_cuda_at scratch)
 }
 
 // Between those of the operands that are in scratch memory and their views.
-static hd_status add_moves(const job *j, const int *part, int n, hd_dense what,
+static hd_status add_moves(const job *j, const int *part, int n, bool take,
                            hd_cuda_at scratch)
 {
     hd_dtype dtype = span_of(j->step, HD_CUDA_Q)->buffer->type.dtype;
@@ -591,7 +596,10 @@ static hd_status add_moves(const job *j, const int *part, int n, hd_dense what,
     for (int i = 0; i < n; i++) {
         if (!j->dense[part[i]])
             continue;
-        view[kept] = (hd_dense_view){span_of(&j->part->step, part[i]), what};
+        view[kept] = (hd_dense_view){span_of(&j->part->step, part[i]),
+                                     take               ? HD_DENSE_TAKE
+                                     : j->adds[part[i]] ? HD_DENSE_ADD
+                                                        : HD_DENSE_STORE};
         at[2 * kept] = hd_cuda_at_span(view[kept].span);
         at[2 * kept++ + 1] = at_piece(j, part[i], 0, scratch);
     }
@@ -614,7 +622,7 @@ static hd_status add_taking(const job *j, hd_cuda_at scratch)
         HD_TRY(hd_cuda_add_copy(j->device, j->stream, j->step,
                                 at_piece(j, HD_CUDA_LSE, i, scratch),
                                 at_view(j, HD_CUDA_LSE, i), bytes, j->diag));
-    return add_moves(j, taken, 2, HD_DENSE_TAKE, scratch);
+    return add_moves(j, taken, 2, true, scratch);
 }
 
 static hd_status add_attention(const job *j)
@@ -631,8 +639,7 @@ static hd_status add_attention(const job *j)
     for (int64_t i = 0; i < j->pieces; i++)
         HD_TRY(add_piece(j, i, scratch));
     if (!results)
-        return add_moves(j, made, 3, j->adds ? HD_DENSE_ADD : HD_DENSE_STORE,
-                         scratch);
+        return add_moves(j, made, 3, false, scratch);
     return j->scratch > 0 ? add_join(j, scratch) : HD_OK;
 }
 
@@ -653,23 +660,30 @@ static hd_status add_blind(const job *j)
                               step->op->nviews, j->diag);
 }
 
-// Gradients that parts of the step add to.
+// Gradients that parts of the step add to, but not the step itself.
 static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
-                           hd_diag *diag)
+                           const hd_cuda_detour *detour, hd_diag *diag)
 {
     hd_dense_view view[3];
     hd_cuda_at at[2 * 3];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
+    int n = 0;
 
-    for (int i = 0; i < 3; i++) {
-        view[i] = (hd_dense_view){&step->span[i], HD_DENSE_CLEAR};
-        at[2 * i] = at[2 * i + 1] = hd_cuda_at_span(&step->span[i]);
+    for (int i = HD_CUDA_DQ; i <= HD_CUDA_DV; i++) {
+        if (adds_to(step, detour, i))
+            continue;
+        view[n] = (hd_dense_view){span_of(step, i), HD_DENSE_CLEAR};
+        at[2 * n] = at[2 * n + 1] = hd_cuda_at_span(view[n].span);
+        n++;
     }
-    if (hd_emit_dense(view, 3, span_of(step, HD_CUDA_Q)->buffer->type.dtype,
+    if (n == 0)
+        return HD_OK;
+    if (hd_emit_dense(view, n, span_of(step, HD_CUDA_Q)->buffer->type.dtype,
                       &text, &grid) != HD_OK)
         return hd_cuda_no_room(device, diag);
-    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 6, diag);
+    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 2 * n,
+                              diag);
 }
 
 // ------------------------------------------------------------- the step
@@ -784,17 +798,18 @@ static bool is_whole(const hd_step *step, const part *part, int n)
 }
 
 // Whether each of two parts would round what it adds to the same keys.
-static bool rounds_twice(const hd_step *step, const part *part, int n)
+static bool rounds_twice(const hd_step *step, const hd_cuda_detour *detour,
+                         const part *part, int n)
 {
+    bool narrow = false;
     int parts = 0;
 
-    if (makes_results(step) || !updates(step))
-        return false;
+    for (int i = HD_CUDA_DK; i <= HD_CUDA_DV && !makes_results(step); i++)
+        narrow |= adds_to(step, detour, i) &&
+                  hd_dtype_size(span_of(step, i)->buffer->type.dtype) == 2;
     for (int i = 0; i < n; i++)
         parts += !part[i].blind;
-    return parts > 1 &&
-           (hd_dtype_size(span_of(step, HD_CUDA_DK)->buffer->type.dtype) == 2 ||
-            hd_dtype_size(span_of(step, HD_CUDA_DV)->buffer->type.dtype) == 2);
+    return narrow && parts > 1;
 }
 
 static hd_status try_cudnn(hd_device *device, int stream, const hd_step *step,
@@ -812,9 +827,9 @@ static hd_status try_cudnn(hd_device *device, int stream, const hd_step *step,
         out->n = take_apart(step, detour, out->part);
     out->whole = is_whole(step, out->part, out->n);
     for (int i = 0; i < out->n; i++)
-        out->job[i] =
-            job_of(device, stream, step, &out->part[i], out->whole, diag);
-    if (out->reason == NULL && rounds_twice(step, out->part, out->n))
+        out->job[i] = job_of(device, stream, step, detour, &out->part[i],
+                             out->whole, diag);
+    if (out->reason == NULL && rounds_twice(step, detour, out->part, out->n))
         out->reason = "two parts of its rows add to dk or dv of 16 bits";
     for (int i = 0; i < out->n && out->reason == NULL; i++)
         if (!out->part[i].blind)
@@ -823,10 +838,11 @@ static hd_status try_cudnn(hd_device *device, int stream, const hd_step *step,
 }
 
 static hd_status add_theirs(hd_device *device, int stream, const hd_step *step,
+                            const hd_cuda_detour *detour,
                             const attempt *attempt, hd_diag *diag)
 {
-    if (!makes_results(step) && !updates(step) && !attempt->whole)
-        HD_TRY(add_clear(device, stream, step, diag));
+    if (!makes_results(step) && !attempt->whole)
+        HD_TRY(add_clear(device, stream, step, detour, diag));
     for (int i = 0; i < attempt->n; i++) {
         if (!attempt->part[i].blind)
             HD_TRY(add_attention(&attempt->job[i]));
@@ -847,7 +863,7 @@ hd_status hd_cuda_plan_attention(hd_device *device, int stream,
 
     HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
     if (attempt.reason == NULL)
-        return add_theirs(device, stream, step, &attempt, diag);
+        return add_theirs(device, stream, step, detour, &attempt, diag);
     return attempt.choice == CUDNN
                ? refuse(device, step, attempt.reason, diag)
                : add_ours(device, stream, step, attempt.reason, diag);
@@ -863,7 +879,7 @@ hd_status hd_cuda_attends_by(hd_device *device, int stream, const hd_step *step,
 
     HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
     *out = attempt.reason == NULL;
-    for (int i = 0; i < attempt.n && updates(step); i++)
+    for (int i = 0; i < attempt.n && makes_results(step) && updates(step); i++)
         *out &= !attempt.part[i].blind;
     return HD_OK;
 }

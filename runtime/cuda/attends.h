@@ -121,8 +121,14 @@ const char *hd_cuda_attends_text(const hd_device *device);
 
 // --------------------------------------------------- cuda/sums.c
 
-// Fills in the plan's detours.
-hd_status hd_cuda_find_detours(hd_device *device, const hd_chains *chains,
-                               hd_diag *diag);
+// Of a plan's steps: what is added up in a temporary that is then copied.
+hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
+                            hd_diag *diag);
+
+// -------------------------------------------------- cuda/zeros.c
+
+// Likewise: what gradients are added to that is filled with zeros.
+hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
+                             hd_diag *diag);
 
 #endif

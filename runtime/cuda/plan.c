@@ -376,7 +376,8 @@ static hd_status plan_all(hd_device *device, int *events,
                 events[step->record[k].step] = 0;
     }
     find_ties(device, starts, ends);
-    HD_TRY(hd_cuda_find_detours(device, chains, diag));
+    HD_TRY(hd_cuda_find_sums(device, chains, diag));
+    HD_TRY(hd_cuda_find_zeros(device, chains, diag));
     HD_TRY(plan_head(device, starts, diag));
     HD_TRY(plan_steps(device, events, chains, diag));
     return plan_tail(device, ends, diag);

@@ -82,12 +82,13 @@ typedef struct hd_cuda_command {
     int wait;  // NCCL, FUSED: of device->waits, with a mark behind it; or -1
 } hd_cuda_command;
 
-// Attention whose parts are added up in a temporary, and a copy of that:
-// nothing need be there but what is f32 between two parts.
+// What attention does in place of what its step says, where steps around it do
+// nothing but bring its results there.
 typedef struct hd_cuda_detour {
     const hd_span *result; // borrowed: in place of the step's own; or NULL
     const hd_span *before; // what it is merged with, likewise
-    bool left_out;         // a copy of what is there already
+    bool stores[3];        // a gradient is stored: it would be added to zeros
+    bool left_out;         // a copy of what is there, or a fill of what will be
 } hd_cuda_detour;
 
 // The commands of a list of steps. There is one for the binding's steps, which

@@ -158,8 +158,8 @@ static bool has_attention(const hd_steps *steps)
     return false;
 }
 
-hd_status hd_cuda_find_detours(hd_device *device, const hd_chains *chains,
-                               hd_diag *diag)
+hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
+                            hd_diag *diag)
 {
     const hd_steps *steps = device->plan->steps;
     size_t n = (size_t)device->nbuffers + 1;

@@ -91,6 +91,18 @@ const char *const kGradients[] = {
     "%v[:, :, 0..K], %o, %l, %g accumulate M "
     "%a, %b[:, :, K..2 * K], %c[:, :, K..2 * K] = attention_grad %q, "
     "%k[:, :, K..2 * K], %v[:, :, K..2 * K], %o, %l, %g accumulate N}",
+    // Added to zeros, in blocks of keys.
+    "in %q : $[B, G * Q, S, D] in %k : $[2, B, G, K, D] "
+    "in %v : $[2, B, G, K, W] in %g : $[B, G * Q, S, W] "
+    "temp %o : f32[B, G * Q, S, W] temp %l : f32[B, G * Q, S] "
+    "out %a : f32[B, G * Q, S, D] out %b : f32[2, B, G, K, D] "
+    "out %c : f32[2, B, G, K, W] { %o, %l = attention %q, %k[0], %v[0] M "
+    "%o, %l = attention %q, %k[1], %v[1] accumulate N "
+    "%a = fill value 0 %b = fill value 0 %c = fill value 0 "
+    "%a, %b[0], %c[0] = attention_grad %q, %k[0], %v[0], %o, %l, %g "
+    "accumulate M "
+    "%a, %b[1], %c[1] = attention_grad %q, %k[1], %v[1], %o, %l, %g "
+    "accumulate N}",
 };
 
 // Sums of 16 bits, which two parts of a step would round twice.
@@ -447,6 +459,51 @@ TEST(CudaAttention, InPartsGoesIntoTheResultWithoutTheTemporary)
     for (const Sum &sum : kSums) {
         SCOPED_TRACE(sum.text);
         EXPECT_EQ(Launches(std::string(kParts) + sum.text), sum.launches);
+    }
+}
+
+const char *const kGradientParts =
+    "in %q : bf16[2, 8, 16] in %k : bf16[3, 2, 12, 16] "
+    "in %v : bf16[3, 2, 12, 16] in %o : bf16[2, 8, 16] in %l : f32[2, 8] "
+    "in %g : bf16[2, 8, 16] out %a : f32[2, 8, 16] "
+    "out %b : f32[3, 2, 12, 16] out %c : f32[3, 2, 12, 16] ";
+#define GRADIENTS(i)                                                     \
+    "%a, %b[" #i "], %c[" #i "] = attention_grad %q, %k[" #i "], %v[" #i \
+    "], %o, %l, %g accumulate "
+
+const Sum kZeros[] = {
+    // One kernel a step brings what cuDNN makes to the results.
+    {"{ %a = fill value 0 %b = fill value 0 %c = fill value 0 " //
+     GRADIENTS(0) GRADIENTS(1) GRADIENTS(2) "}",
+     3},
+    // A block is touched twice.
+    {"{ %a = fill value 0 %b = fill value 0 %c = fill value 0 " //
+     GRADIENTS(0) GRADIENTS(1) GRADIENTS(1) GRADIENTS(2) "}",
+     4},
+    // One is not: it stays 0.
+    {"{ %a = fill value 0 %b = fill value 0 %c = fill value 0 " //
+     GRADIENTS(0) GRADIENTS(1) "}",
+     2 + 1},
+    // It is not filled with 0, or seen before.
+    {"{ %a = fill value 1 %b = fill value 0 %c = fill value 0 " //
+     GRADIENTS(0) GRADIENTS(1) GRADIENTS(2) "}",
+     3 + 1},
+    {"out %p : f32[2, 8] { %a = fill value 0 %p = sum %a dim 2 "
+     "%b = fill value 0 %c = fill value 0 " //
+     GRADIENTS(0) GRADIENTS(1) GRADIENTS(2) "}",
+     3 + 2},
+    // What one kernel fills is not all made.
+    {"{ %a = fill value 0 %b = fill value 0 %c = fill value 0 " //
+     GRADIENTS(0) "%c[1] = fill value 2 " GRADIENTS(1) GRADIENTS(2) "}",
+     3 + 2},
+};
+
+TEST(CudaAttention, ThatAddsGradientsToZerosStoresThem)
+{
+    for (const Sum &sum : kZeros) {
+        SCOPED_TRACE(sum.text);
+        EXPECT_EQ(Launches(std::string(kGradientParts) + sum.text),
+                  sum.launches);
     }
 }
 

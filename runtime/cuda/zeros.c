@@ -1,0 +1,176 @@
+// Gradients that are added to zeros, as those of the first block are, and those
+// of each block's own keys: a fill with zeros, of which a step's gradients are
+// the first to touch some, does nothing if they touch all of it.
+//
+//     %dq = fill value 0                                          nothing
+//     %dk = fill value 0                                          nothing
+//     %dq, %dk[0], .. = attention_grad .., %k[0], .. accumulate   both stored
+//     %dq, %dk[1], .. = attention_grad .., %k[1], .. accumulate   %dk[1] stored
+#include <stdlib.h>
+
+#include "runtime/cuda/attends.h"
+
+enum { GRADIENTS = 3, PIECES = 256 }; // pieces of a fill that are told apart
+
+// What of a fill has been made since, in pieces that do not meet.
+typedef struct filled {
+    const hd_span *span;
+    const hd_span *piece[PIECES]; // borrowed
+    int npieces;
+    int64_t elements; // of all pieces
+} filled;
+
+static int64_t last_of(const hd_span *span)
+{
+    int64_t last = span->offset;
+
+    for (int d = 0; d < span->ndims; d++)
+        last += (span->extent[d] - 1) * span->stride[d];
+    return last;
+}
+
+static bool meet(const hd_span *a, const hd_span *b)
+{
+    return a->buffer == b->buffer && a->offset <= last_of(b) &&
+           b->offset <= last_of(a);
+}
+
+static bool fills_with_zeros(const hd_step *step)
+{
+    const hd_key *value = hd_op_key(step->op, HD_KEY_VALUE);
+
+    return step->op->code == HD_OP_FILL && value != NULL && value->view < 0 &&
+           value->number == 0 && hd_op_key(step->op, HD_KEY_COUNTS) == NULL &&
+           hd_span_is_dense(&step->span[0]);
+}
+
+static bool adds_gradients(const hd_step *step)
+{
+    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION_GRAD &&
+           hd_op_access(step->op, 0) == HD_ACCESS_UPDATE;
+}
+
+static bool is_piece(const hd_span *all, const hd_span *span)
+{
+    return span->offset >= all->offset && last_of(span) <= last_of(all) &&
+           hd_span_is_dense(span);
+}
+
+// Whether the piece is one that was there before; -1 if it meets any otherwise,
+// or there is no room.
+static int look_up(const filled *f, const hd_span *span)
+{
+    for (int i = 0; i < f->npieces; i++) {
+        if (!meet(f->piece[i], span))
+            continue;
+        return f->piece[i]->offset == span->offset &&
+                       last_of(f->piece[i]) == last_of(span)
+                   ? 1
+                   : -1;
+    }
+    return f->npieces < PIECES ? 0 : -1;
+}
+
+// Takes what the step has of the fill; false if it sees zeros. With `detour` it
+// is told what it stores.
+static bool take(filled *f, const hd_step *step, hd_cuda_detour *detour)
+{
+    for (int i = 0; i < step->op->nviews; i++) {
+        const hd_span *span = &step->span[i];
+        int found;
+
+        if (!meet(f->span, span))
+            continue;
+        found = adds_gradients(step) && i < GRADIENTS && is_piece(f->span, span)
+                    ? look_up(f, span)
+                    : -1;
+        if (found < 0)
+            return false;
+        if (found > 0)
+            continue;
+        f->piece[f->npieces++] = span;
+        f->elements += hd_span_elements(span);
+        if (detour != NULL)
+            detour[step->index].stores[i] = true;
+    }
+    return true;
+}
+
+// Whether gradients make all of it before anybody sees it.
+static bool is_needless(const hd_steps *steps, int64_t fill,
+                        hd_cuda_detour *detour)
+{
+    filled f = {.span = &steps->step[fill].span[0]};
+    int64_t all = hd_span_elements(f.span);
+
+    for (int64_t i = fill + 1; i < steps->nsteps && f.elements < all; i++)
+        if (!take(&f, &steps->step[i], detour))
+            return false;
+    return f.elements == all;
+}
+
+// Fills that one kernel does are all needless, or none is left out.
+static void leave_out(const hd_steps *steps, const hd_chain *chain, int64_t i,
+                      hd_cuda_detour *detour)
+{
+    int n = chain->nsteps > 1 ? chain->nsteps : 1;
+
+    for (int k = 0; k < n; k++) {
+        const hd_step *step = n > 1 ? chain->step[k] : &steps->step[i];
+
+        if (!fills_with_zeros(&steps->step[step->index]) ||
+            !is_needless(steps, step->index, NULL))
+            return;
+    }
+    for (int k = 0; k < n; k++) {
+        int64_t at = n > 1 ? chain->step[k]->index : i;
+
+        is_needless(steps, at, detour);
+        detour[at].left_out = true;
+    }
+}
+
+static bool has_gradients(const hd_steps *steps)
+{
+    for (int64_t i = 0; i < steps->nsteps; i++)
+        if (adds_gradients(&steps->step[i]))
+            return true;
+    return false;
+}
+
+// cuDNN alone stores what it would add.
+static hd_status find_ours(hd_device *device, hd_diag *diag, bool *out)
+{
+    const hd_steps *steps = device->plan->steps;
+    const hd_cuda_detour none = {0};
+
+    *out = false;
+    for (int64_t i = 0; i < steps->nsteps && !*out; i++) {
+        bool theirs = true;
+
+        if (adds_gradients(&steps->step[i]))
+            HD_TRY(hd_cuda_attends_by(device, steps->step[i].stream + 1,
+                                      &steps->step[i], &none, diag, &theirs));
+        *out = !theirs;
+    }
+    return HD_OK;
+}
+
+hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
+                             hd_diag *diag)
+{
+    const hd_steps *steps = device->plan->steps;
+    hd_chain chain;
+    bool ours;
+
+    if (device->plan->module->nsizes > 0 || !has_gradients(steps))
+        return HD_OK;
+    HD_TRY(find_ours(device, diag, &ours));
+    for (int64_t i = 0; i < steps->nsteps && !ours; i++) {
+        if (chains->joined[i] || !fills_with_zeros(&steps->step[i]))
+            continue;
+        hd_chains_find(chains, device->binding.steps, i, &chain);
+        leave_out(steps, &chain, i, device->plan->detour);
+    }
+    return HD_OK;
+}
