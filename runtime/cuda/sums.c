@@ -22,8 +22,8 @@ typedef struct sums {
     const hd_chains *chains;
     int *named;    // owned, by buffer: how many views are of it
     int *parts;    // owned, by buffer: attentions that write it, in all
-    int *latest;   // owned, by buffer: the last of them, -1 before the first
-    int *previous; // owned, by step: the one before it, -1 for the first
+    int *latest;   // owned, by buffer: the last of them; -1: there is none
+    int *previous; // owned, by step: the one before it; -1: it is the first
     hd_diag *diag;
 } sums;
 
@@ -43,14 +43,26 @@ static bool is_same(const hd_span *a, const hd_span *b)
     return same;
 }
 
-// Whether the copy alone may see the temporary and the result.
+// Whether the parts and the copy alone see the temporary.
+static bool is_private(const sums *s, const hd_buffer *temp)
+{
+    return temp->role == HD_ROLE_TEMP && !s->device->buffer[temp->id].shared &&
+           s->named[temp->id] == s->parts[temp->id] + 1;
+}
+
+// Whether the copy alone sees its result.
 static bool is_alone(const sums *s, const hd_step *copy)
 {
-    const hd_buffer *to = copy->span[0].buffer, *from = copy->span[1].buffer;
+    const hd_span *to = &copy->span[0];
 
-    return from->role == HD_ROLE_TEMP && !s->device->buffer[from->id].shared &&
-           s->named[from->id] == s->parts[from->id] + 1 &&
-           s->named[to->id] == 1;
+    for (int64_t i = 0; i < s->steps->nsteps; i++) {
+        const hd_step *step = &s->steps->step[i];
+
+        for (int k = 0; k < step->op->nviews && step != copy; k++)
+            if (hd_cuda_may_meet(&step->span[k], to))
+                return false;
+    }
+    return true;
 }
 
 // Whether steps `last` and before make what is copied, and nothing else.
@@ -85,68 +97,85 @@ static hd_cuda_detour detour_of(const sums *s, int i, int last,
     return detour;
 }
 
-static hd_status take_detours(sums *s, int last, const hd_step *copy)
+static int last_part(const sums *s, const hd_step *copy)
 {
-    hd_cuda_detour *detour = s->device->plan->detour;
-    bool does = true;
+    return s->latest[copy->span[1].buffer->id];
+}
 
-    for (int i = last; i >= 0 && does; i = s->previous[i]) {
-        const hd_step *step = &s->steps->step[i];
-        hd_cuda_detour it = detour_of(s, i, last, &copy->span[0]);
+// Whether the copy is needless: its parts can go where it puts their sum.
+static hd_status look_at(const sums *s, const hd_step *copy, bool *out)
+{
+    int last;
 
-        HD_TRY(hd_cuda_attends_by(s->device, step->stream + 1, step, &it,
-                                  s->diag, &does));
-    }
-    if (!does)
+    *out = false;
+    if (copy->op->code != HD_OP_COPY ||
+        hd_op_key(copy->op, HD_KEY_COUNTS) != NULL)
         return HD_OK;
-    for (int i = last; i >= 0; i = s->previous[i])
-        detour[i] = detour_of(s, i, last, &copy->span[0]);
-    detour[copy->index].left_out = true;
+    last = last_part(s, copy);
+    *out = last >= 0 && last < copy->index &&
+           is_private(s, copy->span[1].buffer) && are_parts(s, last, copy) &&
+           is_alone(s, copy);
+    for (int i = last; i >= 0 && *out; i = s->previous[i]) {
+        const hd_step *step = &s->steps->step[i];
+        hd_cuda_detour detour = detour_of(s, i, last, &copy->span[0]);
+
+        HD_TRY(hd_cuda_attends_by(s->device, step->stream + 1, step, &detour,
+                                  s->diag, out));
+    }
     return HD_OK;
 }
 
-static bool is_plain_copy(const sums *s, const hd_step *step)
+static void leave_out(const sums *s, const hd_step *copy)
+{
+    hd_cuda_detour *detour = s->device->plan->detour;
+    int last = last_part(s, copy);
+
+    for (int i = last; i >= 0; i = s->previous[i])
+        detour[i] = detour_of(s, i, last, &copy->span[0]);
+    detour[copy->index].left_out = true;
+}
+
+// Of steps that one kernel does all are needless, or none is left out.
+static hd_status look_at_chain(const sums *s, int64_t i)
 {
     hd_chain chain;
+    bool needless = true;
 
-    if (step->op->code != HD_OP_COPY || s->chains->joined[step->index])
-        return false;
-    hd_chains_find(s->chains, s->device->binding.steps, step->index, &chain);
-    return chain.nsteps == 1 && hd_op_key(step->op, HD_KEY_COUNTS) == NULL;
+    hd_chains_find(s->chains, s->device->binding.steps, i, &chain);
+    if (chain.nsteps == 0)
+        return HD_OK;
+    for (int k = 0; k < chain.nsteps && needless; k++)
+        HD_TRY(look_at(s, &s->steps->step[chain.step[k]->index], &needless));
+    for (int k = 0; k < chain.nsteps && needless; k++)
+        leave_out(s, &s->steps->step[chain.step[k]->index]);
+    return HD_OK;
 }
 
 static void count_views(sums *s)
 {
+    for (int b = 0; b < s->device->nbuffers; b++)
+        s->latest[b] = -1;
     for (int64_t i = 0; i < s->steps->nsteps; i++) {
         const hd_step *step = &s->steps->step[i];
+        int to;
 
         for (int k = 0; k < step->op->nviews; k++)
             s->named[step->span[k].buffer->id]++;
-        if (is_attention(step))
-            s->parts[step->span[0].buffer->id]++;
+        if (!is_attention(step))
+            continue;
+        to = step->span[0].buffer->id;
+        s->parts[to]++;
+        s->previous[i] = s->latest[to];
+        s->latest[to] = (int)i;
     }
 }
 
 static hd_status find(sums *s)
 {
     count_views(s);
-    for (int b = 0; b < s->device->nbuffers; b++)
-        s->latest[b] = -1;
-    for (int64_t i = 0; i < s->steps->nsteps; i++) {
-        const hd_step *step = &s->steps->step[i];
-        int last;
-
-        if (is_attention(step)) {
-            int *latest = &s->latest[step->span[0].buffer->id];
-
-            s->previous[i] = *latest;
-            *latest = (int)i;
-        } else if (is_plain_copy(s, step)) {
-            last = s->latest[step->span[1].buffer->id];
-            if (last >= 0 && is_alone(s, step) && are_parts(s, last, step))
-                HD_TRY(take_detours(s, last, step));
-        }
-    }
+    for (int64_t i = 0; i < s->steps->nsteps; i++)
+        if (s->steps->step[i].op->code == HD_OP_COPY && !s->chains->joined[i])
+            HD_TRY(look_at_chain(s, i));
     return HD_OK;
 }
 

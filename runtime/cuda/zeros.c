@@ -20,21 +20,6 @@ typedef struct filled {
     int64_t elements; // of all pieces
 } filled;
 
-static int64_t last_of(const hd_span *span)
-{
-    int64_t last = span->offset;
-
-    for (int d = 0; d < span->ndims; d++)
-        last += (span->extent[d] - 1) * span->stride[d];
-    return last;
-}
-
-static bool meet(const hd_span *a, const hd_span *b)
-{
-    return a->buffer == b->buffer && a->offset <= last_of(b) &&
-           b->offset <= last_of(a);
-}
-
 static bool fills_with_zeros(const hd_step *step)
 {
     const hd_key *value = hd_op_key(step->op, HD_KEY_VALUE);
@@ -52,7 +37,8 @@ static bool adds_gradients(const hd_step *step)
 
 static bool is_piece(const hd_span *all, const hd_span *span)
 {
-    return span->offset >= all->offset && last_of(span) <= last_of(all) &&
+    return span->offset >= all->offset &&
+           hd_cuda_last_of(span) <= hd_cuda_last_of(all) &&
            hd_span_is_dense(span);
 }
 
@@ -61,10 +47,10 @@ static bool is_piece(const hd_span *all, const hd_span *span)
 static int look_up(const filled *f, const hd_span *span)
 {
     for (int i = 0; i < f->npieces; i++) {
-        if (!meet(f->piece[i], span))
+        if (!hd_cuda_may_meet(f->piece[i], span))
             continue;
         return f->piece[i]->offset == span->offset &&
-                       last_of(f->piece[i]) == last_of(span)
+                       hd_cuda_last_of(f->piece[i]) == hd_cuda_last_of(span)
                    ? 1
                    : -1;
     }
@@ -79,7 +65,7 @@ static bool take(filled *f, const hd_step *step, hd_cuda_detour *detour)
         const hd_span *span = &step->span[i];
         int found;
 
-        if (!meet(f->span, span))
+        if (!hd_cuda_may_meet(f->span, span))
             continue;
         found = adds_gradients(step) && i < GRADIENTS && is_piece(f->span, span)
                     ? look_up(f, span)
@@ -109,24 +95,21 @@ static bool is_needless(const hd_steps *steps, int64_t fill,
     return f.elements == all;
 }
 
-// Fills that one kernel does are all needless, or none is left out.
-static void leave_out(const hd_steps *steps, const hd_chain *chain, int64_t i,
-                      hd_cuda_detour *detour)
+// Of fills that one kernel does all are needless, or none is left out.
+static void look_at_chain(const hd_steps *steps, const hd_chain *chain,
+                          hd_cuda_detour *detour)
 {
-    int n = chain->nsteps > 1 ? chain->nsteps : 1;
+    for (int k = 0; k < chain->nsteps; k++) {
+        int i = chain->step[k]->index;
 
-    for (int k = 0; k < n; k++) {
-        const hd_step *step = n > 1 ? chain->step[k] : &steps->step[i];
-
-        if (!fills_with_zeros(&steps->step[step->index]) ||
-            !is_needless(steps, step->index, NULL))
+        if (!fills_with_zeros(&steps->step[i]) || !is_needless(steps, i, NULL))
             return;
     }
-    for (int k = 0; k < n; k++) {
-        int64_t at = n > 1 ? chain->step[k]->index : i;
+    for (int k = 0; k < chain->nsteps; k++) {
+        int i = chain->step[k]->index;
 
-        is_needless(steps, at, detour);
-        detour[at].left_out = true;
+        is_needless(steps, i, detour);
+        detour[i].left_out = true;
     }
 }
 
@@ -170,7 +153,7 @@ hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
         if (chains->joined[i] || !fills_with_zeros(&steps->step[i]))
             continue;
         hd_chains_find(chains, device->binding.steps, i, &chain);
-        leave_out(steps, &chain, i, device->plan->detour);
+        look_at_chain(steps, &chain, device->plan->detour);
     }
     return HD_OK;
 }

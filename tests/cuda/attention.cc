@@ -425,6 +425,15 @@ const Sum kSums[] = {
      "%t, %l = attention %q, %k[1], %v[1] accumulate "
      "%t, %l = attention %q, %k[2], %v[2] accumulate %o = copy %t }",
      2},
+    // One kernel copies two, or does something else too.
+    {"temp %u : f32[2, 8, 16] out %m : f32[2, 8] out %o : bf16[2, 2, 8, 16] "
+     "{ %t, %l = attention %q, %k[0], %v[0] "
+     "%u, %m = attention %q, %k[1], %v[1] %o[0] = copy %t %o[1] = copy %u }",
+     0},
+    {"temp %u : f32[2, 8, 16] out %m : f32[2, 8] out %o : bf16[2, 8, 16] "
+     "out %p : f32[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
+     "%u, %m = attention %q, %k[1], %v[1] %o = copy %t %p = gelu %u }",
+     3},
     // The copy is no copy of all of it, of another dtype, or of two kernels.
     {"out %o : bf16[2, 4, 16] { %t, %l = attention %q, %k[0], %v[0] "
      "%o = copy %t[:, 0..4] }",
