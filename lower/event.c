@@ -944,6 +944,8 @@ static void find_in_order(loop *l, const loop *fresh)
     find_on(l, fresh, hd_expr_const(l->module, 0));
     if (l->events_fail && (l->sends_fail || l->holds))
         find_on(l, fresh, streams);
+    else // a receive there would wait for all that is computed ahead of it
+        l->sends_fail |= !l->events_fail;
 }
 
 static void find_order(loop *l)

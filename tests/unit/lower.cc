@@ -1159,6 +1159,28 @@ TEST(Lower, OnlyKeysThatNothingElseNeedsArriveInSlots)
     EXPECT_EQ(Count(Lowered(kLinear, options), "%ag_in"), 0);
 }
 
+// On one stream, where all is added up, no receive would begin before the
+// attention ahead of it has ended.
+TEST(Lower, DeferredSendsLeaveReceivesBesideWhatIsAddedUp)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    options.transfer = HD_TRANSFER_DIRECT;
+    options.comm_stream = options.defer_sends = true;
+    std::string text =
+        Lowered("tensor program t mesh tp=5 in %q : f32[5@tp, 2, 3, 4] "
+                "in %k : f32[5@tp, 1, 3, 4] out %o : f32[5@tp, 2, 3, 4] "
+                "out %l : f32[5@tp, 2, 3] temp %g : f32[5@stream, 1, 3, 4] "
+                "{ %g = set %k %o, %l = attention %q, %g, %g blocks }",
+                options);
+
+    EXPECT_LT(text.find("on stream 2"), text.find("= recv from")) << text;
+    EXPECT_LT(text.find("= recv from"), text.find("on stream 0")) << text;
+    // A product of each shard has nothing to wait for but its own.
+    text = Lowered(kLinear, options);
+    EXPECT_LT(text.find("on stream j mod 2"), text.find("= recv from")) << text;
+}
+
 TEST(Lower, ARingNeedsNoForkAndOneEventAnIteration)
 {
     std::string text = Lowered(kLinear);
