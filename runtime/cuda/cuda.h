@@ -198,6 +198,9 @@ static inline hd_cu_ptr hd_cuda_address(const hd_device *device, hd_cuda_at at)
 hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
                        hd_device **out);
 void hd_cuda_close(hd_device *device);
+// What a kept choice depends on beside its subject: the driver's CUDA, and the
+// device's name, architecture and SMs. False if they are not to be had.
+bool hd_cuda_add_device(hd_device *device, hd_text *key);
 // Fails with the driver's message for `result`: HD_ERROR_NO_MEMORY, else
 // HD_ERROR_SYSTEM.
 hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,

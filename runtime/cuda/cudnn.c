@@ -116,25 +116,16 @@ void hd_cuda_dnn_close(hd_device *device)
 static bool make_key(hd_device *device, const hd_cuda_attention *s,
                      hd_text *out)
 {
-    char name[128] = "";
-    int processors = 0, version = 0;
-
-    if (device->cu.device_name(name, sizeof name - 1, device->home->ordinal) !=
-            HD_CU_SUCCESS ||
-        device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
-                                    device->home->ordinal) != HD_CU_SUCCESS ||
-        device->cu.driver_version(&version) != HD_CU_SUCCESS)
+    hd_text_printf(out, "attention\ncuDNN %s\n", device->dnn->library.version);
+    if (!hd_cuda_add_device(device, out))
         return false;
     hd_text_printf(
         out,
-        "attention\nCUDA %d\ncuDNN %s\n%s, %s, %d SMs\n"
         "kind %d type %d mask %d batch %lld heads %lld of %lld rows %lld "
         "keys %lld depth %lld wide %lld\nstrides",
-        version, device->dnn->library.version, name, device->home->arch,
-        processors, (int)s->kind, (int)s->type, (int)s->mask,
-        (long long)s->batch, (long long)s->heads, (long long)s->shared,
-        (long long)s->rows, (long long)s->keys, (long long)s->depth,
-        (long long)s->wide);
+        (int)s->kind, (int)s->type, (int)s->mask, (long long)s->batch,
+        (long long)s->heads, (long long)s->shared, (long long)s->rows,
+        (long long)s->keys, (long long)s->depth, (long long)s->wide);
     for (int i = 0; i < HD_CUDA_PARTS; i++)
         for (int d = 0; d < HD_CUDA_ATTEND_DIMS; d++)
             hd_text_printf(out, " %lld", (long long)s->stride[i][d]);

@@ -160,6 +160,22 @@ static void tell_transports(const hd_device *device)
     }
 }
 
+bool hd_cuda_add_device(hd_device *device, hd_text *key)
+{
+    char name[128] = "";
+    int processors = 0, version = 0;
+
+    if (device->cu.device_name(name, sizeof name - 1, device->home->ordinal) !=
+            HD_CU_SUCCESS ||
+        device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
+                                    device->home->ordinal) != HD_CU_SUCCESS ||
+        device->cu.driver_version(&version) != HD_CU_SUCCESS)
+        return false;
+    hd_text_printf(key, "CUDA %d\n%s, %s, %d SMs\n", version, name,
+                   device->home->arch, processors);
+    return true;
+}
+
 static void tell_cache(const hd_disk *cache)
 {
     hd_disk_survey found;

@@ -47,19 +47,10 @@ typedef struct entrant {
 // All that a plan depends on. False if the device does not tell.
 static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
 {
-    char name[128] = "";
-    int processors = 0, version = 0;
-
-    if (device->cu.device_name(name, sizeof name - 1, device->home->ordinal) !=
-            HD_CU_SUCCESS ||
-        device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
-                                    device->home->ordinal) != HD_CU_SUCCESS ||
-        device->cu.driver_version(&version) != HD_CU_SUCCESS)
+    hd_text_printf(out, "plan, sums unrounded\ncuBLASLt %zu\n",
+                   device->products->lt.version());
+    if (!hd_cuda_add_device(device, out))
         return false;
-    hd_text_printf(
-        out, "plan, sums unrounded\nCUDA %d\ncuBLASLt %zu\n%s, %s, %d SMs\n",
-        version, device->products->lt.version(), name, device->home->arch,
-        processors);
     hd_text_printf(
         out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld addend %lld\n",
         (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->lda,
