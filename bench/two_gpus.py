@@ -122,7 +122,7 @@ class Shape:
         stored = self.weight.view(1, self.n, self.k)
         own = heddle.compile(heddle.Program(text), ht.group_of(), device=str(DEVICE))
         self.op()
-        made = next(reversed(_calls.table_of(ht.group_of()).kept.values()))
+        made = next(reversed(_calls.table_of(ht.group_of()).kept.values())).plain
         out = torch.full(shape, torch.nan, dtype=DTYPE, device=DEVICE)
         self.ways = {
             "C of the callable": ByAddress(own, [x, stored, out]),

@@ -1,7 +1,9 @@
 """Calls of programs on tensors: what one needs is made of what its tensors look like the
 first time that such tensors come, and found by that ever after."""
 import collections
+import contextlib
 import functools
+import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch.cuda import is_current_stream_capturing
 
 from .._compile import Executable, compile, torch_stream
-from .._error import refuse
+from .._error import UnsupportedError, refuse
 from .._group import Group
 from .._program import Program
 from ._group import find
@@ -17,18 +19,39 @@ from ._group import find
 ALIGNED = 16  # bytes, of what a run on CUDA is given
 # Executables that a group keeps. All ranks make the same calls, and so drop the same.
 KEPT = 64
+SMALL = 8 << 20  # bytes of partial sums that one kernel reduces faster than a pipeline does
 LOOKS = 16 * KEPT  # kinds of calls that a group remembers
 
 # Results, and what lies like one: sizes and strides.
 Lie = Tuple[Sequence[Any], Sequence[Any]]
 
 
+class Key(NamedTuple):
+    """What a program is made of, `text(*sizes)`, and where it runs."""
+    text: Callable[..., str]
+    sizes: Tuple[Any, ...]
+    device: torch.device
+    partial: float = math.inf  # bytes of the partial sums of a rank, in a reduction
+
+
 class Call(NamedTuple):
     """What a call on tensors that look like some others takes."""
-    key: Any  # of its executable
+    key: Key  # of its executables
     results: Sequence[Lie]
     order: Sequence[int]  # of the program's arguments, among the tensors and then the results
     loose: Sequence[Tuple[int, Callable[[Tensor], Tensor]]]  # which tensors are packed, by what
+
+
+class Made(NamedTuple):
+    """A program's executables. What lets runs be captured makes others slower, so that
+    there are two on CUDA, of which the second takes as much memory again."""
+    plain: Executable
+    capturable: Optional[Executable]
+
+    def close(self) -> None:
+        for one in self:
+            if one is not None:
+                one.close()
 
 
 class Table:
@@ -36,21 +59,22 @@ class Table:
     captured, so that they stay as long as the group."""
 
     def __init__(self) -> None:
-        self.kept: "collections.OrderedDict[Any, Executable]" = collections.OrderedDict()
+        self.kept: "collections.OrderedDict[Any, Made]" = collections.OrderedDict()
         self.captured: Dict[Any, Executable] = {}
         self.calls: Dict[Any, Call] = {}
 
     def find(self, key: Any, capturing: bool) -> Optional[Executable]:
-        found = self.kept.get(key)
-        if found is None:
-            return self.captured.get(key)
-        if capturing:
-            self.captured[key] = self.kept.pop(key)
-        else:
+        made = self.kept.get(key)
+        if made is not None:
             self.kept.move_to_end(key)
-        return found
+        if not capturing:
+            return None if made is None else made.plain
+        if made is not None and made.capturable is not None:
+            self.captured[key] = made.capturable
+            self.kept[key] = Made(made.plain, None)
+        return self.captured.get(key)
 
-    def add(self, key: Any, made: Executable) -> None:
+    def add(self, key: Any, made: Made) -> None:
         """The one used the longest ago is dropped."""
         self.kept[key] = made
         if len(self.kept) > KEPT:
@@ -110,17 +134,31 @@ def packs(tensors: Sequence[Tensor], weights: Sequence[int]
     return found
 
 
-def make(group: Group, table: Table, key: Any, capturing: bool) -> Executable:
-    """The executable of `text(*sizes)`, the program's text, on a device."""
-    text, sizes, device = key
-    program = Program(text(*sizes), name="heddle.torch")
+def bind(group: Group, program: Program, key: Key, capturable: bool) -> Executable:
+    """Small reductions go by one kernel, which no prediction knows yet."""
+    device = str(key.device)
+    if key.partial <= SMALL and key.device.type == "cuda":
+        with contextlib.suppress(UnsupportedError):  # on all ranks or on none
+            return compile(program, group, {"transfer": "bulk", "transport": "sm"}, device=device,
+                           transport="sm", capturable=capturable)
+    return compile(program, group, device=device, capturable=capturable)
+
+
+def make(group: Group, table: Table, key: Key, capturing: bool) -> Executable:
+    """The executables of `text(*sizes)`, the program's text, on a device."""
+    program = Program(key.text(*key.sizes), name="heddle.torch")
     if capturing:
         shapes = ", ".join(f"{a.name} {a.dtype}{list(a.local_shape)}" for a in program.arguments)
         refuse(f"{program.name} of {shapes} first comes in a capture of a CUDA graph, where its "
                "program cannot be made: call it with such tensors once before, on all ranks")
-    made = compile(program, group, device=str(device), capturable=device.type == "cuda")
-    table.add(key, made)
-    return made
+    plain = bind(group, program, key, False)
+    more = key.device.type == "cuda" and key not in table.captured
+    try:
+        table.add(key, Made(plain, bind(group, program, key, True) if more else None))
+    except BaseException:
+        plain.close()
+        raise
+    return plain
 
 
 def place(tensors: List[Tensor], on_cuda: bool) -> List[int]:

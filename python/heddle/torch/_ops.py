@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._error import refuse
 from . import _programs
-from ._calls import Call, Lie, dense, like_weight, packs, run, turned
+from ._calls import Call, Key, Lie, dense, like_weight, packs, run, turned
 from ._group import size_of
 from ._programs import Rows, Weight
 
@@ -111,7 +111,7 @@ def plan_gather(tensors: Sequence[Tensor], group: str, dim: int, keep: bool) -> 
     order = [0] + [n] * keep
     for i in range(1, n):
         order += [i, n + keep + i - 1]
-    return Call((_programs.gather, key, x.device), results, order, packs(tensors, range(1, n)))
+    return Call(Key(_programs.gather, key, x.device), results, order, packs(tensors, range(1, n)))
 
 
 def gather_kernel(x: Tensor, ws: Sequence[Tensor], dim: int, keep: bool, group: str
@@ -170,7 +170,7 @@ def plan_backward(tensors: Sequence[Tensor], group: str, dim: int, wanted: Seque
         if wanted[i]:
             result += 1
             order += [i, result]
-    return Call((_programs.backward, key, gys[0].device), results, order,
+    return Call(Key(_programs.backward, key, gys[0].device), results, order,
                 packs(tensors, range(n, 2 * n)))
 
 
@@ -207,11 +207,17 @@ def reduce_result(x: Tensor, w: Tensor, dim: int, group: str) -> Lie:
     return dense(narrow(x, dim, tp, w.shape[1]))
 
 
+def partial_sums(x: Tensor, w: Tensor) -> int:
+    """Bytes of a rank's own product."""
+    return math.prod(x.shape[:-1]) * w.shape[1] * x.element_size()
+
+
 def plan_reduce(tensors: Sequence[Tensor], group: str, dim: int) -> Call:
     x, w = tensors
     result = reduce_result(x, w, dim, group)
     key = divide(x, dim, size_of(group), True), weight_of(w), DTYPES[x.dtype], True
-    return Call((_programs.reduce, key, x.device), [result], range(3), packs(tensors, [1]))
+    return Call(Key(_programs.reduce, key, x.device, partial_sums(x, w)), [result], range(3),
+                packs(tensors, [1]))
 
 
 def reduce_kernel(x: Tensor, w: Tensor, dim: int, group: str) -> Tensor:
@@ -237,12 +243,13 @@ def plan_sum(tensors: Sequence[Tensor], group: str) -> Call:
     result = sum_result(x, w, group)
     tp, total = size_of(group), math.prod(x.shape[:-1])
     weight, dtype = weight_of(w), DTYPES[x.dtype]
-    key: Tuple[Any, ...]
     if total % tp == 0:
-        key = _programs.reduce, (Rows(1, tp, total // tp), weight, dtype, False), x.device
+        text: Callable[..., str] = _programs.reduce
+        sizes: Tuple[Any, ...] = (Rows(1, tp, total // tp), weight, dtype, False)
     else:
-        key = _programs.reduce_whole, (tp, total, weight, dtype), x.device
-    return Call(key, [result], range(3), packs(tensors, [1]))
+        text, sizes = _programs.reduce_whole, (tp, total, weight, dtype)
+    return Call(Key(text, sizes, x.device, partial_sums(x, w)), [result], range(3),
+                packs(tensors, [1]))
 
 
 def sum_kernel(x: Tensor, w: Tensor, group: str) -> Tensor:

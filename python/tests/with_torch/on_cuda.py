@@ -326,7 +326,8 @@ class Layer:
 def runs():
     """How many of the operators have been issued, not replayed."""
     table = _calls.table_of(ht.group_of())
-    return sum(one.stats()["runs"] for one in [*table.kept.values(), *table.captured.values()])
+    made = [one for both in table.kept.values() for one in both if one is not None]
+    return sum(one.stats()["runs"] for one in [*made, *table.captured.values()])
 
 
 def part_graph():

@@ -292,13 +292,27 @@ class Groups(Same):
         """A run in a capture: its executable must outlive the graph."""
         from heddle.torch import _calls
         table, closed = _calls.Table(), []
+
+        def executable(name):
+            return types.SimpleNamespace(name=name, close=lambda: closed.append(name))
+
+        def add(i):
+            table.add(i, _calls.Made(executable((i, "plain")), executable((i, "captured"))))
+
         for i in range(3):
-            table.add(i, types.SimpleNamespace(close=lambda i=i: closed.append(i)))
-        self.assertIs(table.find(1, True), table.find(1, False))
+            add(i)
+        self.assertEqual(table.find(1, True).name, (1, "captured"))
+        self.assertEqual(table.find(1, False).name, (1, "plain"))
         for i in range(3, _calls.KEPT + 6):
-            table.add(i, types.SimpleNamespace(close=lambda i=i: closed.append(i)))
-        self.assertEqual(closed, [0, *range(2, 6)])
-        self.assertEqual((table.find(2, True), table.find(1, True)), (None, table.captured[1]))
+            add(i)
+        dropped = [(i, kind) for i in (0, 2, 1, 3, 4, 5) for kind in ("plain", "captured")]
+        dropped.remove((1, "captured"))
+        self.assertEqual(closed, dropped)
+        self.assertEqual((table.find(2, True), table.find(1, False)), (None, None))
+        self.assertIs(table.find(1, True), table.captured[1])
+        table.add(1, _calls.Made(executable((1, "anew")), None))
+        self.assertEqual(table.find(1, False).name, (1, "anew"))
+        self.assertIs(table.find(1, True), table.captured[1])
 
 
 class Wrong(unittest.TestCase):
