@@ -942,10 +942,11 @@ static void find_in_order(loop *l, const loop *fresh)
         l->chain[0].least == 0 || (!l->sends_fail && !l->holds))
         return;
     find_on(l, fresh, hd_expr_const(l->module, 0));
-    if (l->events_fail && (l->sends_fail || l->holds))
+    if (!l->events_fail)
+        // A receive there would wait for all that is computed ahead of it.
+        l->sends_fail = true;
+    else if (l->sends_fail || l->holds)
         find_on(l, fresh, streams);
-    else // a receive there would wait for all that is computed ahead of it
-        l->sends_fail |= !l->events_fail;
 }
 
 static void find_order(loop *l)
