@@ -134,31 +134,42 @@ def packs(tensors: Sequence[Tensor], weights: Sequence[int]
     return found
 
 
-def bind(group: Group, program: Program, key: Key, capturable: bool) -> Executable:
-    """Small reductions go by one kernel, which no prediction knows yet."""
-    device = str(key.device)
-    if key.partial <= SMALL and key.device.type == "cuda":
-        with contextlib.suppress(UnsupportedError):  # on all ranks or on none
-            return compile(program, group, {"transfer": "bulk", "transport": "sm"}, device=device,
-                           transport="sm", capturable=capturable)
-    return compile(program, group, device=device, capturable=capturable)
+def lower(program: Program, transfer: str, transport: Optional[str]) -> Program:
+    """Once for both executables, and proven."""
+    complete = program.lower(transfer=transfer, transport=transport)
+    complete.check(program, transport=transport)
+    return complete
+
+
+def bind(group: Group, table: Table, key: Key, complete: Program, transport: Optional[str]
+         ) -> Executable:
+    """The one that is not captured."""
+    device, on_cuda = str(key.device), key.device.type == "cuda"
+    plain = compile(complete, group, device=device, check=False, transport=transport)
+    capturable = None
+    try:
+        if on_cuda and key not in table.captured:
+            capturable = compile(complete, group, device=device, check=False, transport=transport,
+                                 capturable=True)
+    except BaseException:
+        plain.close()
+        raise
+    table.add(key, Made(plain, capturable))
+    return plain
 
 
 def make(group: Group, table: Table, key: Key, capturing: bool) -> Executable:
-    """The executables of `text(*sizes)`, the program's text, on a device."""
+    """The executables of `text(*sizes)`, the program's text, on a device. Small reductions
+    go by one kernel, which no prediction knows yet."""
     program = Program(key.text(*key.sizes), name="heddle.torch")
     if capturing:
         shapes = ", ".join(f"{a.name} {a.dtype}{list(a.local_shape)}" for a in program.arguments)
         refuse(f"{program.name} of {shapes} first comes in a capture of a CUDA graph, where its "
                "program cannot be made: call it with such tensors once before, on all ranks")
-    plain = bind(group, program, key, False)
-    more = key.device.type == "cuda" and key not in table.captured
-    try:
-        table.add(key, Made(plain, bind(group, program, key, True) if more else None))
-    except BaseException:
-        plain.close()
-        raise
-    return plain
+    if key.partial <= SMALL and key.device.type == "cuda":
+        with contextlib.suppress(UnsupportedError):  # on all ranks or on none
+            return bind(group, table, key, lower(program, "bulk", "sm"), "sm")
+    return bind(group, table, key, lower(program, "auto", None), None)
 
 
 def place(tensors: List[Tensor], on_cuda: bool) -> List[int]:
