@@ -34,22 +34,13 @@ static uint64_t hash_spans(const hd_span *span, int n)
     return h;
 }
 
-static bool are_same(const hd_span *a, const hd_span *b)
-{
-    size_t bytes = sizeof *a->extent * (size_t)a->ndims;
-
-    return a->buffer == b->buffer && a->offset == b->offset &&
-           a->ndims == b->ndims && memcmp(a->extent, b->extent, bytes) == 0 &&
-           memcmp(a->stride, b->stride, bytes) == 0;
-}
-
 // Whether the step's spans stand at `at`.
 static bool are_at(const collector *c, int64_t at, const hd_step *step)
 {
     if (at + step->op->nviews > c->nspans)
         return false;
     for (int i = 0; i < step->op->nviews; i++)
-        if (!are_same(&c->steps.span[at + i], &step->span[i]))
+        if (!hd_span_equal(&c->steps.span[at + i], &step->span[i]))
             return false;
     return true;
 }
@@ -202,6 +193,30 @@ int64_t hd_span_elements(const hd_span *span)
     for (int i = 0; i < span->ndims; i++)
         n *= span->extent[i];
     return n;
+}
+
+bool hd_span_equal(const hd_span *a, const hd_span *b)
+{
+    size_t bytes = sizeof *a->extent * (size_t)a->ndims;
+
+    return a->buffer == b->buffer && a->offset == b->offset &&
+           a->ndims == b->ndims && memcmp(a->extent, b->extent, bytes) == 0 &&
+           memcmp(a->stride, b->stride, bytes) == 0;
+}
+
+int64_t hd_span_last(const hd_span *span)
+{
+    int64_t last = span->offset;
+
+    for (int d = 0; d < span->ndims; d++)
+        last += (span->extent[d] - 1) * span->stride[d];
+    return last;
+}
+
+bool hd_span_overlaps(const hd_span *a, const hd_span *b)
+{
+    return a->buffer == b->buffer && a->offset <= hd_span_last(b) &&
+           b->offset <= hd_span_last(a);
 }
 
 bool hd_span_is_dense(const hd_span *span)

@@ -114,6 +114,13 @@ void hd_steps_free(hd_steps *steps);
 int hd_steps_together(const hd_steps *steps, int64_t i);
 
 int64_t hd_span_elements(const hd_span *span);
+// The same elements of the same root, in the same dimensions.
+bool hd_span_equal(const hd_span *a, const hd_span *b);
+// Whether the ranges of their root from first to last element overlap: if not,
+// they have none in common.
+bool hd_span_overlaps(const hd_span *a, const hd_span *b);
+// Where its last element is.
+int64_t hd_span_last(const hd_span *span);
 // Its elements are one contiguous range in row-major order.
 bool hd_span_is_dense(const hd_span *span);
 // Dimensions [from, to] are as one whose indices are evenly spaced. Those of

@@ -119,22 +119,6 @@ void hd_cuda_attends_close(hd_device *device);
 // For those who ask what attends; "" if nothing does.
 const char *hd_cuda_attends_text(const hd_device *device);
 
-// Whether two spans may have an element in common: they do not where one ends
-// before the other begins.
-static inline int64_t hd_cuda_last_of(const hd_span *span)
-{
-    int64_t last = span->offset;
-
-    for (int d = 0; d < span->ndims; d++)
-        last += (span->extent[d] - 1) * span->stride[d];
-    return last;
-}
-static inline bool hd_cuda_may_meet(const hd_span *a, const hd_span *b)
-{
-    return a->buffer == b->buffer && a->offset <= hd_cuda_last_of(b) &&
-           b->offset <= hd_cuda_last_of(a);
-}
-
 // --------------------------------------------------- cuda/sums.c
 
 // Of a plan's steps: what is added up in a temporary that is then copied.

@@ -358,6 +358,18 @@ static hd_status plan_steps(hd_device *device, int *events,
     return HD_OK;
 }
 
+// cuDNN, which they are for, does nothing of a run's own shape.
+static hd_status find_detours(hd_device *device, const hd_chains *chains,
+                              hd_diag *diag)
+{
+    const hd_cuda_plan *plan = device->plan;
+
+    if (plan->module->nsizes > 0 || plan->steps->nsteps > HD_CUDA_COMPARED)
+        return HD_OK;
+    HD_TRY(hd_cuda_find_sums(device, chains, diag));
+    return hd_cuda_find_zeros(device, chains, diag);
+}
+
 static hd_status plan_all(hd_device *device, int *events,
                           const hd_chains *chains, hd_diag *diag)
 {
@@ -376,8 +388,7 @@ static hd_status plan_all(hd_device *device, int *events,
                 events[step->record[k].step] = 0;
     }
     find_ties(device, starts, ends);
-    HD_TRY(hd_cuda_find_sums(device, chains, diag));
-    HD_TRY(hd_cuda_find_zeros(device, chains, diag));
+    HD_TRY(find_detours(device, chains, diag));
     HD_TRY(plan_head(device, starts, diag));
     HD_TRY(plan_steps(device, events, chains, diag));
     return plan_tail(device, ends, diag);

@@ -7,6 +7,8 @@
 #include "codegen/emit.h"
 #include "runtime/cuda/cuda.h"
 
+// Steps of a program whose steps are compared with one another, at most.
+#define HD_CUDA_COMPARED 4096
 #define HD_CUDA_BATCH 128 // words a call; CUDA takes 256
 
 // Operations of words beside CUDA's, at the tally: a run begins, and ends.

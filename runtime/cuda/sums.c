@@ -32,17 +32,6 @@ static bool is_attention(const hd_step *step)
     return hd_op_attend(step->op) == HD_ATTEND_ATTENTION;
 }
 
-static bool is_same(const hd_span *a, const hd_span *b)
-{
-    bool same = a->buffer == b->buffer && a->offset == b->offset &&
-                a->ndims == b->ndims;
-
-    for (int d = 0; same && d < a->ndims; d++)
-        same = a->extent[d] == b->extent[d] &&
-               (a->extent[d] == 1 || a->stride[d] == b->stride[d]);
-    return same;
-}
-
 // Whether the parts and the copy alone see the temporary.
 static bool is_private(const sums *s, const hd_buffer *temp)
 {
@@ -59,7 +48,7 @@ static bool is_alone(const sums *s, const hd_step *copy)
         const hd_step *step = &s->steps->step[i];
 
         for (int k = 0; k < step->op->nviews && step != copy; k++)
-            if (hd_cuda_may_meet(&step->span[k], to))
+            if (hd_span_overlaps(&step->span[k], to))
                 return false;
     }
     return true;
@@ -73,7 +62,7 @@ static bool are_parts(const sums *s, int last, const hd_step *copy)
 
     for (int i = last; i >= 0; i = s->previous[i]) {
         step = &s->steps->step[i];
-        if (!is_same(&step->span[0], sum) ||
+        if (!hd_span_equal(&step->span[0], sum) ||
             step->span[2].buffer->type.dtype != result->buffer->type.dtype ||
             (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE) !=
                 (s->previous[i] >= 0))
@@ -195,8 +184,7 @@ hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
     sums s = {.device = device, .steps = steps, .chains = chains, .diag = diag};
     hd_status status;
 
-    // cuDNN does nothing of a run's own shape.
-    if (device->plan->module->nsizes > 0 || !has_attention(steps))
+    if (!has_attention(steps))
         return HD_OK;
     s.named = calloc(n, sizeof *s.named);
     s.parts = calloc(n, sizeof *s.parts);

@@ -15,7 +15,6 @@
 #include "codegen/emit.h"
 #include "runtime/cuda/batch.h"
 
-#define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
 // A kernel takes for each of them a place and a word, and for all of them the
 // own place, where to read, what to write into the words and a counter.
 #define PUSH_PEERS ((HD_KERNEL_POINTERS - 4) / 2)
@@ -492,31 +491,11 @@ static hd_status meet(hd_device *device, const hd_step *steps, int n,
 
 // ------------------------------------------------------- early "ready"
 
-// The range of its root that a view lies in, in bytes.
-typedef struct range {
-    const hd_buffer *root;
-    uint64_t low, high;
-} range;
-
-static range range_of(const hd_span *span)
+static bool touches(const hd_step *step, const hd_span *span)
 {
-    uint64_t size = hd_dtype_size(span->buffer->type.dtype);
-    range s = {span->buffer, (uint64_t)span->offset * size, 0};
-
-    for (int d = 0; d < span->ndims; d++)
-        s.high += (uint64_t)((span->extent[d] - 1) * span->stride[d]);
-    s.high = s.low + (s.high + 1) * size;
-    return s;
-}
-
-static bool touches(const hd_step *step, const range *s)
-{
-    for (int i = 0; i < step->op->nviews; i++) {
-        range other = range_of(&step->span[i]);
-
-        if (other.root == s->root && other.low < s->high && s->low < other.high)
+    for (int i = 0; i < step->op->nviews; i++)
+        if (hd_span_overlaps(&step->span[i], span))
             return true;
-    }
     return false;
 }
 
@@ -524,7 +503,6 @@ static bool touches(const hd_step *step, const range *s)
 static bool is_early(const hd_device *device, const hd_step *step)
 {
     const hd_root *buffer = &device->buffer[step->span[0].buffer->id];
-    range s = range_of(&step->span[0]);
 
     switch (hd_op_move(step->op)) {
     case HD_MOVE_RECV:
@@ -552,7 +530,7 @@ static bool is_early(const hd_device *device, const hd_step *step)
     if (hd_cuda_is_staged_in(buffer))
         return false;
     for (int64_t i = 0; i < step->index; i++) {
-        if (touches(&device->binding.steps->step[i], &s))
+        if (touches(&device->binding.steps->step[i], &step->span[0]))
             return false;
     }
     return true;
@@ -562,7 +540,8 @@ void hd_cuda_find_early(hd_device *device)
 {
     const hd_steps *steps = device->binding.steps;
 
-    for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= EARLY_STEPS; i++)
+    for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= HD_CUDA_COMPARED;
+         i++)
         device->peers->early[i] =
             hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
             hd_cuda_transport_of(device, &steps->step[i])->windows &&

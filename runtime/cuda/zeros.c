@@ -38,8 +38,7 @@ static bool adds_gradients(const hd_step *step)
 static bool is_piece(const hd_span *all, const hd_span *span)
 {
     return span->offset >= all->offset &&
-           hd_cuda_last_of(span) <= hd_cuda_last_of(all) &&
-           hd_span_is_dense(span);
+           hd_span_last(span) <= hd_span_last(all) && hd_span_is_dense(span);
 }
 
 // Whether the piece is one that was there before; -1 if it meets any otherwise,
@@ -47,10 +46,10 @@ static bool is_piece(const hd_span *all, const hd_span *span)
 static int look_up(const filled *f, const hd_span *span)
 {
     for (int i = 0; i < f->npieces; i++) {
-        if (!hd_cuda_may_meet(f->piece[i], span))
+        if (!hd_span_overlaps(f->piece[i], span))
             continue;
         return f->piece[i]->offset == span->offset &&
-                       hd_cuda_last_of(f->piece[i]) == hd_cuda_last_of(span)
+                       hd_span_last(f->piece[i]) == hd_span_last(span)
                    ? 1
                    : -1;
     }
@@ -65,7 +64,7 @@ static bool take(filled *f, const hd_step *step, hd_cuda_detour *detour)
         const hd_span *span = &step->span[i];
         int found;
 
-        if (!hd_cuda_may_meet(f->span, span))
+        if (!hd_span_overlaps(f->span, span))
             continue;
         found = adds_gradients(step) && i < GRADIENTS && is_piece(f->span, span)
                     ? look_up(f, span)
@@ -121,21 +120,22 @@ static bool has_gradients(const hd_steps *steps)
     return false;
 }
 
-// cuDNN alone stores what it would add.
-static hd_status find_ours(hd_device *device, hd_diag *diag, bool *out)
+// cuDNN alone stores what it would add: otherwise all is as it was written.
+static hd_status keep_if_theirs(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->plan->steps;
-    const hd_cuda_detour none = {0};
+    hd_cuda_detour *detour = device->plan->detour;
+    bool theirs = true;
 
-    *out = false;
-    for (int64_t i = 0; i < steps->nsteps && !*out; i++) {
-        bool theirs = true;
-
-        if (adds_gradients(&steps->step[i]))
+    for (int64_t i = 0; i < steps->nsteps && theirs; i++)
+        if (detour[i].stores[0] || detour[i].stores[1] || detour[i].stores[2])
             HD_TRY(hd_cuda_attends_by(device, steps->step[i].stream + 1,
-                                      &steps->step[i], &none, diag, &theirs));
-        *out = !theirs;
-    }
+                                      &steps->step[i], &detour[i], diag,
+                                      &theirs));
+    for (int64_t i = 0; i < steps->nsteps && !theirs; i++)
+        if (adds_gradients(&steps->step[i]) ||
+            fills_with_zeros(&steps->step[i]))
+            detour[i] = (hd_cuda_detour){0};
     return HD_OK;
 }
 
@@ -144,16 +144,14 @@ hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
 {
     const hd_steps *steps = device->plan->steps;
     hd_chain chain;
-    bool ours;
 
-    if (device->plan->module->nsizes > 0 || !has_gradients(steps))
+    if (!has_gradients(steps))
         return HD_OK;
-    HD_TRY(find_ours(device, diag, &ours));
-    for (int64_t i = 0; i < steps->nsteps && !ours; i++) {
+    for (int64_t i = 0; i < steps->nsteps; i++) {
         if (chains->joined[i] || !fills_with_zeros(&steps->step[i]))
             continue;
         hd_chains_find(chains, device->binding.steps, i, &chain);
         look_at_chain(steps, &chain, device->plan->detour);
     }
-    return HD_OK;
+    return keep_if_theirs(device, diag);
 }

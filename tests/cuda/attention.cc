@@ -516,6 +516,18 @@ TEST(CudaAttention, ThatAddsGradientsToZerosStoresThem)
     }
 }
 
+// Whose kernels add to what is filled.
+TEST(CudaAttention, OfGeneratedKernelsFillsWithZeros)
+{
+    ScopedSetting generated("HEDDLE_ATTENTION", "generated");
+
+    for (const Sum &sum : kZeros) {
+        SCOPED_TRACE(sum.text);
+        EXPECT_EQ(TextOf(std::string(kGradientParts) + sum.text),
+                  "generated kernels: HEDDLE_ATTENTION is generated");
+    }
+}
+
 // ----------------------------------------------------------------- plans
 
 // Four of one shape, of which two merge: those write to scratch.
