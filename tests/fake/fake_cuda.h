@@ -68,8 +68,8 @@ long fake_cuda_calls(const char *symbol);
 void fake_cuda_renumber(void);
 
 // Lets the k-th call from now fail, once; k < 1 lets none. What destroys or
-// releases does so all the same, and then reports the failure. "work of streams"
-// that fails kills the process.
+// releases does so all the same, and then reports the failure. The "work of
+// streams" that is to fail kills the process.
 void fake_cuda_fail(const char *symbol, long k);
 void fake_cuda_reset(void);
 
