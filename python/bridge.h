@@ -9,31 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-// As DLPack lays them out.
-struct DLTensor {
-    void *data;
-    struct {
-        int32_t type, id;
-    } device;
-    int32_t ndim;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-};
-
-// From version 1.0 on.
-struct heddle_versioned {
-    struct {
-        uint32_t major, minor;
-    } version;
-    void *context;
-    void (*deleter)(struct heddle_versioned *managed);
-    uint64_t flags;
-    struct DLTensor array;
-};
+#include "dlpack.h"
 
 typedef struct heddle_managed {
     struct DLTensor array;

@@ -8,6 +8,7 @@ from typing import (Any, Callable, Deque, Dict, List, NoReturn, Optional, Sequen
                     Union)
 
 from ._call import CPU, CUDA, ML_DTYPES, Function, Table, capsule_of
+from ._direct import Plan
 from ._error import ArgumentError, Diag, PeerError, TimeoutError, refuse
 from ._event import event_of
 from ._group import Group
@@ -16,6 +17,8 @@ from ._program import NUMPY, Argument, Machine, Program, set_transport
 
 SLICE = 0.05  # s that a wait blocks in C, and so signals
 RUNS = 16  # that may be under way
+EXCHANGE = "__dlpack_c_exchange_api__"  # of tensors that plans look at
+PLANS = 4  # that an executable keeps
 KNOWN = 64  # kinds of tensors that an argument remembers
 # What array libraries call the dtypes that NumPy has no name for.
 TORCH = {**NUMPY, **{dtype: name for dtype, (name, _) in ML_DTYPES.items()}}
@@ -29,6 +32,7 @@ class Core:
 
     def __init__(self, pointer: Any, keep: Tuple[Any, ...], cores: Set["Core"]) -> None:
         self.pointer = pointer
+        self.cell = ffi.new("hd_session **", pointer)  # where plans look for it
         self.keep = keep
         self.cores = cores
         self.pending: Dict["Run", None] = {}  # the oldest first
@@ -46,6 +50,7 @@ class Core:
         for settle in self.settle:
             settle()
         pointer, self.pointer = self.pointer, ffi.NULL
+        self.cell[0] = ffi.NULL
         if pointer:
             lib.hd_session_destroy(pointer)
             self.cores.discard(self)
@@ -135,6 +140,13 @@ def cupy_stream(arrays: Sequence[Any], ordinal: int) -> int:
     if kind is None or not any(isinstance(array, kind) for array in arrays):
         return 0
     return int(cupy.cuda.get_current_stream(ordinal).ptr)  # type: ignore[union-attr]
+
+
+def number_of(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+ISSUE = number_of(ffi.addressof(lib, "hd_session_run"))
 
 
 def stream_of(stream: Any) -> int:
@@ -293,6 +305,7 @@ class Executable:
         self._prepare(len(self._arguments))
         # By argument, of tensors of PyTorch's that runs have taken: strides.
         self._known: List[Dict[Any, Any]] = [{} for _ in self._arguments]
+        self._plans: List[Plan] = []  # of calls on such tensors alone
         # The arrays of runs that may be under way: of the last ones on CUDA, more
         # than there can be, and of a call that was interrupted.
         self._recent: Deque[Any] = collections.deque(maxlen=64)
@@ -312,11 +325,6 @@ class Executable:
         self._options.on_host = self._on_host
         self._options.sizes = self._extents
         self._options.nsizes = len(self._sizes)
-        # Of runs on dense arrays alone, by their addresses.
-        self._plain_addresses = ffi.new("void *[]", n)
-        self._plain_numbers = ffi.cast("uintptr_t *", self._plain_addresses)
-        self._plain_options = info("hd_run_options")
-        self._plain_stream = 0
 
     def __call__(self, *args: Any, out: Out = None, stream: Any = None,
                  sizes: Optional[Mapping[str, int]] = None, **named: Any) -> Any:
@@ -342,9 +350,10 @@ class Executable:
         has raised, that exception is the cause.
         """
         arrays, answer = self._bind(args, out, named)
-        self._issue(arrays, stream, sizes)
-        if self._device[0] == CPU:
-            self._await()
+        with self.group._use:
+            self._issue(arrays, stream, sizes)
+            if self._device[0] == CPU:
+                self._await()
         return answer
 
     def start(self, *args: Any, out: Out = None, stream: Any = None,
@@ -355,20 +364,22 @@ class Executable:
             next(iter(list(self._core.pending))).ended.wait(SLICE)
         arrays, answer = self._bind(args, out, named)
         run = Run(self._core, None)
-        run.arrays = self._issue(arrays, stream, sizes)
-        self._core.pending[run] = None
-        self._recent.pop()
-        status = lib.hd_session_notify(self._core.pointer, lib.heddle_notify, run.handle,
-                                       self._diag.p)
-        if status != lib.HD_OK:
-            self._recent.append(run)
-            self._fail(status)
+        with self.group._use:
+            run.arrays = self._issue(arrays, stream, sizes)
+            self._core.pending[run] = None
+            self._recent.pop()
+            status = lib.hd_session_notify(self._core.pointer, lib.heddle_notify, run.handle,
+                                           self._diag.p)
+            if status != lib.HD_OK:
+                self._recent.append(run)
+                self._fail(status)
         return Future(self, run, answer)
 
     def finish(self) -> None:
         """Waits until every run issued so far has ended. Their failure is raised."""
-        self._open()
-        self._await()
+        with self.group._use:
+            self._open()
+            self._await()
 
     def stats(self) -> Dict[str, Any]:
         """Counts of the session: `hd_stats` of heddle.h."""
@@ -467,6 +478,9 @@ class Executable:
 
     def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
         """Issues a run, and returns what has to be there until it has ended."""
+        if stream is None and sizes is None and self._plans and self._issue_as_planned(arrays):
+            self._recent.append(arrays)
+            return arrays
         pointer = self._open()
         if not self._is_found:
             self._find_device(arrays)
@@ -475,9 +489,11 @@ class Executable:
             self._set_sizes(sizes or {})
         self._options.stream = ffi.cast("void *", handle)
         kept: List[Any] = [arrays]
-        new = []
+        new: List[Tuple[int, Any]] = []
+        plain = not self._sizes and hasattr(getattr(torch, "Tensor", None), EXCHANGE)
         for i, array in enumerate(arrays):
             seen = look_at(array, torch) if torch is not None else None
+            plain = plain and seen is not None and array.is_contiguous()
             if seen is not None:
                 row = self._known[i].get(seen[0])
                 if row is not None:
@@ -506,27 +522,40 @@ class Executable:
         self._is_found = self._device[1] >= 0
         for i, key in new:
             self._remember(i, key)
+        if plain and new:
+            self._plans = [self._plan(arrays, (), range(len(arrays)), gradient=True),
+                           *self._plans[:PLANS - 1]]
         return kept
 
-    def _run_at(self, addresses: List[int], stream: int, arrays: Any) -> None:
-        """A call, on dense arrays of which whoever calls knows that they fit. On CUDA
-        nothing is kept of them."""
-        n, on_cpu = len(addresses), self._device[0] == CPU
-        self._plain_numbers[0:n] = addresses
-        if stream != self._plain_stream:
-            self._plain_options.stream = ffi.cast("void *", stream)
-            self._plain_stream = stream
-        if on_cpu:
-            self._recent.append(arrays)
-        pointer = self._core.pointer or self._open()
-        status = lib.hd_session_run(pointer, self._plain_addresses, n, self._plain_options,
-                                    self._diag.p)
-        if status != lib.HD_OK:
-            if on_cpu:
-                self._recent.pop()
-            self._fail(status)
-        if on_cpu:
+    def _plan(self, tensors: List[Any], results: Sequence[Any], order: Sequence[int],
+              watching: Sequence[Callable[[], Any]] = (),
+              gradient: Union[None, bool, Callable[[], bool]] = None) -> Plan:
+        """Of runs on PyTorch's tensors that look like these. Arguments are tensors and
+        then results, by `order`; `results` has of each what it is made by. A plain one is
+        none where something is `watching`, or a tensor needs a gradient and `gradient`
+        says that this matters."""
+        torch = sys.modules["torch"]
+        return Plan((self._core, self._diag), (torch.Tensor, torch.nn.Parameter), tensors,
+                    tuple(results), tuple(order), tuple(watching), gradient, ISSUE,
+                    number_of(self._core.cell), number_of(self._diag.p))
+
+    def _issue_as_planned(self, arrays: List[Any]) -> bool:
+        return any(self._judge_issue(plan.issue_plain(arrays)) is not None for plan in self._plans)
+
+    def _judge_issue(self, found: Union[None, int, List[Any]]) -> Optional[List[Any]]:
+        """What a plan has issued; None where the tensors are others."""
+        if isinstance(found, int):
+            self._fail(found)
+        return found
+
+    def _end_issue(self, tensors: List[Any], found: Union[None, int, List[Any]]
+                   ) -> Optional[List[Any]]:
+        """The same, as a call, of which nothing is kept on CUDA."""
+        results = self._judge_issue(found)
+        if results is not None and self._device[0] == CPU:
+            self._recent.append((tensors, results))
             self._await()
+        return results
 
     def _find_device(self, arrays: List[Any]) -> None:
         """Of a session on "cuda": right where the run is then taken."""
@@ -623,7 +652,7 @@ class Executable:
         if run.status != lib.HD_OK:
             self._fail(run.status)
 
-    def _fail(self, status: int) -> None:
+    def _fail(self, status: int) -> NoReturn:
         if status == lib.HD_ERROR_ARGUMENT and lib.hd_diag_errors(self._diag.p) == 0:
             refuse("an array's __dlpack__ returned no capsule of DLPack's")
         cause, self._table.raised = self._table.raised, None

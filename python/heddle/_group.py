@@ -1,17 +1,38 @@
 """Groups of ranks, and processes for them."""
 import atexit
+import functools
 import multiprocessing
 import multiprocessing.connection
 import pickle
 import secrets
+import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from ._array import Array, Memory
 from ._error import Diag, Error, PeerError, TimeoutError, refuse
 from ._library import ffi, info, lib, uninterrupted
+
+
+class Use:
+    """Of a group, by one thread at a time: another is refused, not made to wait."""
+
+    def __init__(self) -> None:
+        lock = threading.RLock()
+        self.begin = functools.partial(lock.acquire, False)  # False: another has it
+        self.end = lock.release
+
+    def __enter__(self) -> None:
+        if not self.begin():
+            self.refuse()
+
+    def __exit__(self, *_: Any) -> None:
+        self.end()
+
+    def refuse(self) -> NoReturn:
+        refuse("another thread is using this group, which one does at a time")
 
 
 class Group:
@@ -26,6 +47,7 @@ class Group:
     def __init__(self, pointer: Any) -> None:
         self._pointer = pointer
         self._memory = Memory(pointer)
+        self._use = Use()
         self._cores: Set[Any] = set()  # of executables that are not closed
         GROUPS.add(self)
 

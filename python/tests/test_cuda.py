@@ -26,6 +26,7 @@ from cuda_memory import Array, Driver
 
 SCALED = """heddle 1 tensor program scaled in %x : f32[6, 5] in %s : f32[]
 out %y : f32[6, 5] { %y = scale %x by %s }"""
+TWICE = """heddle 1 tensor program twice in %x : f32[6, 5] out %y : f32[6, 5] { %y = add %x, %x }"""
 CALLED = """heddle 1 tensor program called in %x : f32[6, 5] out %y : f32[6, 5]
 { %y = call "fn" %x }"""
 GATED = """heddle 1 host program gated in %go : event[] in %x : f32[6, 5] out %y : f32[6, 5]
@@ -59,6 +60,53 @@ def rank_main(group, values):
     driver.drop(graph)
     gather.finish()
     return gather.stats()["runs"]
+
+
+class Seen(ctypes.Structure):
+    """A DLTensor."""
+    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+Look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Seen))
+FindStream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32,
+                               ctypes.POINTER(ctypes.c_void_p))
+
+
+class Exchange(ctypes.Structure):
+    """DLPack's table of functions, of tensors like those of the test."""
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("before", ctypes.c_void_p),
+                ("unused", ctypes.c_void_p * 3), ("look", Look), ("find_stream", FindStream)]
+
+
+KEPT = []
+
+
+def exchange(stream):
+    """A capsule of one, of which all stays until the tests end."""
+    @Look
+    def look(tensor, out):
+        if tensor.hidden:
+            return -1
+        shape, strides = (ctypes.c_int64 * 2)(*tensor.shape), (ctypes.c_int64 * 2)(*tensor.stride())
+        KEPT.extend((shape, strides))
+        seen = Seen(tensor.data_ptr() + tensor.offset, 2, tensor.ordinal, 2, 2, tensor.bits, 1,
+                    ctypes.addressof(shape), ctypes.addressof(strides), 0)
+        ctypes.memmove(out, ctypes.byref(seen), ctypes.sizeof(seen))
+        return 0
+
+    @FindStream
+    def find_stream(kind, ordinal, out):
+        out[0] = stream if (kind, ordinal) == (2, 0) else None
+        return 0
+
+    table = Exchange(1, 3, None, (ctypes.c_void_p * 3)(), look, find_stream)
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    KEPT.extend((table, look, find_stream))
+    return make(ctypes.addressof(table), b"dlpack_exchange_api", None)
 
 
 class Put(Array):
@@ -154,9 +202,16 @@ class Cuda(unittest.TestCase):
 
         class Tensor(Array):
             requires_grad, device = False, "cuda:0"
+            negative, ordinal, offset, bits = False, 0, 0, 32
+
+            def is_neg(self):
+                return self.negative
 
             def stride(self):
                 return tuple(np.empty(self.shape).strides[d] // 8 for d in range(len(self.shape)))
+
+            def is_contiguous(self):
+                return True
 
             def data_ptr(self):
                 if self.hidden:
@@ -189,6 +244,28 @@ class Cuda(unittest.TestCase):
             for other in (floats(6, 5).astype("f8"), floats(5, 6), floats(30)):
                 self.refused("%x", lambda: scaled(Tensor(self.driver, other), 3, out=y))
             self.refused("overlap", lambda: scaled(y, 3, out=y))
+            x.hidden = False
+            Tensor.__dlpack_c_exchange_api__ = exchange(self.stream)
+            twice = self.compiled(TWICE)
+
+            def planned():
+                x.set(floats(6, 5))
+                y.set(poison(self.x))
+                before = len(x.asked), len(y.asked)
+                with unittest.mock.patch.object(twice, "_choose_stream", side_effect=AssertionError):
+                    twice(x, out=y)
+                np.testing.assert_array_equal(y.get(self.stream), x.get() * 2)
+                self.assertEqual((len(x.asked), len(y.asked)), before)
+
+            twice(x, out=y)
+            for _ in range(3):
+                planned()
+            for name, value in (("requires_grad", True), ("negative", True), ("hidden", True),
+                                ("ordinal", 1), ("offset", 8), ("bits", 64)):
+                with unittest.mock.patch.object(x, name, value), self.assertRaises(AssertionError):
+                    planned()
+            planned()
+            self.refused("overlap", lambda: twice(y, out=y))
 
     def test_what_is_no_stream(self):
         scaled = self.compiled(SCALED)

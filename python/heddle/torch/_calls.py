@@ -1,26 +1,36 @@
 """Calls of programs on tensors: what one needs is made of what its tensors look like the
 first time that such tensors come, and found by that ever after."""
-import collections
 import contextlib
-import functools
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, _C
+from torch.autograd import forward_ad
 from torch.cuda import is_current_stream_capturing
 
-from .._compile import Executable, compile, torch_stream
+from .._compile import EXCHANGE, Executable, compile
+from .._direct import Plan
 from .._error import UnsupportedError, refuse
 from .._group import Group
 from .._program import Program
-from ._group import find
+from ._group import AnyGroup, find, find_made
 
+if not hasattr(Tensor, EXCHANGE):
+    raise ImportError(f"heddle.torch needs PyTorch 2.10 or later, and this is {torch.__version__}")
 ALIGNED = 16  # bytes, of what a run on CUDA is given
 # Executables that a group keeps. All ranks make the same calls, and so drop the same.
 KEPT = 64
 SMALL = 8 << 20  # bytes of partial sums that one kernel reduces faster than a pipeline does
 LOOKS = 16 * KEPT  # kinds of calls that a group remembers
+PLANS = 8  # looked through for a call, of tensors of several shapes
+
+# Ask whether anybody but the kernel looks at a call.
+WATCHING = (_C._len_torch_dispatch_stack, _C._len_torch_function_stack,
+            _C._are_functorch_transforms_active, _C._get_tracing_state,
+            _C._autograd._profiler_enabled, _C._is_any_autocast_enabled,
+            lambda: forward_ad._current_level >= 0)
+is_captured = is_current_stream_capturing if torch.cuda.is_available() else bool
 
 # Results, and what lies like one: sizes and strides.
 Lie = Tuple[Sequence[Any], Sequence[Any]]
@@ -42,16 +52,23 @@ class Call(NamedTuple):
     loose: Sequence[Tuple[int, Callable[[Tensor], Tensor]]]  # which tensors are packed, by what
 
 
-class Made(NamedTuple):
+class Made:
     """A program's executables. What lets runs be captured makes others slower, so that
     there are two on CUDA, of which the second takes as much memory again."""
-    plain: Executable
-    capturable: Optional[Executable]
+
+    def __init__(self, plain: Executable, capturable: Optional[Executable],
+                 is_async: bool = False) -> None:
+        self.plain = plain
+        self.capturable = capturable
+        self.is_async = is_async  # a run that is issued needs no more
+        self.used = 0  # when it last was, as its table counts
+
+    def executables(self) -> List[Executable]:
+        return [one for one in (self.plain, self.capturable) if one is not None]
 
     def close(self) -> None:
-        for one in self:
-            if one is not None:
-                one.close()
+        for one in self.executables():
+            one.close()
 
 
 class Table:
@@ -59,26 +76,39 @@ class Table:
     captured, so that they stay as long as the group."""
 
     def __init__(self) -> None:
-        self.kept: "collections.OrderedDict[Any, Made]" = collections.OrderedDict()
-        self.captured: Dict[Any, Executable] = {}
+        self.kept: Dict[Key, Made] = {}
+        self.captured: Dict[Key, Executable] = {}
         self.calls: Dict[Any, Call] = {}
+        # By the planner and what it takes beside tensors: of calls that are issued.
+        self.plans: Dict[Any, List[Tuple[Plan, Made]]] = {}
+        self.now = 0
 
-    def find(self, key: Any, capturing: bool) -> Optional[Executable]:
+    def use(self, made: Made) -> Executable:
+        self.now += 1
+        made.used = self.now
+        return made.plain
+
+    def find(self, key: Key, capturing: bool) -> Optional[Executable]:
         made = self.kept.get(key)
-        if made is not None:
-            self.kept.move_to_end(key)
+        plain = None if made is None else self.use(made)
         if not capturing:
-            return None if made is None else made.plain
+            return plain
         if made is not None and made.capturable is not None:
-            self.captured[key] = made.capturable
-            self.kept[key] = Made(made.plain, None)
+            self.captured[key], made.capturable = made.capturable, None
         return self.captured.get(key)
 
-    def add(self, key: Any, made: Made) -> None:
+    def add(self, key: Key, made: Made) -> None:
         """The one used the longest ago is dropped."""
+        self.use(made)
         self.kept[key] = made
         if len(self.kept) > KEPT:
-            self.kept.popitem(last=False)[1].close()
+            oldest = min(self.kept, key=lambda one: self.kept[one].used)
+            self.kept.pop(oldest).close()
+            self.plans.clear()
+
+    def keep_plan(self, kind: Any, plan: Plan, made: Made) -> None:
+        """The latest first."""
+        self.plans[kind] = [(plan, made), *self.plans.get(kind, [])[:PLANS - 1]]
 
     def remember(self, look: Any, call: Call) -> Call:
         if len(self.calls) >= LOOKS:
@@ -92,9 +122,6 @@ def table_of(group: Group) -> Table:
     if table is None:
         table = group._torch_table = Table()  # type: ignore[attr-defined]
     return table
-
-
-stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", functools.partial(torch_stream, torch))
 
 
 def dense(sizes: Sequence[Any]) -> Lie:
@@ -154,7 +181,7 @@ def bind(group: Group, table: Table, key: Key, complete: Program, transport: Opt
     except BaseException:
         plain.close()
         raise
-    table.add(key, Made(plain, capturable))
+    table.add(key, Made(plain, capturable, on_cuda))
     return plain
 
 
@@ -172,39 +199,81 @@ def make(group: Group, table: Table, key: Key, capturing: bool) -> Executable:
     return bind(group, table, key, lower(program, "auto", None), None)
 
 
-def place(tensors: List[Tensor], on_cuda: bool) -> List[int]:
-    """Their addresses, of copies where a run on CUDA may not read them."""
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    if on_cuda:
-        for i, address in enumerate(addresses):
-            if address % ALIGNED != 0:
-                tensors[i] = tensors[i].clone()
-                addresses[i] = tensors[i].data_ptr()
-    return addresses
+def align(tensors: List[Tensor]) -> None:
+    """Copies what a run on CUDA may not read where it is."""
+    for i, tensor in enumerate(tensors):
+        if tensor.data_ptr() % ALIGNED != 0:
+            tensors[i] = tensor.clone()
 
 
-def run(plan: Callable[..., Call], name: str, tensors: List[Tensor], rest: Tuple[Any, ...]
+def run_planned(group: Group, kind: Any, tensors: List[Tensor]) -> Optional[List[Tensor]]:
+    """The results of a call like one before, whose tensors look like these; else None."""
+    table = table_of(group)
+    for plan, made in table.plans.get(kind, ()):
+        found = made.plain._end_issue(tensors, plan.issue(tensors))
+        if found is not None:
+            table.use(made)
+            return found
+    return None
+
+
+def run_plain(planner: Callable[..., Call], group: AnyGroup, tensors: List[Tensor],
+              rest: Tuple[Any, ...]) -> Optional[List[Tensor]]:
+    """What `run` makes, in a call like one before that neither PyTorch's dispatcher nor
+    autograd would do more with; else None. Each function that this calls beside takes
+    as long as a tenth of what C does of it, so that it calls few."""
+    there = find_made(group)
+    if there is None or is_captured():
+        return None
+    table, use = table_of(there), there._use
+    if not use.begin():
+        use.refuse()
+    try:
+        for plan, made in table.plans.get((planner, rest), ()):
+            found = plan.issue_plain(tensors)
+            if found is not None:
+                table.now = made.used = table.now + 1
+                return found if made.is_async and type(found) is list else \
+                    made.plain._end_issue(tensors, found)
+        return None
+    finally:
+        use.end()
+
+
+def run(planner: Callable[..., Call], name: str, tensors: List[Tensor], rest: Tuple[Any, ...]
         ) -> List[Tensor]:
-    """Makes `plan`'s results of the tensors, on the group of that name. The plan, of the
+    """Makes the results that `planner` tells, on the group of that name. The planner, of the
     tensors, the group's name and `rest`, refuses what does not fit.
 
     On CUDA a run is in order with PyTorch's current stream, as is whatever its allocator
     uses the memory for next: nothing is kept of tensors."""
-    group, first = find(name), tensors[0]
-    table, on_cuda = table_of(group), first.is_cuda
-    look = (plan, rest, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+    group, kind = find(name), (planner, rest)
+    with group._use:
+        capturing = is_captured()
+        found = None if capturing else run_planned(group, kind, tensors)
+        return run_anew(group, kind, name, tensors, capturing) if found is None else found
+
+
+def run_anew(group: Group, kind: Any, name: str, tensors: List[Tensor], capturing: bool
+             ) -> List[Tensor]:
+    """A run for which there is no plan, or that is captured."""
+    (planner, rest), table, on_cuda = kind, table_of(group), tensors[0].is_cuda
+    look = (kind, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     call = table.calls.get(look)
     if call is None:
-        call = table.remember(look, plan(tensors, name, *rest))
-    capturing = on_cuda and is_current_stream_capturing()
-    made = table.find(call.key, capturing)
-    if made is None:
-        made = make(group, table, call.key, capturing)
+        call = table.remember(look, planner(tensors, name, *rest))
+    capturing = capturing and on_cuda
+    executable = table.find(call.key, capturing)
+    if executable is None:
+        executable = make(group, table, call.key, capturing)
     for i, pack in call.loose:
         tensors[i] = pack(tensors[i])
-    addresses = place(tensors, on_cuda)
-    results = [first.new_empty_strided(*lie) for lie in call.results]
-    addresses += [result.data_ptr() for result in results]
-    made._run_at([addresses[i] for i in call.order], stream_of(first.get_device()) if on_cuda else 0,
-                 (tensors, results))
-    return results
+    if on_cuda:
+        align(tensors)
+    plan = executable._plan(tensors, call.results, call.order, WATCHING, torch.is_grad_enabled)
+    if not capturing and not call.loose:
+        table.keep_plan(kind, plan, table.kept[call.key])
+    found = executable._end_issue(tensors, plan.issue(tensors))
+    if found is None:
+        refuse(f"{executable.program.name} is closed, or takes no tensor of its kind")
+    return found

@@ -14,16 +14,13 @@ from torch.compiler import is_compiling
 
 from .._error import refuse
 from . import _ops
-from ._calls import turned
+from ._calls import WATCHING, run_plain, turned
 from ._group import AnyGroup, name_of
 from ._ops import backward_op, gather_op
 
 # ------------------------------------------------------------------------- ways
 
 Keys = Optional[Any]  # what the dispatcher has found in a call; None if it was not asked
-modes, function_modes = _C._len_torch_dispatch_stack, _C._len_torch_function_stack
-transforms, trace = _C._are_functorch_transforms_active, _C._get_tracing_state
-is_profiled, is_cast = _C._autograd._profiler_enabled, _C._is_any_autocast_enabled
 ORDINARY = (torch.Tensor, torch.nn.Parameter)
 # The keys of a call that nobody but autograd and the kernel looks at.
 PLAIN = {(_C.DispatchKeySet(getattr(_C.DispatchKey, name)) |
@@ -33,9 +30,11 @@ PLAIN = {(_C.DispatchKeySet(getattr(_C.DispatchKey, name)) |
 
 def is_direct(*tensors: Tensor) -> bool:
     """Whether the dispatcher would bring a call on them to autograd, and on to the kernel."""
-    if is_compiling() or modes() or function_modes() or transforms() or trace() or is_profiled() or \
-            is_cast():
+    if is_compiling():
         return False
+    for asks in WATCHING[:-1]:
+        if asks():
+            return False
     try:
         for tensor in tensors:
             if type(tensor) not in ORDINARY or tensor.is_neg() or not tensor.data_ptr():
@@ -286,6 +285,10 @@ for lowered in (gather_op, _ops.reduce_op, _ops.sum_op, _ops.local_op, _ops.add_
 
 def gather(x: Tensor, ws: Sequence[Tensor], dim: int, keep: bool, group: AnyGroup) -> List[Tensor]:
     """With `keep` the rows of all ranks, and then their products."""
+    if not is_compiling():
+        made = run_plain(_ops.plan_gather, group, [x, *ws], (dim, keep))
+        if made is not None:
+            return made
     if is_direct(x, *ws):
         return enter_gather(None, x, ws, dim, keep, name_of(group))
     return gather_op(x, ws, dim, keep, name_of(group))
@@ -303,12 +306,20 @@ def gather_backward(gys: Sequence[Tensor], ws: Sequence[Tensor], h: Optional[Ten
 
 
 def reduce_scatter(x: Tensor, w: Tensor, dim: int, group: AnyGroup) -> Tensor:
+    if not is_compiling():
+        made = run_plain(_ops.plan_reduce, group, [x, w], (dim,))
+        if made is not None:
+            return made[0]
     if is_direct(x, w):
         return enter_reduce(None, x, w, dim, name_of(group))
     return _ops.reduce_op(x, w, dim, name_of(group))
 
 
 def all_reduce(x: Tensor, w: Tensor, group: AnyGroup) -> Tensor:
+    if not is_compiling():
+        made = run_plain(_ops.plan_sum, group, [x, w], ())
+        if made is not None:
+            return made[0]
     if is_direct(x, w):
         return enter_sum(None, x, w, name_of(group))
     return _ops.sum_op(x, w, name_of(group))

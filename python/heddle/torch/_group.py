@@ -204,6 +204,13 @@ def size_of(name: str) -> int:
     return process_group(name).size()
 
 
+def find_made(group: AnyGroup) -> Optional[Group]:
+    """The group of a process group, where it is made already."""
+    pg = dist.group.WORLD if group is None else group
+    reference, made = known.get(getattr(pg, "group_name", ""), NOBODY)
+    return made if made is not None and reference() is pg and made._pointer else None
+
+
 def find(name: str) -> Group:
     """The group of that name. The first time it is made: collective then."""
     if name.startswith(OWN):

@@ -326,7 +326,7 @@ class Layer:
 def runs():
     """How many of the operators have been issued, not replayed."""
     table = _calls.table_of(ht.group_of())
-    made = [one for both in table.kept.values() for one in both if one is not None]
+    made = [one for both in table.kept.values() for one in both.executables()]
     return sum(one.stats()["runs"] for one in [*made, *table.captured.values()])
 
 

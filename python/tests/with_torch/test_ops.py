@@ -1,9 +1,11 @@
 """The operators and their gradients, exactly: small integers, whose products and sums
 every dtype here holds."""
 import gc
+import threading
 import types
 import unittest
 import weakref
+from unittest import mock
 
 import heddle
 import heddle.torch as ht
@@ -193,6 +195,15 @@ class Ways(Same):
     def test_transforms(self):
         xs = draw(torch.float32, 3, TP, K)
         self.same(torch.vmap(lambda x: ht.matmul_all_reduce(x, self.w))(xs), TP * (xs @ self.w))
+        self.same(torch.vmap(ht.matmul_reduce_scatter)(xs, torch.stack([self.w] * 3)),
+                  torch.stack([mine(TP * (x @ self.w), 0) for x in xs]))
+        with self.assertRaisesRegex(RuntimeError, "Batching rule not implemented"):
+            torch.vmap(lambda x: ht.all_gather_matmul(x, self.w))(xs)
+        leaf = self.x.clone().requires_grad_()
+        for call in (ht.matmul_reduce_scatter, ht.all_gather_matmul):
+            with self.assertRaisesRegex(RuntimeError, "Batching rule not implemented"):
+                y = call(leaf, self.w)
+                torch.autograd.grad(y, leaf, torch.ones(2, *y.shape), is_grads_batched=True)
         with self.assertRaisesRegex(RuntimeError, "setup_context"):
             torch.func.grad(lambda x: ht.matmul_all_reduce(x, self.w).sum())(self.x)
 
@@ -287,6 +298,71 @@ class Groups(Same):
             ht.matmul_all_reduce(draw(torch.float32, 1, 1), draw(torch.float32, 1, n))
         self.assertEqual(len(_calls.table_of(ht.group_of()).kept), _calls.KEPT)
         ht.group_of().close()
+
+    def test_calls_like_those_before_are_planned(self):
+        """Of two shapes by turns, and not of other tensors: their plans are theirs alone."""
+        from heddle.torch import _calls
+        ht.group_of().close()  # and one with room for more programs
+        anew = mock.Mock(side_effect=_calls.run_anew)
+        ws = [draw(torch.float32, K, n) for n in (N, M)]
+        others = [draw(torch.float64, K, N), draw(torch.float32, N, K).t(), draw(torch.float32, K, 2 * N)[:, ::2]]
+        with mock.patch.object(_calls, "run_anew", anew):
+            for _ in range(3):
+                for w in ws:
+                    x = draw(torch.float32, 2 * TP, K)
+                    self.same(ht.matmul_reduce_scatter(x, w), mine(TP * (x @ w), 0))
+            self.assertEqual(anew.call_count, 2)
+            for w in others:
+                x = draw(w.dtype, 2 * TP, K)
+                self.same(ht.matmul_reduce_scatter(x, w), mine(TP * (x @ w), 0))
+            self.assertEqual(anew.call_count, 5)
+            ht.group_of().close()
+            x = draw(torch.float32, 2 * TP, K)
+            self.same(ht.matmul_reduce_scatter(x, ws[0]), mine(TP * (x @ ws[0]), 0))
+            self.assertEqual(anew.call_count, 6)
+
+    def test_callable_on_tensors_like_those_before(self):
+        text = """heddle 1 tensor program twice mesh tp=%d
+            in %%x : f32[%d@tp, 3, 2] out %%y : f32[%d@tp, 3, 2] { %%y = add %%x, %%x }""" % (TP, TP, TP)
+        with heddle.Group.from_torch() as group:
+            twice = heddle.compile(heddle.Program(text), group)
+            issue = mock.Mock(side_effect=twice._issue_as_planned)
+            with mock.patch.object(twice, "_issue_as_planned", issue):
+                for _ in range(3):
+                    x, out = torch.randn(1, 3, 2), torch.full((1, 3, 2), torch.nan)
+                    self.same(twice(x), 2 * x)
+                    self.assertIs(twice(x, out=out), out)
+                    self.same(out, 2 * x)
+                self.assertEqual(issue.call_count, 5)
+                gap = torch.randn(1, 3, 4)[:, :, ::2]
+                self.same(twice(gap), 2 * gap)
+                self.same(twice(torch.randn(1, 2, 3).mT * 0 + gap), 2 * gap)
+                with self.assertRaisesRegex(heddle.ArgumentError, "of 64 bits"):
+                    twice(torch.zeros(1, 3, 2, dtype=torch.float64))
+                with self.assertRaisesRegex(heddle.ArgumentError, "grad"):
+                    twice(torch.zeros(1, 3, 2, requires_grad=True), out=out)
+            twice.close()
+            with self.assertRaisesRegex(heddle.ArgumentError, "twice is closed"):
+                twice(x, out=out)
+
+    def test_a_second_thread_is_refused(self):
+        group, refused = ht.group_of(), []
+
+        def call():
+            try:
+                ht.matmul_all_reduce(torch.ones(1, K), torch.ones(K, N))
+            except heddle.ArgumentError as error:
+                refused.append(str(error))
+
+        ht.matmul_all_reduce(torch.ones(1, K), torch.ones(K, N))
+        for _ in range(2):
+            with group._use:
+                thread = threading.Thread(target=call)
+                thread.start()
+                thread.join()
+        self.assertEqual(refused, ["another thread is using this group, which one does at a time"] * 2)
+        call()  # and this one may again
+        self.assertEqual(len(refused), 2)
 
     def test_what_a_graph_has_is_kept(self):
         """A run in a capture: its executable must outlive the graph."""
