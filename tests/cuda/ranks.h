@@ -218,12 +218,15 @@ RunProcesses(const std::vector<std::vector<int>> &processes,
             if (!hosts.empty())
                 setenv("HEDDLE_HOST", hosts[i].c_str(), 1);
             RunProcess(page, size, processes[i], body);
-            _exit(0);
+            _exit(testing::Test::HasFailure());
         }
         children.push_back(child);
     }
-    for (pid_t child : children)
+    for (pid_t child : children) {
         waitpid(child, &how, 0);
+        EXPECT_FALSE(WIFEXITED(how) && WEXITSTATUS(how) == 1)
+            << "what a rank expects is not so: see above";
+    }
     for (int i = 0; i < size; i++)
         answers.push_back(page->answer[i]);
     munmap(memory, sizeof(SharedPage));
