@@ -54,13 +54,25 @@ if [ "$needs" = tests ]; then
     spent "release, built"
 fi
 
-for preset in $presets; do
-    echo "$preset: building"
-    quietly cmake --preset "$preset" -DHEDDLE_FAKE_KERNELS="$root/build/kernels"
-    quietly cmake --build --preset "$preset"
+build() {
+    quietly cmake --preset "$1" -DHEDDLE_FAKE_KERNELS="$root/build/kernels"
+    quietly nice -n 5 cmake --build --preset "$1"
+}
+
+# Many a test waits more than it computes: so several run at once, and beside them
+# the next preset is built.
+set -- $presets
+build "$1" &
+building=$!
+while [ $# -gt 0 ]; do
+    preset=$1
+    shift
+    wait "$building" || exit 1
     spent "$preset, built"
-    echo "$preset: testing"
-    # Many a test waits more than it computes.
+    if [ $# -gt 0 ]; then
+        build "$1" &
+        building=$!
+    fi
     ctest --preset "$preset" -j $(($(nproc) * 4)) --output-on-failure --no-tests=error \
         >"build/$preset/test.log" 2>&1 </dev/null || {
         cat "build/$preset/test.log" >&2
