@@ -1,4 +1,4 @@
-"""A peer is killed in the middle of training steps, N times: the others raise PeerError,
+"""A peer is killed in the middle of training steps, N times, 2 or more: the others raise PeerError,
 which names it, within 5 s, and end. With its launcher for the first, torchrun.
 
 usage: killed.py N
@@ -122,6 +122,8 @@ def be_torchruns(folder):
 
 def main():
     times = int(sys.argv[1])
+    if times < 2:
+        sys.exit(f"killed.py: {times} peers: one is torchrun's, and what the others take is told of 1 or more")
     seed = random.SystemRandom().getrandbits(32)
     print("seed", seed)
     draw = random.Random(seed)
