@@ -1,7 +1,6 @@
 """Calls of programs on tensors: what one needs is made of what its tensors look like the
 first time that such tensors come, and found by that ever after."""
 import contextlib
-import math
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -21,7 +20,6 @@ if not hasattr(Tensor, EXCHANGE):
 ALIGNED = 16  # bytes, of what a run on CUDA is given
 # Executables that a group keeps. All ranks make the same calls, and so drop the same.
 KEPT = 64
-SMALL = 8 << 20  # bytes of partial sums that one kernel reduces faster than a pipeline does
 LOOKS = 16 * KEPT  # kinds of calls that a group remembers
 PLANS = 8  # looked through for a call, of tensors of several shapes
 
@@ -41,7 +39,7 @@ class Key(NamedTuple):
     text: Callable[..., str]
     sizes: Tuple[Any, ...]
     device: torch.device
-    partial: float = math.inf  # bytes of the partial sums of a rank, in a reduction
+    at_once: Optional[Callable[..., str]] = None  # the text for one kernel, where that is faster
 
 
 class Call(NamedTuple):
@@ -186,16 +184,17 @@ def bind(group: Group, table: Table, key: Key, complete: Program, transport: Opt
 
 
 def make(group: Group, table: Table, key: Key, capturing: bool) -> Executable:
-    """The executables of `text(*sizes)`, the program's text, on a device. Small reductions
-    go by one kernel, which no prediction knows yet."""
+    """The executables of `text(*sizes)`, the program's text, on a device, or of `at_once`,
+    which no prediction chooses yet."""
     program = Program(key.text(*key.sizes), name="heddle.torch")
     if capturing:
         shapes = ", ".join(f"{a.name} {a.dtype}{list(a.local_shape)}" for a in program.arguments)
         refuse(f"{program.name} of {shapes} first comes in a capture of a CUDA graph, where its "
                "program cannot be made: call it with such tensors once before, on all ranks")
-    if key.partial <= SMALL and key.device.type == "cuda":
+    if key.at_once is not None:
+        whole = Program(key.at_once(*key.sizes), name="heddle.torch")
         with contextlib.suppress(UnsupportedError):  # on all ranks or on none
-            return bind(group, table, key, lower(program, "bulk", "sm"), "sm")
+            return bind(group, table, key, lower(whole, "bulk", "sm"), "sm")
     return bind(group, table, key, lower(program, "auto", None), None)
 
 

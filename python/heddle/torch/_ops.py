@@ -18,6 +18,7 @@ from ._programs import Rows, Weight
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16",
           torch.bfloat16: "bf16"}
+SMALL = 8 << 20  # bytes of a rank's partial sums
 
 
 def weight_of(w: Tensor) -> Weight:
@@ -207,17 +208,17 @@ def reduce_result(x: Tensor, w: Tensor, dim: int, group: str) -> Lie:
     return dense(narrow(x, dim, tp, w.shape[1]))
 
 
-def partial_sums(x: Tensor, w: Tensor) -> int:
-    """Bytes of a rank's own product."""
-    return math.prod(x.shape[:-1]) * w.shape[1] * x.element_size()
+def is_small(x: Tensor, w: Tensor) -> bool:
+    """Whether one kernel reduces the partial sums faster than a pipeline does."""
+    return x.is_cuda and math.prod(x.shape[:-1]) * w.shape[1] * x.element_size() <= SMALL
 
 
 def plan_reduce(tensors: Sequence[Tensor], group: str, dim: int) -> Call:
     x, w = tensors
     result = reduce_result(x, w, dim, group)
-    key = divide(x, dim, size_of(group), True), weight_of(w), DTYPES[x.dtype], True
-    return Call(Key(_programs.reduce, key, x.device, partial_sums(x, w)), [result], range(3),
-                packs(tensors, [1]))
+    sizes = divide(x, dim, size_of(group), True), weight_of(w), DTYPES[x.dtype], True
+    key = Key(_programs.reduce, sizes, x.device, _programs.reduce_at_once if is_small(x, w) else None)
+    return Call(key, [result], range(3), packs(tensors, [1]))
 
 
 def reduce_kernel(x: Tensor, w: Tensor, dim: int, group: str) -> Tensor:
@@ -244,12 +245,13 @@ def plan_sum(tensors: Sequence[Tensor], group: str) -> Call:
     tp, total = size_of(group), math.prod(x.shape[:-1])
     weight, dtype = weight_of(w), DTYPES[x.dtype]
     if total % tp == 0:
-        text: Callable[..., str] = _programs.reduce
+        text, at_once = _programs.reduce, _programs.reduce_at_once  # type: Any, Any
         sizes: Tuple[Any, ...] = (Rows(1, tp, total // tp), weight, dtype, False)
     else:
-        text, sizes = _programs.reduce_whole, (tp, total, weight, dtype)
-    return Call(Key(text, sizes, x.device, partial_sums(x, w)), [result], range(3),
-                packs(tensors, [1]))
+        text = at_once = _programs.reduce_whole
+        sizes = tp, total, weight, dtype
+    key = Key(text, sizes, x.device, at_once if is_small(x, w) else None)
+    return Call(key, [result], range(3), packs(tensors, [1]))
 
 
 def sum_kernel(x: Tensor, w: Tensor, group: str) -> Tensor:

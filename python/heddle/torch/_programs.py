@@ -45,16 +45,21 @@ def gather(rows: Rows, weights: Sequence[Weight], k: int, dtype: str, keep: bool
     return program("all_gather_matmul", tp, declared, done)
 
 
-def reduce(rows: Rows, weight: Weight, dtype: str, scatter: bool) -> str:
+def reduce(rows: Rows, weight: Weight, dtype: str, scatter: bool, mark: str = "@stream") -> str:
     """Partial sums of products, scattered by rows or whole on all ranks."""
     tp = rows.tp
     name = "matmul_reduce_scatter" if scatter else "matmul_all_reduce"
     declared = [f"in %x : {dtype}[{tp}@tp, {rows.text('', weight.k)}]",
                 f"in %w : {dtype}[{weight.text(tp)}]",
-                f"temp %p : {dtype}[{tp}@tp, {rows.text('@stream', weight.n)}]",
+                f"temp %p : {dtype}[{tp}@tp, {rows.text(mark, weight.n)}]",
                 f"out %y : {dtype}[{rows.text('@tp' if scatter else '', weight.n)}]"]
     done = [f"%p = matmul %x, %w{' tb' * weight.turned}", "%y = sum %p dim 0"]
     return program(name, tp, declared, done)
+
+
+def reduce_at_once(rows: Rows, weight: Weight, dtype: str, scatter: bool) -> str:
+    """The same of one product, which reads the weight once."""
+    return reduce(rows, weight, dtype, scatter, "")
 
 
 def reduce_whole(tp: int, rows: int, weight: Weight, dtype: str) -> str:

@@ -158,6 +158,21 @@ class Operators(Same):
                     "test_schema", "test_autograd_registration", "test_faketensor"))
 
 
+    def test_reductions_at_once(self):
+        """What is for one kernel on CUDA: proven for it, and right by the cpu's own means."""
+        from heddle.torch import _calls, _programs
+        for turned, scatter in ((False, True), (True, False), (True, True)):
+            sizes = _programs.Rows(1, TP, 3), _programs.Weight(K, N, turned), "f32", scatter
+            program = heddle.Program(_programs.reduce_at_once(*sizes))
+            self.assertEqual(str(_calls.lower(program, "bulk", "sm")).count("matmul %"), 1)
+            x, w = draw(torch.float32, TP, 1, TP, 3, K), draw(torch.float32, TP, K, N)
+            mine_w = (w.mT if turned else w)[RANK:RANK + 1].contiguous()
+            with heddle.compile(program, ht.group_of()) as reduce:
+                y = reduce(x[RANK].clone(), mine_w)
+            whole = sum(x[r, 0] @ w[r] for r in range(TP))
+            self.same(y, whole[RANK:RANK + 1] if scatter else whole)
+
+
 class Seen(TorchDispatchMode):
     """The names of operators, in order."""
 
