@@ -23,6 +23,7 @@ typedef struct {
     PyObject *keep; // what has `session` and `diag`
     // clang-format on
     PyObject *types;    // of tensors that are no subclass's
+    PyObject *recent;   // a deque of the arrays of runs under way, or None
     PyObject *results;  // of each the arguments of new_empty_strided
     PyObject *watching; // functions: where one says yes, a run is no plain one
     PyObject *gradient; // None, True or the function that says whether tensors
@@ -37,12 +38,13 @@ typedef struct {
     unsigned char order[MOST];   // of arguments, among tensors and then results
 } Plan;
 
-static PyObject *negative_name, *gradient_name, *empty_name, *exchange_name;
+static PyObject *negative_name, *gradient_name, *empty_name, *exchange_name,
+    *append_name, *pop_name;
 
 static void forget(Plan *plan)
 {
-    PyObject *all[] = {plan->keep, plan->types, plan->results, plan->watching,
-                       plan->gradient};
+    PyObject *all[] = {plan->keep,    plan->types,    plan->recent,
+                       plan->results, plan->watching, plan->gradient};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         Py_XDECREF(all[i]);
@@ -140,20 +142,22 @@ static int set_up(Plan *plan, PyObject *tensors, PyObject *order)
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    PyObject *keep, *types, *tensors, *results, *order, *watching, *gradient;
+    PyObject *keep, *recent, *types, *tensors, *results, *order, *watching,
+        *gradient;
     unsigned long long run, session, diag;
     Plan *plan;
 
     (void)names;
-    if (!PyArg_ParseTuple(args, "OO!O!O!O!O!OKKK", &keep, &PyTuple_Type, &types,
-                          &PyList_Type, &tensors, &PyTuple_Type, &results,
-                          &PyTuple_Type, &order, &PyTuple_Type, &watching,
-                          &gradient, &run, &session, &diag))
+    if (!PyArg_ParseTuple(
+            args, "OOO!O!O!O!O!OKKK", &keep, &recent, &PyTuple_Type, &types,
+            &PyList_Type, &tensors, &PyTuple_Type, &results, &PyTuple_Type,
+            &order, &PyTuple_Type, &watching, &gradient, &run, &session, &diag))
         return NULL;
     plan = (Plan *)alloc(type, 0);
     if (plan == NULL)
         return NULL;
     Py_INCREF(plan->keep = keep);
+    Py_INCREF(plan->recent = recent);
     Py_INCREF(plan->types = types);
     Py_INCREF(plan->results = results);
     Py_INCREF(plan->watching = watching);
@@ -290,6 +294,31 @@ static PyObject *make_results(const Plan *plan, PyObject *first,
     return made;
 }
 
+// Keeps what a run reads and writes, ahead of it: an exception of a signal's
+// handler may come as soon as Python goes on.
+static bool keep_arrays(const Plan *plan, PyObject *tensors, PyObject *made)
+{
+    PyObject *arrays, *done;
+
+    if (plan->recent == Py_None)
+        return true;
+    arrays = PyTuple_Pack(2, tensors, made);
+    done = arrays == NULL ? NULL
+                          : PyObject_CallMethodObjArgs(
+                                plan->recent, append_name, arrays, NULL);
+    Py_XDECREF(arrays);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static PyObject *end_refused(const Plan *plan, PyObject *made, hd_status status)
+{
+    if (plan->recent != Py_None)
+        Py_XDECREF(PyObject_CallMethodObjArgs(plan->recent, pop_name, NULL));
+    Py_DECREF(made);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(status);
+}
+
 // `addresses` has those of the tensors, and room for results.
 static PyObject *issue_at(const Plan *plan, PyObject *tensors, void **addresses)
 {
@@ -304,8 +333,10 @@ static PyObject *issue_at(const Plan *plan, PyObject *tensors, void **addresses)
         return NULL;
     made = make_results(plan, PyList_GetItem(tensors, 0),
                         addresses + plan->ntensors);
-    if (made == NULL)
+    if (made == NULL || !keep_arrays(plan, tensors, made)) {
+        Py_XDECREF(made);
         return NULL;
+    }
     for (Py_ssize_t i = 0; i < plan->n; i++)
         arguments[i] = addresses[plan->order[i]];
     Py_BEGIN_ALLOW_THREADS status = plan->run(
@@ -387,6 +418,7 @@ PyMODINIT_FUNC PyInit__direct(void)
     if (intern(&negative_name, "is_neg") &&
         intern(&gradient_name, "requires_grad") &&
         intern(&empty_name, "new_empty_strided") &&
+        intern(&append_name, "append") && intern(&pop_name, "pop") &&
         intern(&exchange_name, "__dlpack_c_exchange_api__"))
         made = PyModule_Create(&module);
     if (made != NULL)

@@ -479,7 +479,6 @@ class Executable:
     def _issue(self, arrays: List[Any], stream: Any, sizes: Optional[Mapping[str, int]]) -> Any:
         """Issues a run, and returns what has to be there until it has ended."""
         if stream is None and sizes is None and self._plans and self._issue_as_planned(arrays):
-            self._recent.append(arrays)
             return arrays
         pointer = self._open()
         if not self._is_found:
@@ -529,15 +528,16 @@ class Executable:
 
     def _plan(self, tensors: List[Any], results: Sequence[Any], order: Sequence[int],
               watching: Sequence[Callable[[], Any]] = (),
-              gradient: Union[None, bool, Callable[[], bool]] = None) -> Plan:
+              gradient: Union[None, bool, Callable[[], bool]] = None, keeps: bool = True) -> Plan:
         """Of runs on PyTorch's tensors that look like these. Arguments are tensors and
         then results, by `order`; `results` has of each what it is made by. A plain one is
         none where something is `watching`, or a tensor needs a gradient and `gradient`
-        says that this matters."""
+        says that this matters. It `keeps` the arrays of runs that may be under way."""
         torch = sys.modules["torch"]
-        return Plan((self._core, self._diag), (torch.Tensor, torch.nn.Parameter), tensors,
-                    tuple(results), tuple(order), tuple(watching), gradient, ISSUE,
-                    number_of(self._core.cell), number_of(self._diag.p))
+        return Plan((self._core, self._diag), self._recent if keeps else None,
+                    (torch.Tensor, torch.nn.Parameter), tensors, tuple(results), tuple(order),
+                    tuple(watching), gradient, ISSUE, number_of(self._core.cell),
+                    number_of(self._diag.p))
 
     def _issue_as_planned(self, arrays: List[Any]) -> bool:
         return any(self._judge_issue(plan.issue_plain(arrays)) is not None for plan in self._plans)
@@ -548,12 +548,10 @@ class Executable:
             self._fail(found)
         return found
 
-    def _end_issue(self, tensors: List[Any], found: Union[None, int, List[Any]]
-                   ) -> Optional[List[Any]]:
-        """The same, as a call, of which nothing is kept on CUDA."""
+    def _end_issue(self, found: Union[None, int, List[Any]]) -> Optional[List[Any]]:
+        """The same, as a call."""
         results = self._judge_issue(found)
         if results is not None and self._device[0] == CPU:
-            self._recent.append((tensors, results))
             self._await()
         return results
 

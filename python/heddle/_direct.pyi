@@ -1,8 +1,9 @@
 # Runs without Python between, of direct.c.
-from typing import Any, Callable, List, Tuple, Union
+from typing import Any, Callable, Deque, List, Optional, Tuple, Union
 
 class Plan:
-    def __new__(cls, keep: Any, types: Tuple[type, ...], tensors: List[Any],
+    def __new__(cls, keep: Any, recent: Optional[Deque[Any]],
+                types: Tuple[type, ...], tensors: List[Any],
                 results: Tuple[Any, ...], order: Tuple[int, ...],
                 watching: Tuple[Callable[[], Any], ...],
                 gradient: Union[None, bool, Callable[[], bool]], run: int, session: int,

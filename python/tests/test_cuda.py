@@ -256,6 +256,7 @@ class Cuda(unittest.TestCase):
                     twice(x, out=y)
                 np.testing.assert_array_equal(y.get(self.stream), x.get() * 2)
                 self.assertEqual((len(x.asked), len(y.asked)), before)
+                self.assertTrue(any(array is y for array in twice._recent[-1][0]))  # until it has ended
 
             twice(x, out=y)
             for _ in range(3):

@@ -209,7 +209,7 @@ def run_planned(group: Group, kind: Any, tensors: List[Tensor]) -> Optional[List
     """The results of a call like one before, whose tensors look like these; else None."""
     table = table_of(group)
     for plan, made in table.plans.get(kind, ()):
-        found = made.plain._end_issue(tensors, plan.issue(tensors))
+        found = made.plain._end_issue(plan.issue(tensors))
         if found is not None:
             table.use(made)
             return found
@@ -219,8 +219,8 @@ def run_planned(group: Group, kind: Any, tensors: List[Tensor]) -> Optional[List
 def run_plain(planner: Callable[..., Call], group: AnyGroup, tensors: List[Tensor],
               rest: Tuple[Any, ...]) -> Optional[List[Tensor]]:
     """What `run` makes, in a call like one before that neither PyTorch's dispatcher nor
-    autograd would do more with; else None. Each function that this calls beside takes
-    as long as a tenth of what C does of it, so that it calls few."""
+    autograd would do more with; else None. Written out where a call of another function
+    of Python's would be felt."""
     there = find_made(group)
     if there is None or is_captured():
         return None
@@ -233,7 +233,7 @@ def run_plain(planner: Callable[..., Call], group: AnyGroup, tensors: List[Tenso
             if found is not None:
                 table.now = made.used = table.now + 1
                 return found if made.is_async and type(found) is list else \
-                    made.plain._end_issue(tensors, found)
+                    made.plain._end_issue(found)
         return None
     finally:
         use.end()
@@ -269,10 +269,11 @@ def run_anew(group: Group, kind: Any, name: str, tensors: List[Tensor], capturin
         tensors[i] = pack(tensors[i])
     if on_cuda:
         align(tensors)
-    plan = executable._plan(tensors, call.results, call.order, WATCHING, torch.is_grad_enabled)
+    plan = executable._plan(tensors, call.results, call.order, WATCHING, torch.is_grad_enabled,
+                            keeps=not on_cuda)
     if not capturing and not call.loose:
         table.keep_plan(kind, plan, table.kept[call.key])
-    found = executable._end_issue(tensors, plan.issue(tensors))
+    found = executable._end_issue(plan.issue(tensors))
     if found is None:
         refuse(f"{executable.program.name} is closed, or takes no tensor of its kind")
     return found
