@@ -528,6 +528,57 @@ TEST(CudaAttention, OfGeneratedKernelsFillsWithZeros)
     }
 }
 
+// --------------------------------------------------------------- replays
+
+// A ring over blocks of a sequence, forward and backward: its keys stay.
+const char *const kRounds =
+    "heddle 1 host program rounds mesh tp=2 streams 2 "
+    "in %q : bf16[2 @tp, 2, 5, 16] in %k : bf16[2 @tp, 1, 5, 16] shared "
+    "in %v : bf16[2 @tp, 1, 5, 16] shared in %g : bf16[2 @tp, 2, 5, 16] "
+    "out %o : f32[2 @tp, 2, 5, 16] out %l : f32[2 @tp, 2, 5] "
+    "out %a : f32[2 @tp, 2, 5, 16] out %b : f32[2, 1, 5, 16] "
+    "out %c : f32[2, 1, 5, 16] temp %kp : bf16[1, 5, 16] shared "
+    "temp %vp : bf16[1, 5, 16] shared temp %e : event[] "
+    "{ fork on stream 0 { "
+    "group { send %k[tp] to 1 - tp %kp = recv from 1 - tp "
+    "send %v[tp] to 1 - tp %vp = recv from 1 - tp } %e = record } "
+    "on stream 1 { "
+    "%o[tp], %l[tp] = attention %q[tp], %k[tp], %v[tp] causal 0 wait %e "
+    "%o[tp], %l[tp] = attention %q[tp], %kp, %vp accumulate "
+    "%a[tp] = fill value 0 %b = fill value 0 %c = fill value 0 "
+    "%a[tp], %b[tp], %c[tp] = attention_grad %q[tp], %k[tp], %v[tp], "
+    "%o[tp], %l[tp], %g[tp] accumulate causal 0 "
+    "%a[tp], %b[1 - tp], %c[1 - tp] = attention_grad %q[tp], %kp, %vp, "
+    "%o[tp], %l[tp], %g[tp] accumulate } join }";
+
+TEST(CudaAttention, OfARingIsRightInFiveHundredReplays)
+{
+    const int runs = 500;
+    Program program(kRounds, runs);
+    hd_session_options options = CudaOptions();
+
+    options.graph = true;
+    AllAreRight(RunRanks(2, [&](Rank &rank) -> hd_status {
+        Session session;
+
+        HD_TRY(session.Open(rank, program, options));
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                          rank.diag));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        for (int i = 0; i < runs; i++) {
+            HD_TRY(shards.Set(program.Inputs(i), program.Module(), rank.rank,
+                              rank.diag));
+            HD_TRY(shards.Run(rank.diag));
+            HD_TRY(shards.Get(rank.diag));
+            HD_TRY(program.Compare(shards, rank.rank, i));
+        }
+        RANK_EXPECT(calls("cuGraphLaunch") == runs);
+        RANK_EXPECT(calls("cuStreamBeginCapture_v2") == 1);
+        return HD_OK;
+    }));
+}
+
 // ----------------------------------------------------------------- plans
 
 // Four of one shape, of which two merge: those write to scratch.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <ctime>
 #include <pthread.h>
 
@@ -11,6 +12,7 @@ namespace
 
 std::atomic<int> threads{INT_MAX};
 thread_local timespec longer{};
+std::atomic<long> steps{0}, last{-1};
 
 } // namespace
 
@@ -23,6 +25,16 @@ void NapFor(double seconds)
 {
     longer.tv_sec = time_t(seconds);
     longer.tv_nsec = long((seconds - double(longer.tv_sec)) * 1e9);
+}
+
+long StepsOnCpu()
+{
+    return steps;
+}
+
+void DieAtStepOnCpu(long k)
+{
+    last = steps + k;
 }
 
 extern "C" {
@@ -47,6 +59,15 @@ int __wrap_nanosleep(const timespec *time, timespec *left)
 
     longer = {};
     return __real_nanosleep(nap.tv_sec + nap.tv_nsec > 0 ? &nap : time, left);
+}
+
+void __real_hd_ranges_step(const void *ranges, const void *step);
+void __wrap_hd_ranges_step(const void *ranges, const void *step);
+void __wrap_hd_ranges_step(const void *ranges, const void *step)
+{
+    if (++steps == last)
+        raise(SIGKILL);
+    __real_hd_ranges_step(ranges, step);
 }
 
 } // extern "C"

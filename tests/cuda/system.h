@@ -9,4 +9,9 @@ void StartThreads(int most);
 // The next nap of this thread takes so long.
 void NapFor(double seconds);
 
+// How many steps the cpu driver has begun in this process, where a run begins
+// and ends among them; and the k-th from now kills it.
+long StepsOnCpu();
+void DieAtStepOnCpu(long k);
+
 #endif

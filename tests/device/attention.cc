@@ -191,6 +191,119 @@ TEST(Attention, GradientsOfAnyShapeAndMaskAreTheReferences)
                                                          {'W', 20}});
 }
 
+// ------------------------------------------------------------- in parts
+
+// All keys at once, and in three parts that are merged, of which rows see all
+// or some: forward and backward, each result rounded once.
+const char *const kWholeAndParts =
+    "heddle 1 host program parts mesh tp=1 "
+    "in %q : $[G * Q, S, D] in %k : $[G, 3 * K, D] in %v : $[G, 3 * K, W] "
+    "in %g : $[G * Q, S, W] out %o : $[G * Q, S, W] out %l : f32[G * Q, S] "
+    "out %a : $[G * Q, S, D] out %p : $[G * Q, S, W] out %m : f32[G * Q, S] "
+    "out %b : $[G * Q, S, D] temp %t : f32[G * Q, S, W] "
+    "temp %u : f32[G * Q, S, D] temp %x : f32[G, 3 * K, D] "
+    "temp %y : f32[G, 3 * K, W] { "
+    "%o, %l = attention %q, %k, %v causal 3 * K - 1 "
+    "%a, %x, %y = attention_grad %q, %k, %v, %o, %l, %g causal 3 * K - 1 "
+    "for i in 0..3 { let at = i * K "
+    "if i == 0 { %t, %m = attention %q, %k[:, at..at + K], %v[:, at..at + K] } "
+    "else { %t, %m = attention %q, %k[:, at..at + K], %v[:, at..at + K] "
+    "causal 3 * K - 1 - at accumulate } } "
+    "%p = copy %t %u = fill value 0 %x = fill value 0 %y = fill value 0 "
+    "for i in 0..3 { let at = i * K "
+    "%u, %x[:, at..at + K], %y[:, at..at + K] = attention_grad %q, "
+    "%k[:, at..at + K], %v[:, at..at + K], %o, %l, %g "
+    "causal 3 * K - 1 - at accumulate } %b = copy %u }";
+
+// What a result is off by at most, and how large it is.
+struct Distance {
+    double off = 0, size = 0;
+
+    void Take(const Shards &shards, const Expected &expected, int set, size_t i)
+    {
+        const hd_argument &info = expected.Inputs(set).Info(i);
+        std::vector<double> want(info.local_elements), got(want);
+
+        hd_reference_local(expected.Reference(set), i, 0, want.data(), nullptr);
+        hd_dtype_load(info.dtype, shards.Bytes(i).data(), got.size(),
+                      got.data());
+        for (size_t k = 0; k < got.size(); k++) {
+            off = std::max(off, std::fabs(got[k] - want[k]));
+            size = std::max(size, std::fabs(want[k]));
+        }
+    }
+};
+
+// o, lse and dq, at once and in parts: the greatest distances of all draws. On
+// the cpu f32 is rounded once, from f64, while each of two merges rounds a
+// result in f32 once more, and by their lse, whose error is one of weights.
+hd_status RunBoth(hd_group *group, const std::deque<Case> &cases, hd_diag *diag)
+{
+    const double u = std::ldexp(1, -24);
+    Distance once[3], merged[3];
+    hd_session_options options = DeviceOptions();
+
+    for (const Case &each : cases) {
+        const Expected &expected = each.expected;
+        hd_session *session = nullptr;
+
+        HD_TRY(hd_session_create(group, each.module.get(), &options, diag,
+                                 &session));
+        {
+            Shards shards(session);
+
+            HD_TRY(shards.Put(expected.Inputs(0), each.module.get(), 0, diag));
+            for (int set = 0; set < expected.Count(); set++) {
+                HD_TRY(shards.Set(expected.Inputs(set), each.module.get(), 0,
+                                  diag));
+                HD_TRY(shards.Run(diag));
+                HD_TRY(shards.Get(diag));
+                HD_TRY(Compare(shards, expected, expected, set, 0));
+                for (size_t i = 0; i < 3; i++) {
+                    once[i].Take(shards, expected, set, 4 + i);
+                    merged[i].Take(shards, expected, set, 7 + i);
+                }
+            }
+        }
+        hd_session_destroy(session);
+    }
+    for (int i = 0; i < 3; i++) {
+        double rounds = 2 * u * once[i].size * (i == 0 ? 1 + once[1].size : 1);
+
+        printf("%g at once, %g in parts, of %g\n", once[i].off, merged[i].off,
+               once[i].size);
+        RANK_EXPECT(once[i].off > 0);
+        RANK_EXPECT(merged[i].off <= 1.5 * once[i].off + rounds);
+    }
+    return HD_OK;
+}
+
+TEST(Attention, InPartsIsHardlyFurtherFromTheReferenceThanAtOnce)
+{
+    std::mt19937 random(Seed());
+
+    for (const std::string dtype : {"f32", "bf16"}) {
+        std::deque<Case> cases;
+
+        for (int i = 0; i < (IsQuick() ? 1 : 5); i++) {
+            std::string text =
+                Filled(kWholeAndParts, {{'G', Between(1, 2, random)},
+                                        {'Q', Between(1, 3, random)},
+                                        {'S', Between(1, 16, random)},
+                                        {'K', Between(1, 24, random)},
+                                        {'D', Width(32, random)},
+                                        {'W', Width(32, random)}});
+
+            cases.emplace_back(Read(text, dtype), dtype + ": " + text, 6,
+                               unsigned(random()),
+                               std::function<void(Arguments *)>());
+        }
+        AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+            return RunBoth(group, cases, diag);
+        }));
+    }
+}
+
 // ------------------------------------------------------------ the definition
 
 using Longs = std::vector<long double>;

@@ -272,6 +272,8 @@ void fake::execute(Lane &lane, const Work &work)
 
         w.change.wait(guard, [&] { return is_connected(lane.context); });
     }
+    if (fake_cuda_enter("work of streams") != SUCCESS)
+        raise(SIGKILL);
     // A broken context does nothing any more, and so its streams run dry.
     if (lane.context->failed != 0 || work(lane))
         return;

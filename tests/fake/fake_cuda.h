@@ -59,7 +59,8 @@ int fake_cuda_balance(char *out, size_t bytes);
 
 // Calls of a symbol in this process since it started or was reset. Of what is
 // put into streams, "word waits", "word writes" and "timed records", those of
-// events that have times, count one by one.
+// events that have times, count one by one; so does all that streams and graphs
+// do, when they do it, as "work of streams".
 long fake_cuda_calls(const char *symbol);
 
 // From now on every allocation has another number, as if all had been freed and
@@ -67,7 +68,8 @@ long fake_cuda_calls(const char *symbol);
 void fake_cuda_renumber(void);
 
 // Lets the k-th call from now fail, once; k < 1 lets none. What destroys or
-// releases does so all the same, and then reports the failure.
+// releases does so all the same, and then reports the failure. The "work of
+// streams" that is to fail kills the process.
 void fake_cuda_fail(const char *symbol, long k);
 void fake_cuda_reset(void);
 
