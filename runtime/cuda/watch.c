@@ -20,6 +20,9 @@
 
 #define MILLISECOND INT64_C(1000000)
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
+// Until a device is released: what then runs dry tells peers that it has come,
+// though it means nothing, and by then they have to know of the failure.
+#define HEARD (100 * MILLISECOND)
 #define IDLE (1000 * MILLISECOND) // between looks where there is no session
 #define SPINS 2000                // looks at an event before the first nap
 #define SHORT_NAP 20000           // ns, the first
@@ -65,7 +68,7 @@ static bool has_rested(const hd_cuda_home *home)
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
 {
     hd_cuda_home *home = device->home;
-    int64_t deadline = hd_clock() + REST + 1000 * MILLISECOND;
+    int64_t deadline = hd_clock() + HEARD + REST + 1000 * MILLISECOND;
 
     if (!hd_cuda_has_failed(device))
         return HD_OK;
@@ -461,9 +464,11 @@ static void abort_transports(hd_cuda_home *home)
 
 static void come_to_rest(hd_cuda_home *home)
 {
-    int64_t deadline = hd_clock() + REST;
+    int64_t deadline;
     bool rests;
 
+    nap(HEARD);
+    deadline = hd_clock() + REST;
     abort_transports(home);
     do {
         pthread_mutex_lock(&home->lock);

@@ -233,8 +233,9 @@ RunProcesses(const std::vector<std::vector<int>> &processes,
             alarm(kHangs);
             if (!hosts.empty())
                 setenv("HEDDLE_HOST", hosts[i].c_str(), 1);
+            bool had_failed = testing::Test::HasFailure(); // before this child
             RunProcess(page, size, processes[i], body);
-            _exit(testing::Test::HasFailure());
+            _exit(!had_failed && testing::Test::HasFailure());
         }
         children.push_back(child);
     }
