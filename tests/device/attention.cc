@@ -217,12 +217,14 @@ const char *const kWholeAndParts =
 
 // What a result is off by at most, and how large it is.
 struct Distance {
-    double off = 0, size = 0;
+    double off = 0, size = 0, unit = 0;
 
     void Take(const Shards &shards, const Expected &expected, int set, size_t i)
     {
         const hd_argument &info = expected.Inputs(set).Info(i);
         std::vector<double> want(info.local_elements), got(want);
+
+        unit = std::ldexp(1, info.dtype == HD_DTYPE_BF16 ? -9 : -24);
 
         hd_reference_local(expected.Reference(set), i, 0, want.data(), nullptr);
         hd_dtype_load(info.dtype, shards.Bytes(i).data(), got.size(),
@@ -268,7 +270,9 @@ hd_status RunBoth(hd_group *group, const std::deque<Case> &cases, hd_diag *diag)
         hd_session_destroy(session);
     }
     for (int i = 0; i < 3; i++) {
-        double rounds = 2 * u * once[i].size * (i == 0 ? 1 + once[1].size : 1);
+        double unit = i == 2 ? once[i].unit : u; // dq adds up in its own dtype
+        double rounds =
+            2 * unit * once[i].size * (i == 0 ? 1 + once[1].size : 1);
 
         printf("%g at once, %g in parts, of %g\n", once[i].off, merged[i].off,
                once[i].size);
