@@ -59,20 +59,26 @@ build() {
     quietly nice -n 5 cmake --build --preset "$1"
 }
 
+# In a process group of its own, which does not outlive this script.
+begin_build() {
+    set -m
+    build "$1" &
+    building=$!
+    set +m
+}
+building=
+trap '[ -z "$building" ] || kill -- "-$building" 2>/dev/null || true' EXIT
+
 # Many a test waits more than it computes: so several run at once, and beside them
 # the next preset is built.
 set -- $presets
-build "$1" &
-building=$!
+begin_build "$1"
 while [ $# -gt 0 ]; do
     preset=$1
     shift
     wait "$building" || exit 1
     spent "$preset, built"
-    if [ $# -gt 0 ]; then
-        build "$1" &
-        building=$!
-    fi
+    [ $# -eq 0 ] || begin_build "$1"
     ctest --preset "$preset" -j $(($(nproc) * 4)) --output-on-failure --no-tests=error \
         >"build/$preset/test.log" 2>&1 </dev/null || {
         cat "build/$preset/test.log" >&2
