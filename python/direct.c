@@ -11,7 +11,7 @@
 
 #include "dlpack.h"
 
-enum { MOST = 64, ALIGNED = 16 }; // arguments; bytes, of what CUDA is given
+enum { ALIGNED = 16 }; // bytes, of what a run on CUDA is given
 
 typedef hd_status run_function(hd_session *, void *const *, size_t,
                                const hd_run_options *, hd_diag *);
@@ -33,9 +33,9 @@ typedef struct {
     hd_session *const *session;
     hd_diag *diag;
     Py_ssize_t n, ntensors, nresults;
-    struct DLTensor looks[MOST]; // of tensors, with extents and strides of the
-                                 // plan's own, and no data
-    unsigned char order[MOST];   // of arguments, among tensors and then results
+    struct DLTensor *looks; // of tensors, with extents and strides of the
+                            // plan's own, and no data
+    Py_ssize_t *order; // of arguments, among tensors and then results
 } Plan;
 
 static PyObject *negative_name, *gradient_name, *empty_name, *exchange_name,
@@ -50,6 +50,8 @@ static void forget(Plan *plan)
         Py_XDECREF(all[i]);
     for (Py_ssize_t i = 0; i < plan->ntensors; i++)
         free(plan->looks[i].shape);
+    free(plan->looks);
+    free(plan->order);
 }
 
 static void plan_dealloc(PyObject *self)
@@ -67,14 +69,14 @@ static int set_order(Plan *plan, PyObject *order)
 
     plan->n = PyTuple_Size(order);
     for (Py_ssize_t i = 0; i < plan->n; i++) {
-        long at = PyLong_AsLong(PyTuple_GetItem(order, i));
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GetItem(order, i));
 
         if (at < 0 || at >= all) {
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_ValueError, "an order of no arrays");
             return -1;
         }
-        plan->order[i] = (unsigned char)at;
+        plan->order[i] = at;
     }
     return 0;
 }
@@ -106,11 +108,14 @@ static int set_looks(Plan *plan, PyObject *tensors)
 
         if (plan->exchange->look(PyList_GetItem(tensors, i), &seen) != 0)
             return -1;
+        if (seen.strides == NULL) {
+            PyErr_SetString(PyExc_ValueError, "a tensor without strides");
+            return -1;
+        }
         bytes = sizeof(int64_t) * (size_t)seen.ndim;
         *look = seen;
         look->shape = malloc(2 * bytes + 1);
-        if (look->shape == NULL || seen.strides == NULL) {
-            free(look->shape);
+        if (look->shape == NULL) {
             PyErr_NoMemory();
             return -1;
         }
@@ -126,10 +131,14 @@ static int set_up(Plan *plan, PyObject *tensors, PyObject *order)
 {
     Py_ssize_t n = PyList_Size(tensors), nresults = PyTuple_Size(plan->results);
 
-    if (n == 0 || n + nresults > MOST || PyTuple_Size(order) > MOST ||
-        PyTuple_Size(plan->types) == 0) {
-        PyErr_Format(PyExc_ValueError, "a plan of %zd arrays, of 1 to %d",
-                     n + nresults, MOST);
+    if (n == 0 || PyTuple_Size(plan->types) == 0) {
+        PyErr_SetString(PyExc_ValueError, "a plan of no tensors");
+        return -1;
+    }
+    plan->looks = calloc((size_t)n, sizeof *plan->looks);
+    plan->order = calloc((size_t)PyTuple_Size(order) + 1, sizeof *plan->order);
+    if (plan->looks == NULL || plan->order == NULL) {
+        PyErr_NoMemory();
         return -1;
     }
     plan->nresults = nresults;
@@ -319,11 +328,11 @@ static PyObject *end_refused(const Plan *plan, PyObject *made, hd_status status)
     return PyErr_Occurred() ? NULL : PyLong_FromLong(status);
 }
 
-// `addresses` has those of the tensors, and room for results.
+// `addresses` has those of the tensors, and room for results and arguments.
 static PyObject *issue_at(const Plan *plan, PyObject *tensors, void **addresses)
 {
     hd_run_options options = {.size = sizeof options};
-    void *arguments[MOST];
+    void **arguments = addresses + plan->ntensors + plan->nresults;
     PyObject *made;
     hd_status status;
 
@@ -339,24 +348,33 @@ static PyObject *issue_at(const Plan *plan, PyObject *tensors, void **addresses)
     }
     for (Py_ssize_t i = 0; i < plan->n; i++)
         arguments[i] = addresses[plan->order[i]];
-    Py_BEGIN_ALLOW_THREADS status = plan->run(
-        *plan->session, arguments, (size_t)plan->n, &options, plan->diag);
-    Py_END_ALLOW_THREADS if (status == HD_OK) return made;
-    Py_DECREF(made);
-    return PyLong_FromLong(status);
+    // clang-format off
+    Py_BEGIN_ALLOW_THREADS
+    status = plan->run(*plan->session, arguments, (size_t)plan->n, &options,
+                       plan->diag);
+    Py_END_ALLOW_THREADS
+            // clang-format on
+            return status == HD_OK
+        ? made
+        : end_refused(plan, made, status);
 }
 
 static PyObject *plan_issue(PyObject *self, PyObject *tensors)
 {
     const Plan *plan = (Plan *)self;
-    void *addresses[MOST];
-    int fit = fits(plan, tensors, addresses);
+    size_t n = (size_t)(plan->ntensors + plan->nresults + plan->n);
+    void **addresses = malloc(n * sizeof *addresses);
+    int fit = addresses == NULL ? 0 : fits(plan, tensors, addresses);
+    PyObject *issued = NULL;
 
-    if (fit < 0)
-        return NULL;
+    if (addresses == NULL)
+        return PyErr_NoMemory();
+    if (fit > 0)
+        issued = issue_at(plan, tensors, addresses);
+    free(addresses);
     if (fit == 0)
         Py_RETURN_NONE;
-    return issue_at(plan, tensors, addresses);
+    return issued;
 }
 
 static PyObject *plan_issue_plain(PyObject *self, PyObject *tensors)
@@ -423,6 +441,8 @@ PyMODINIT_FUNC PyInit__direct(void)
         made = PyModule_Create(&module);
     if (made != NULL)
         type = PyType_FromSpec(&plan_spec);
+    if (type != NULL && PyModule_AddIntConstant(made, "ALIGNED", ALIGNED) != 0)
+        Py_CLEAR(type);
     if (type == NULL || PyModule_AddObject(made, "Plan", type) != 0) {
         Py_XDECREF(type);
         Py_CLEAR(made);

@@ -1,6 +1,8 @@
 # Runs without Python between, of direct.c.
 from typing import Any, Callable, Deque, List, Optional, Tuple, Union
 
+ALIGNED: int  # bytes, of what a run on CUDA is given
+
 class Plan:
     def __new__(cls, keep: Any, recent: Optional[Deque[Any]],
                 types: Tuple[type, ...], tensors: List[Any],

@@ -266,7 +266,9 @@ class Cuda(unittest.TestCase):
                 with unittest.mock.patch.object(x, name, value), self.assertRaises(AssertionError):
                     planned()
             planned()
+            under_way = len(twice._recent)
             self.refused("overlap", lambda: twice(y, out=y))
+            self.assertEqual(len(twice._recent), under_way)
 
     def test_what_is_no_stream(self):
         scaled = self.compiled(SCALED)

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.cuda import is_current_stream_capturing
 
 from .._compile import EXCHANGE, Executable, compile
-from .._direct import Plan
+from .._direct import ALIGNED, Plan
 from .._error import UnsupportedError, refuse
 from .._group import Group
 from .._program import Program
@@ -17,7 +17,6 @@ from ._group import AnyGroup, find, find_made
 
 if not hasattr(Tensor, EXCHANGE):
     raise ImportError(f"heddle.torch needs PyTorch 2.10 or later, and this is {torch.__version__}")
-ALIGNED = 16  # bytes, of what a run on CUDA is given
 # Executables that a group keeps. All ranks make the same calls, and so drop the same.
 KEPT = 64
 LOOKS = 16 * KEPT  # kinds of calls that a group remembers

@@ -336,6 +336,12 @@ class Groups(Same):
             self.same(ht.matmul_reduce_scatter(x, ws[0]), mine(TP * (x @ ws[0]), 0))
             self.assertEqual(anew.call_count, 6)
 
+    def test_calls_of_many_tensors(self):
+        x, ws = draw(torch.float32, TP, K), [draw(torch.float32, K, 1) for _ in range(70)]
+        for _ in range(2):
+            for y, w in zip(ht.fused_all_gather_matmul(x[RANK:RANK + 1].clone(), ws)[1], ws):
+                self.same(y, x @ w)
+
     def test_callable_on_tensors_like_those_before(self):
         text = """heddle 1 tensor program twice mesh tp=%d
             in %%x : f32[%d@tp, 3, 2] out %%y : f32[%d@tp, 3, 2] { %%y = add %%x, %%x }""" % (TP, TP, TP)
