@@ -317,6 +317,10 @@ hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag);
 // then. Any thread that has entered may call.
 hd_status hd_cuda_await_until(hd_device *device, hd_cu_event event,
                               int64_t deadline, hd_diag *diag, bool *over);
+// Whoever has seen the end of a run asks this before it says that all is well:
+// a peer that failed may have fed it what means nothing. The failure that peers
+// on this host had told of by then, as below.
+hd_status hd_cuda_catch_up(hd_device *device, hd_diag *diag);
 // The device's failure, once it is at rest; HD_OK if it has none.
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag);
 

@@ -906,6 +906,7 @@ static hd_status finish(hd_device *device, hd_diag *diag)
     if (device->run->n == 0 && device->captures == NULL)
         return hd_cuda_report(device, diag);
     HD_TRY(hd_cuda_await(device, ends_of(device, device->run->n)->end, diag));
+    HD_TRY(hd_cuda_catch_up(device, diag));
     HD_TRY(check_sizes(device, diag));
     HD_TRY(hd_cuda_transports_check(device, diag));
     if (device->run->n > 0)
@@ -947,6 +948,8 @@ hd_status hd_cuda_await_runs(hd_device *device, uint64_t run, int64_t deadline,
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         status = hd_cuda_report(device, diag);
     }
+    if (status == HD_OK && *over)
+        status = hd_cuda_catch_up(device, diag);
     if (status == HD_OK && *over)
         status = hd_cuda_transports_check(device, diag);
     hd_cuda_leave(device, mode);

@@ -20,9 +20,8 @@
 
 #define MILLISECOND INT64_C(1000000)
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
-// Until a device is released: what then runs dry tells peers that it has come,
-// though it means nothing, and by then they have to know of the failure.
-#define HEARD (100 * MILLISECOND)
+#define HEARD (100 * MILLISECOND) // that the word of a failure goes to a host
+#define HEARING 5.0               // seconds for what peers of this host said
 #define IDLE (1000 * MILLISECOND) // between looks where there is no session
 #define SPINS 2000                // looks at an event before the first nap
 #define SHORT_NAP 20000           // ns, the first
@@ -58,6 +57,14 @@ void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
     fail_home(device->home, status, text, notes);
 }
 
+static void fail_with_group(hd_cuda_home *home)
+{
+    char text[HD_GROUP_TEXT];
+
+    if (hd_group_failed(home->group))
+        fail_home(home, hd_group_failure(home->group, text), text, "");
+}
+
 // ------------------------------------------------------------- the host
 
 static bool has_rested(const hd_cuda_home *home)
@@ -79,6 +86,22 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
         nap(MILLISECOND);
     return hd_failure_report(&home->failure, &device->binding.module->source,
                              diag);
+}
+
+#define UNHEARD                                                             \
+    "rank %d has not heard for %.0f s what its peers have to say: whether a " \
+    "run that has ended is right cannot be told"
+
+hd_status hd_cuda_catch_up(hd_device *device, hd_diag *diag)
+{
+    char text[HD_GROUP_TEXT];
+
+    if (!hd_group_catch_up(device->binding.group, HEARING)) {
+        snprintf(text, sizeof text, UNHEARD, device->rank, HEARING);
+        hd_cuda_fail(device, HD_ERROR_TIMEOUT, text, "");
+    }
+    fail_with_group(device->home);
+    return hd_cuda_report(device, diag);
 }
 
 // What the device itself reports ends the session for all ranks.
@@ -462,12 +485,22 @@ static void abort_transports(hd_cuda_home *home)
     pthread_mutex_unlock(&home->lock);
 }
 
+// What runs dry on a device that is let go tells peers that it has come, though
+// it means nothing. They have been told of the failure by then, and look whether
+// they were at the end of a run: hd_cuda_catch_up.
+static void warn_peers(hd_cuda_home *home)
+{
+    hd_group_pass_on(home->group, home->failure.text);
+    if (hd_group_is_scattered(home->group))
+        nap(HEARD);
+}
+
 static void come_to_rest(hd_cuda_home *home)
 {
     int64_t deadline;
     bool rests;
 
-    nap(HEARD);
+    warn_peers(home);
     deadline = hd_clock() + REST;
     abort_transports(home);
     do {
@@ -542,7 +575,6 @@ static void sleep_a_while(hd_cuda_home *home)
 static void *watch_home(void *context)
 {
     hd_cuda_home *home = context;
-    char text[HD_GROUP_TEXT];
 
     // A caller's capture ends where another thread asks how far the device is,
     // unless that one says that it has nothing to do with it.
@@ -550,8 +582,7 @@ static void *watch_home(void *context)
     home->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
     while (!is_closing(home) && !has_rested(home)) {
         sleep_a_while(home);
-        if (hd_group_failed(home->group))
-            fail_home(home, hd_group_failure(home->group, text), text, "");
+        fail_with_group(home);
         look_at_all(home);
         if (hd_failure_is_set(&home->failure))
             come_to_rest(home);

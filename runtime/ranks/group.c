@@ -89,6 +89,11 @@ bool hd_group_is_near(const hd_group *group, int rank)
            link->wire.pid == group->pid;
 }
 
+bool hd_group_is_scattered(const hd_group *group)
+{
+    return group->scattered;
+}
+
 const char *hd_group_host(const hd_group *group, int rank)
 {
     return group->link[rank].host;
@@ -194,6 +199,24 @@ static void fail(hd_group *group, hd_status status, const char *text,
 void hd_group_fail(hd_group *group, const char *text)
 {
     fail(group, HD_ERROR_PEER, text, NOTICE);
+}
+
+void hd_group_pass_on(hd_group *group, const char *text)
+{
+    char first[HD_GROUP_TEXT];
+    hd_status ignored;
+
+    hd_group_note_failure(group, HD_ERROR_PEER, text);
+    ignored = hd_group_failure(group, first);
+    (void)ignored;
+    notify(group,
+           hd_group_is_aborted(group) ? HD_FRAME_ABORTED : HD_FRAME_FAILED,
+           first, NOTICE);
+}
+
+bool hd_group_catch_up(const hd_group *group, double seconds)
+{
+    return hd_watch_catch_up(group, hd_clock_after(seconds));
 }
 
 // Only what a signal handler may do: the watcher does the rest.

@@ -101,6 +101,13 @@ void hd_group_run_out(hd_group *group);
 // in its words, if that is no status.
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
                           hd_diag *diag);
+// As hd_group_fail, and tells every peer of what has failed the group before if
+// something has: what this rank does from now on, none of them meets that has
+// not been told.
+void hd_group_pass_on(hd_group *group, const char *text);
+// Until this rank has heard all that peers on its host have told it by now;
+// false if that takes longer than `seconds`. Any thread may call.
+bool hd_group_catch_up(const hd_group *group, double seconds);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
 
@@ -109,6 +116,8 @@ int hd_group_leader(const hd_group *group, int rank);
 // Whether the rank is a thread of this process, by the kernel's word for who is
 // at the other end of the connection.
 bool hd_group_is_near(const hd_group *group, int rank);
+// Whether ranks are on several hosts.
+bool hd_group_is_scattered(const hd_group *group);
 // What the host of a rank is called.
 const char *hd_group_host(const hd_group *group, int rank);
 

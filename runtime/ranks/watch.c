@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/ranks/mesh.h"
+
+enum { ASKED = 64 }; // sockets that are asked of at once
 
 typedef struct watch {
     hd_group *group;
@@ -214,10 +217,13 @@ static void *watch_peers(void *context)
             note_refused(group, errno);
             break;
         }
+        // What is read no socket has any more, and the group has not heard yet.
+        atomic_fetch_add_explicit(&group->looks, 1, memory_order_seq_cst);
         for (int i = 0; i < group->size; i++) {
             if (watch->ask[i].fd >= 0 && watch->ask[i].revents != 0)
                 read_peer(watch, i);
         }
+        atomic_fetch_add_explicit(&group->looked, 1, memory_order_seq_cst);
         // Last: whoever aborts because a peer died is told of the peer.
         if (watch->ask[group->size].revents != 0 && !heed(group))
             break;
@@ -266,6 +272,48 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag)
     }
     group->watching = true;
     return HD_OK;
+}
+
+// Whoever has left says nothing any more, though its socket can be read for
+// ever.
+static bool has_unread(const hd_group *group)
+{
+    struct pollfd ask[ASKED];
+    nfds_t n = 0;
+
+    for (int i = 0; i < group->size; i++) {
+        if (group->link[i].wire.fd >= 0 && !hd_group_left(group, i))
+            ask[n++] = (struct pollfd){group->link[i].wire.fd, POLLIN, 0};
+        if (n == ASKED || (n > 0 && i == group->size - 1)) {
+            if (poll(ask, n, 0) != 0) // or it cannot be told
+                return true;
+            n = 0;
+        }
+    }
+    return false;
+}
+
+static unsigned count_looks(const atomic_uint *looks)
+{
+    return atomic_load_explicit(looks, memory_order_seq_cst);
+}
+
+// The second look that ends from now on has begun after now. Sockets first: what
+// none of them has is the watcher's, who then is in the middle of a look, or is
+// through with it.
+bool hd_watch_catch_up(const hd_group *group, int64_t deadline)
+{
+    unsigned before = count_looks(&group->looked);
+
+    while (has_unread(group) ||
+           count_looks(&group->looks) != count_looks(&group->looked)) {
+        if (hd_group_failed(group) || count_looks(&group->looked) - before >= 2)
+            return true;
+        if (hd_clock() > deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return true;
 }
 
 void hd_watch_wake(hd_group *group)

@@ -75,7 +75,9 @@ class Deaths : public testing::TestWithParam<std::tuple<Way, const char *>>
     // Two runs, in the second of which `victim`, if there is one, dies at its
     // k-th deed, or behind it: each rank's number of deeds and time of the end,
     // of the victim that of its beginning.
-    std::vector<Answer> Run(int victim, long k) const
+    // One rank hears of it late by so many seconds.
+    std::vector<Answer> Run(int victim, long k, int deaf = -1,
+                            double late = 0) const
     {
         return RunRanks(kRanks, [&](Rank &rank) {
             Session session;
@@ -94,6 +96,8 @@ class Deaths : public testing::TestWithParam<std::tuple<Way, const char *>>
             long before = Count();
             if (rank.rank == victim)
                 DieAt(k);
+            if (rank.rank == deaf)
+                HearLate(late);
             hd_status status = shards.Run(rank.diag);
             if (status == HD_OK)
                 status = hd_session_finish(session, rank.diag);
@@ -105,6 +109,15 @@ class Deaths : public testing::TestWithParam<std::tuple<Way, const char *>>
             HD_TRY(shards.Get(rank.diag));
             return program.Compare(shards, rank.rank, 1);
         });
+    }
+    long Deeds(const std::vector<Answer> &answers) const
+    {
+        long most = 0;
+
+        AllAreRight(answers);
+        for (const Answer &answer : answers)
+            most = std::max(most, long(answer.number));
+        return most;
     }
 
     const Way way = std::get<0>(GetParam());
@@ -152,11 +165,8 @@ TEST_P(Deaths, AtEachStepEndTheOthersAtOnce)
 {
     std::mt19937 random(Seed());
     std::vector<Answer> fine = Run(-1, 0);
-    long most = 0, deaths = 0;
+    long most = Deeds(fine), deaths = 0;
 
-    AllAreRight(fine);
-    for (const Answer &answer : fine)
-        most = std::max(most, long(answer.number));
     EXPECT_GT(most, 5);
     for (long k = 1; k <= most; k += IsQuick() ? Between(1, 4, random) : 1) {
         int victim = Between(0, kRanks - 1, random);
@@ -172,6 +182,27 @@ TEST_P(Deaths, AtEachStepEndTheOthersAtOnce)
         deaths++;
     }
     printf("%ld deaths\n", deaths);
+}
+
+// A rank that waits for the dead one lets go of its device, and what it then
+// sends on is not what anybody waits for. The last of them has not heard of the
+// death by then, and may take it for that: but it looks for what it was told
+// before it says that all is well.
+TEST_P(Deaths, WhoHearsOfOneLateDoesNotTakeItsTraceForWell)
+{
+    const double late = .25;
+    std::mt19937 random(Seed());
+    long most = Deeds(Run(-1, 0));
+
+    for (long k = 1; k <= most; k += IsQuick() ? Between(3, 6, random) : 1) {
+        int victim = Between(0, kRanks - 1, random);
+        int deaf = (victim + Between(1, 2, random)) % kRanks;
+
+        SCOPED_TRACE("rank " + std::to_string(victim) + " dies at " +
+                     std::to_string(k) + ", rank " + std::to_string(deaf) +
+                     " hears of it late");
+        Judge(Run(victim, k, deaf, late), victim);
+    }
 }
 
 } // namespace

@@ -13,6 +13,7 @@ namespace
 std::atomic<int> threads{INT_MAX};
 thread_local timespec longer{};
 std::atomic<long> steps{0}, last{-1};
+std::atomic<double> late{0};
 
 } // namespace
 
@@ -25,6 +26,11 @@ void NapFor(double seconds)
 {
     longer.tv_sec = time_t(seconds);
     longer.tv_nsec = long((seconds - double(longer.tv_sec)) * 1e9);
+}
+
+void HearLate(double seconds)
+{
+    late = seconds;
 }
 
 long StepsOnCpu()
@@ -59,6 +65,16 @@ int __wrap_nanosleep(const timespec *time, timespec *left)
 
     longer = {};
     return __real_nanosleep(nap.tv_sec + nap.tv_nsec > 0 ? &nap : time, left);
+}
+
+bool __real_hd_group_note_failure(void *group, int status, const char *text);
+bool __wrap_hd_group_note_failure(void *group, int status, const char *text);
+bool __wrap_hd_group_note_failure(void *group, int status, const char *text)
+{
+    NapFor(late);
+    if (late > 0)
+        nanosleep(&longer, nullptr);
+    return __real_hd_group_note_failure(group, status, text);
 }
 
 void __real_hd_ranges_step(const void *ranges, const void *step);

@@ -9,6 +9,10 @@ void StartThreads(int most);
 // The next nap of this thread takes so long.
 void NapFor(double seconds);
 
+// From now on the process takes so long to note what a peer tells of its
+// failure, or that one has died.
+void HearLate(double seconds);
+
 // How many steps the cpu driver has begun in this process, where a run begins
 // and ends among them; and the k-th from now kills it.
 long StepsOnCpu();
