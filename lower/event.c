@@ -663,6 +663,22 @@ static void merge_links(loop *l, bool arrives)
     }
 }
 
+// Transfers follow each other on their stream: what a later statement of an
+// earlier iteration has waited for, the next ones need not.
+static bool is_implied(const loop *l, const link *made)
+{
+    for (int i = 0; i < l->nstatements; i++) {
+        const link *before = &l->statement[i].made;
+        int64_t earlier = made->lag - before->lag;
+
+        if (before->lag >= 0 && earlier > 0 && before->last >= made->last &&
+            before->from <= made->from - earlier &&
+            made->end - earlier <= before->end)
+            return true;
+    }
+    return false;
+}
+
 // A wait must come after its record, also in one iteration.
 static bool find_links(loop *l)
 {
@@ -678,6 +694,10 @@ static bool find_links(loop *l)
     }
     merge_links(l, false);
     merge_links(l, true);
+    for (int i = 0; i < l->nstatements; i++)
+        if (l->statement[i].made.lag > 0 &&
+            is_implied(l, &l->statement[i].made))
+            l->statement[i].made.lag = -1;
     return true;
 }
 

@@ -341,14 +341,15 @@ static bool is_attended_to(const hd_pipe *p, const hd_buffer *buffer)
 // Whether what is gathered arrives in slots: no trip needs more of it than its
 // own shard, nor relays that, and nothing else needs any. It is done for what
 // is attended to, as attention makes no more of all shards than of one, where
-// results of products grow with the ranks, too. Blocks may differ in length.
+// results of products grow with the ranks, too. Blocks may differ in length. A
+// copy of the local shard that is read in the last trip, too, takes no turns.
 static bool fits_slots(const hd_pipe *p, const hd_moved *m)
 {
     hd_buffer *all = m->op->view[0].buffer;
 
     return p->ranks > 1 && !m->cut && p->schedule->to != NULL &&
-           !p->schedule->relays && hd_pipe_is_alone(p, all) &&
-           is_attended_to(p, all);
+           !p->schedule->relays && (m->in_place || !p->ahead) &&
+           hd_pipe_is_alone(p, all) && is_attended_to(p, all);
 }
 
 // Trip j is on stream j mod S, as the pass before writes it.
@@ -364,12 +365,13 @@ static int64_t count_streams(const hd_pipe *p)
 
 // Trips on one stream follow each other: with a slot a stream none waits that
 // did not wait before. Beside a stream for transfers all may compute on one
-// stream; then one slot fills while another one is read.
+// stream; then one slot fills while another one is read, and so it does where
+// shards arrive ahead of time.
 static int64_t count_slots(const hd_pipe *p)
 {
     int64_t n = count_streams(p), needed = 0;
 
-    if (n == 1 && p->options->comm_stream)
+    if (n == 1 && (p->options->comm_stream || p->ahead))
         n = 2;
     for (int i = 0; i < p->nmoved; i++) {
         const hd_moved *m = &p->moved[i];

@@ -661,7 +661,7 @@ hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
 
 int64_t hd_pipe_trips(const hd_pipe *p)
 {
-    return (p->schedule->shard != NULL ? p->ranks : 1) * p->chunks;
+    return (p->schedule->shard != NULL ? p->ranks : 1) * p->chunks + p->late;
 }
 
 int64_t hd_pipe_first_exchange(const hd_pipe *p)

@@ -2,7 +2,8 @@
 // pipeline, in the order in which shards come or go. A pipeline is one of its
 // flow's schedules, which says what a trip computes on and what it moves; a
 // flow says in which order: `gather` moves and then computes, `scatter` and
-// `all_reduce` compute, move, and add what has come, the latter for all ranks.
+// `all_reduce` compute, move, and add what has come, the latter for all ranks;
+// `roundtrip` gathers, computes, and scatters.
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
 // with one more dimension (`of`), and a shard has a trip a chunk.
@@ -55,6 +56,8 @@ typedef struct hd_pipe {
     int nmoved;
     int64_t ranks, chunks;
     int64_t slots; // of what has any
+    bool ahead;    // shards arrive in the trip before the one that reads them
+    int64_t late;  // trips behind those of the shards
     bool cut;      // some of what is moved comes in blocks, of any dimension
     int axis;
     const hd_flow *flow;
@@ -116,7 +119,8 @@ struct hd_flow {
     void (*after)(hd_pipe *p, hd_build *b);
 };
 
-extern const hd_flow hd_flow_gather, hd_flow_scatter, hd_flow_all_reduce;
+extern const hd_flow hd_flow_gather, hd_flow_scatter, hd_flow_all_reduce,
+    hd_flow_roundtrip;
 
 // ------------------------------------------------------------- expressions
 

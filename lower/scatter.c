@@ -648,7 +648,7 @@ const char *hd_pipe_why_no_wire(const hd_pipe *p, const hd_moved *m)
 {
     const char *dtype = hd_dtype_text(dtype_of(m));
 
-    if (p->flow == &hd_flow_gather)
+    if (m->op->code == HD_OP_BROADCAST)
         return "what is gathered is not added up";
     if (p->schedule->to == NULL)
         return "this pipeline adds up in collectives, and sends no partial "

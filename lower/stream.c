@@ -548,10 +548,12 @@ typedef struct run {
     int nmembers, members_room;
     int64_t extent;
     int axis;      // of what becomes a pipeline, -1 before the first
-    hd_move moves; // which of both that is, or HD_MOVE_NONE
+    hd_move moves; // which of both that is first, or HD_MOVE_NONE
+    bool keys;     // something attends to keys
     bool tiles;    // it has a collective of each index, or what some ranks do
     int way[HD_MAX_AXES]; // in which its sends go; 0 before the first
     bool bulk;            // no run has any
+    bool direct;          // what is moved goes from each rank to each
     int number;           // of the run, from 1
     use *use;             // by buffer id
     int *uses;            // by buffer id, in the whole program
@@ -591,6 +593,16 @@ static hd_move move_of(const hd_op *op)
                           : hd_op_move(op);
 }
 
+// Whether the run may move this way, too. One pipeline moves along one axis, in
+// one direction, but `direct`: what it makes of keys may go back on their way.
+static bool may_move(const run *r, const hd_op *op)
+{
+    return op->axis == r->axis &&
+           (move_of(op) == r->moves ||
+            (r->direct && r->keys && r->moves == HD_MOVE_ALL_GATHER &&
+             scatters(op)));
+}
+
 static bool fits(const run *r, const hd_op *op, const plan *p)
 {
     if (p->way != 0 && r->way[op->axis] == -p->way)
@@ -599,13 +611,12 @@ static bool fits(const run *r, const hd_op *op, const plan *p)
     // the same one on all.
     if (p->tile ? r->axis >= 0 : is_piped(op, p) && r->tiles)
         return false;
-    // One pipeline moves along one axis, in one direction. Iterations of one
-    // that gathers begin with its transfers, so nothing before a gather may
-    // have used what it writes: the old value of an inout is read before it is
-    // gathered into. Those of one that scatters end with them.
-    if (is_piped(op, p) &&
-        ((r->axis >= 0 && (op->axis != r->axis || move_of(op) != r->moves)) ||
-         use_of(r, &op->view[0])->touched))
+    // Iterations of a pipeline that gathers begin with its transfers, so
+    // nothing before a gather may have used what it writes: the old value of an
+    // inout is read before it is gathered into. Those of one that scatters end
+    // with them.
+    if (is_piped(op, p) && ((r->axis >= 0 && !may_move(r, op)) ||
+                            use_of(r, &op->view[0])->touched))
         return false;
     for (int i = 0; i < op->nviews; i++) {
         const use *u = use_of(r, &op->view[i]);
@@ -627,10 +638,11 @@ static void touch(run *r, const hd_op *op, const plan *p)
     r->tiles |= p->tile;
     if (p->way != 0)
         r->way[op->axis] = p->way;
-    if (moves) {
+    if (moves && r->axis < 0) {
         r->axis = op->axis;
         r->moves = move_of(op);
     }
+    r->keys |= hd_op_family(op) == HD_FAMILY_ATTEND;
     for (int i = 0; i < op->nviews; i++) {
         use *u = use_of(r, &op->view[i]);
         int dim = iteration_dim(p, i);
@@ -653,7 +665,7 @@ static void start_run(run *r)
     r->extent = 0;
     r->axis = -1;
     r->moves = HD_MOVE_NONE;
-    r->tiles = false;
+    r->tiles = r->keys = false;
     memset(r->way, 0, sizeof r->way);
 }
 
@@ -1132,7 +1144,7 @@ static const char *why_no_reduction(const run *r, const hd_stmt *stmt,
         return hd_arena_printf(
             r->scratch,
             "no loop that ends here computes %%%s index by index, and moves "
-            "nothing else",
+            "nothing else (but keys, with direct)",
             in->buffer->name);
     if (copy != NULL && copy->view[0].buffer == in->buffer) { // packs it
         in = &copy->view[1];
@@ -1218,6 +1230,7 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
     run r = {.module = module,
              .scratch = scratch,
              .bulk = hd_lower_is_bulk(options),
+             .direct = options->transfer == HD_TRANSFER_DIRECT,
              .use = hd_new_array(scratch, use, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};

@@ -59,7 +59,7 @@ static void rebuild_loop(hd_pipe *p, hd_build *b)
 // What keeps --copy-own from changing anything; NULL if nothing does.
 static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
 {
-    bool gathers = p->flow == &hd_flow_gather;
+    bool gathers = m->op->code == HD_OP_BROADCAST;
 
     if (p->schedule->own == NULL && gathers)
         return "this pipeline gathers the local shard with the others";
@@ -72,6 +72,11 @@ static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
                      "buffer is an argument, or used outside the loop";
     if (p->schedule->relays)
         return "a ring joins the local shard where it is computed";
+    if (p->flow == &hd_flow_roundtrip)
+        return hd_pipe_is_alone(p, m->op->view[1].buffer)
+                   ? NULL
+                   : "the local partial result is copied without it: it is an "
+                     "argument, or used outside the loop";
     return m->maker != NULL
                ? NULL
                : "the local partial result is copied without it: it is an "
@@ -92,6 +97,9 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     if (s->move == NULL)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "this pipeline moves shards whole, in one collective");
+    else if (p->flow == &hd_flow_roundtrip)
+        hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
+                       "shards move whole, of which partial results go back");
     else if (p->chunks < p->options->chunks)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "blocks move whole: chunks of some would be longer "
@@ -157,6 +165,15 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
         (m->cut && ((p->schedule->shard == NULL && p->schedule->move != NULL) ||
                     piece->buffer->type.ndims == HD_MAX_DIMS)))
         p->schedule = flow->schedules[HD_TRANSFER_BROADCAST];
+}
+
+// Whether the loop may scatter, too, what it makes of the shards that it
+// gathers: those go each its way, which no other pipeline has for both.
+static bool comes_back(const hd_pipe *p, const hd_flow *flow)
+{
+    return p->nmoved > 0 && flow == &hd_flow_scatter &&
+           (p->flow == &hd_flow_gather || p->flow == &hd_flow_roundtrip) &&
+           p->options->transfer == HD_TRANSFER_DIRECT;
 }
 
 static bool same_view(const hd_view *a, const hd_view *b)
@@ -456,6 +473,7 @@ static void find_moved(hd_pipe *p)
     p->moved = hd_new_array(p->scratch, hd_moved, n + 1);
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
         const hd_flow *flow = flow_of(p, s);
+        bool back = comes_back(p, flow);
 
         fits &= is_in_step(p, s->op) &&
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
@@ -463,12 +481,15 @@ static void find_moved(hd_pipe *p)
             fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
         else if (hd_op_has_ranges(s->op))
             fits = false;
-        else if (p->nmoved > 0 && flow != p->flow)
+        else if (p->nmoved > 0 && flow != p->flow && !back)
             fits = false;
         else
             add_moved(p, s->op, flow);
+        if (back)
+            p->flow = &hd_flow_roundtrip;
     }
     fits &= p->nbegun == 0 || p->flow == &hd_flow_gather;
+    fits &= p->flow != &hd_flow_roundtrip || !p->cut; // nor blocks of shards
     if (!fits || (p->nmoved > 0 && !find_behind(p)))
         p->nmoved = 0;
 }
@@ -556,8 +577,8 @@ static bool has_blocks(const hd_pipe *p)
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 {
     p->nmoved = 0;
-    p->slots = 0;
-    p->cut = false;
+    p->slots = p->late = 0;
+    p->cut = p->ahead = false;
     p->behind = NULL;
     if (is_loop(p->module, p->loop))
         find_moved(p);

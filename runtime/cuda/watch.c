@@ -88,7 +88,7 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
                              diag);
 }
 
-#define UNHEARD                                                             \
+#define UNHEARD                                                               \
     "rank %d has not heard for %.0f s what its peers have to say: whether a " \
     "run that has ended is right cannot be told"
 
@@ -486,8 +486,8 @@ static void abort_transports(hd_cuda_home *home)
 }
 
 // What runs dry on a device that is let go tells peers that it has come, though
-// it means nothing. They have been told of the failure by then, and look whether
-// they were at the end of a run: hd_cuda_catch_up.
+// it means nothing. They have been told of the failure by then, and look
+// whether they were at the end of a run: hd_cuda_catch_up.
 static void warn_peers(hd_cuda_home *home)
 {
     hd_group_pass_on(home->group, home->failure.text);

@@ -51,7 +51,8 @@ struct hd_group {
     atomic_bool aborted;
     pthread_t watcher;
     bool watching;
-    atomic_uint looks, looked; // that the watcher has begun, and is through with
+    atomic_uint looks,
+        looked; // that the watcher has begun, and is through with
 
     pthread_mutex_t lock; // guards mail, failure and doorbells
     pthread_cond_t news;  // mail has come, or a peer's state has changed

@@ -298,9 +298,9 @@ static unsigned count_looks(const atomic_uint *looks)
     return atomic_load_explicit(looks, memory_order_seq_cst);
 }
 
-// The second look that ends from now on has begun after now. Sockets first: what
-// none of them has is the watcher's, who then is in the middle of a look, or is
-// through with it.
+// The second look that ends from now on has begun after now. Sockets first:
+// what none of them has is the watcher's, who then is in the middle of a look,
+// or is through with it.
 bool hd_watch_catch_up(const hd_group *group, int64_t deadline)
 {
     unsigned before = count_looks(&group->looked);

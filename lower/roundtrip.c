@@ -1,0 +1,297 @@
+// Gathers and reductions of one loop: shards come, and what a rank makes of
+// each of them, as the gradients of keys, goes back to the rank that it came
+// from. Neither waits for a link. The next shard comes while a trip computes,
+// and sums go while the next one does; the local shard has two trips, the first
+// and the last one, which does half of it, so that something is left to compute
+// when the last sums go:
+//
+//     trip       0          1            2        ..   n - 1       n
+//     gathers    1          2            3
+//     computes   own, half  1            2             n - 1       own, half
+//     reduces               1            2             n - 1
+//
+// Each rank adds up what has come for its own shard behind the loop, in the
+// order of the ranks. Halves are of the heads that keys have: where these are
+// odd, or something else is computed too, the first trip does all of its shard.
+#include "lower/pipe.h"
+
+// The two of which it is: gathers are the first of what is moved.
+typedef struct both {
+    hd_pipe gather, scatter;
+} both;
+
+static both both_of(const hd_pipe *p)
+{
+    both b = {*p, *p};
+    int n = 0;
+
+    while (n < p->nmoved && p->moved[n].op->code == HD_OP_BROADCAST)
+        n++;
+    b.gather.flow = &hd_flow_gather;
+    b.gather.nmoved = n;
+    b.scatter.flow = &hd_flow_scatter;
+    b.scatter.schedule = hd_flow_scatter.schedules[HD_TRANSFER_DIRECT];
+    b.scatter.moved += n;
+    b.scatter.nmoved -= n;
+    return b;
+}
+
+// ------------------------------------------------------------------ halves
+
+// The dimension of the view that is the one from the end of those it keeps.
+static int kept_from_end(const hd_view *view, int from_end)
+{
+    int dim = view->buffer->type.ndims;
+
+    while (from_end > 0 && dim > 0) {
+        dim--;
+        from_end -= !hd_view_picks(view, dim);
+    }
+    return dim;
+}
+
+// Where the heads are of a view of attention_grad: rows have one number each.
+static int heads_of(const hd_op *op, int i)
+{
+    return kept_from_end(&op->view[i], i == op->noutputs + 4 ? 2 : 3);
+}
+
+static bool has_half(const hd_view *view, int dim)
+{
+    hd_dim heads = view->buffer->type.dim[dim];
+
+    return hd_view_range(view, dim) == NULL && !hd_view_picks(view, dim) &&
+           heads.mark == HD_LOCAL && heads.blocks == 0 &&
+           !hd_dim_is_sized(heads) && heads.extent % 2 == 0;
+}
+
+static bool has_halves(const hd_op *op)
+{
+    if (op->code == HD_OP_FILL || !hd_op_is(op, HD_UNIT_COMPUTE))
+        return true;
+    if (op->code != HD_OP_ATTENTION_GRAD)
+        return false;
+    for (int i = 0; i < op->nviews; i++) {
+        int ndims = hd_view_type(&op->view[i]).ndims;
+
+        if (ndims < 3 || !has_half(&op->view[i], heads_of(op, i)))
+            return false;
+    }
+    return true;
+}
+
+static void take_half(hd_pipe *p, hd_op *op, int half)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        int dim = heads_of(op, i);
+        int64_t n = op->view[i].buffer->type.dim[dim].extent / 2;
+        hd_view view = hd_view_at(op->view[i], dim, HD_EXPR_ALL);
+
+        hd_view_keep(p->module, &view, dim, hd_pipe_number(p, half * n),
+                     hd_pipe_number(p, (half + 1) * n));
+        op->view[i] = view;
+    }
+}
+
+// --------------------------------------------------------------- computing
+
+// What a rank makes of its own shard is its part of what arrives for it.
+static void make_among_arrived(const both *both, hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        for (int k = 0; k < both->scatter.nmoved; k++) {
+            const hd_moved *m = &both->scatter.moved[k];
+
+            if (!m->in_place || op->view[i].buffer != m->op->view[1].buffer)
+                continue;
+            op->view[i].buffer = m->arrived;
+            op->view[i].index[m->dim] = hd_pipe_rank(&both->scatter);
+        }
+}
+
+enum { ALL = -1 }; // both halves at once
+
+// Half of a shard, or all of it. What has no halves is done with the first.
+static void compute(both *both, hd_build *b, hd_piece at, int half)
+{
+    hd_pipe *p = &both->gather;
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        bool halved = s->op->code == HD_OP_ATTENTION_GRAD && half != ALL;
+        hd_op *op;
+
+        if (!hd_op_is(s->op, HD_UNIT_COMPUTE) || (half > 0 && !halved))
+            continue;
+        op = hd_pipe_clone(p, b, s->op, &at);
+        if (at.own)
+            make_among_arrived(both, op);
+        if (halved)
+            take_half(p, op, half);
+    }
+}
+
+static void emit_compute(both *both, hd_build *b, const hd_trip *t)
+{
+    const hd_pipe *p = t->p;
+    hd_piece own = t->at, at = t->at;
+    hd_build first, others, last;
+
+    own.own = true;
+    if (p->ranks == 1) {
+        compute(both, b, own, ALL);
+        return;
+    }
+    first = hd_build_if(b, hd_trip_is_first(t), &others);
+    compute(both, &first, own, p->late > 0 ? 0 : ALL);
+    if (p->late > 0) {
+        hd_build rest = others;
+
+        others = hd_build_if(&rest, hd_trip_is_before_end(t), &last);
+        compute(both, &last, own, 1);
+    }
+    // Gradients of rows add up half by half.
+    compute(both, &others, at, p->late > 0 ? 0 : ALL);
+    if (p->late > 0)
+        compute(both, &others, at, 1);
+}
+
+// ------------------------------------------------------------------- moves
+
+// The next shard comes ahead of time, so that nothing names it yet.
+static hd_trip next_of(const hd_trip *t)
+{
+    hd_pipe *p = t->p;
+    hd_trip next = {
+        .p = p,
+        .j = hd_pipe_binary(p, HD_EXPR_ADD, t->j, hd_pipe_number(p, 1)),
+        .at = {.shard = HD_EXPR_ALL,
+               .chunk = HD_EXPR_NONE,
+               .slot = HD_EXPR_NONE},
+        .own = HD_EXPR_NONE};
+
+    next.step = next.j;
+    if (p->slots > 0)
+        next.at.slot =
+            hd_expr_mod(p->module, next.j, hd_pipe_number(p, p->slots));
+    next.at.shard = p->schedule->shard(&next);
+    return next;
+}
+
+static void emit_moves(hd_pipe *p, hd_build *group, const hd_trip *t)
+{
+    for (int i = 0; i < p->nmoved; i++) {
+        group->loc = p->moved[i].op->loc;
+        p->schedule->move(t, group, &p->moved[i]);
+    }
+}
+
+static void emit_gather(both *both, hd_build *b, const hd_trip *t)
+{
+    hd_pipe *p = &both->gather;
+    hd_block copies = {0}; // of the local shard, which stand before the loop
+    hd_trip next = next_of(t);
+    hd_build none, group;
+
+    next.mine = (hd_build){p->module, &copies, b->loc};
+    group = hd_build_if(
+        b,
+        hd_pipe_binary(p, HD_EXPR_LT, next.j,
+                       hd_pipe_number(p, hd_pipe_end_of_exchanges(p))),
+        &none);
+    group = hd_build_group(&group);
+    emit_moves(p, &group, &next);
+}
+
+static void emit_reduction(both *both, hd_build *b, const hd_trip *t)
+{
+    hd_pipe *p = &both->scatter;
+    hd_trip sums = *t;
+    hd_build none, group;
+    hd_expr goes = hd_pipe_binary(p, HD_EXPR_LE, hd_pipe_number(p, 1), t->j);
+
+    sums.p = p;
+    sums.step = hd_pipe_binary(p, HD_EXPR_SUB, t->j, hd_pipe_number(p, 1));
+    if (p->late > 0)
+        goes = hd_pipe_binary(p, HD_EXPR_AND, goes, hd_trip_is_before_end(t));
+    group = hd_build_if(b, goes, &none);
+    group = hd_build_group(&group);
+    emit_moves(p, &group, &sums);
+}
+
+static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
+{
+    both both = both_of(p);
+    hd_build *all = b;
+    hd_trip t;
+
+    if (p->ranks > 1) {
+        hd_trip now = {.p = &both.gather, .j = j};
+
+        emit_gather(&both, all, &now);
+    }
+    t = hd_trip_start(&both.gather, b, j);
+    emit_compute(&both, b, &t);
+    if (p->ranks > 1)
+        emit_reduction(&both, b, &t);
+}
+
+// ------------------------------------------------------ before and behind
+
+static void emit_before(hd_pipe *p, hd_build *b)
+{
+    both both = both_of(p);
+
+    for (int i = 0; i < both.gather.nmoved; i++) {
+        const hd_moved *m = &both.gather.moved[i];
+        hd_view out = m->op->view[0];
+
+        b->loc = m->op->loc;
+        if (!m->in_place)
+            hd_build_unary(b, HD_OP_COPY, -1,
+                           hd_pipe_at_shard(p, out, m->dim, hd_pipe_rank(p)),
+                           m->op->view[1]);
+    }
+}
+
+static void emit_after(hd_pipe *p, hd_build *b)
+{
+    both both = both_of(p);
+
+    for (int i = 0; i < both.scatter.nmoved; i++) {
+        const hd_moved *m = &both.scatter.moved[i];
+        hd_view in = hd_pipe_at_shard(p, m->op->view[1], m->dim,
+                                      hd_pipe_rank(p)),
+                own = in;
+
+        b->loc = m->op->loc;
+        own.buffer = m->arrived;
+        if (!m->in_place)
+            hd_build_unary(b, HD_OP_COPY, -1, own, in);
+    }
+    hd_flow_scatter.after(&both.scatter, b);
+}
+
+// A slot is filled while the one before it is read.
+static void prepare(hd_pipe *p)
+{
+    both both;
+
+    p->ahead = true;
+    p->late = p->ranks > 1;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        p->late = p->late && has_halves(s->op);
+    both = both_of(p);
+    hd_flow_gather.prepare(&both.gather);
+    p->slots = both.gather.slots;
+    hd_flow_scatter.prepare(&both.scatter);
+    for (int i = 0; i < both.scatter.nmoved; i++)
+        both.scatter.moved[i].in_place =
+            !p->options->copy_own &&
+            hd_pipe_is_alone(p, both.scatter.moved[i].op->view[1].buffer);
+}
+
+const hd_flow hd_flow_roundtrip = {.first = 1,
+                                   .prepare = prepare,
+                                   .before = emit_before,
+                                   .trip = emit_trip,
+                                   .after = emit_after};
