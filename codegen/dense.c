@@ -34,7 +34,7 @@ static void add_conversions(hd_text *text, const char *name, hd_dtype dtype)
     hd_text_puts(text, ";\n}\n");
 }
 
-// Where group `n` of the view begins.
+// Where group `n` of a view that begins at `at` begins, as `v`.
 static void add_place(hd_text *text, const hd_span *span)
 {
     int last = span->ndims - 1;
@@ -52,9 +52,14 @@ static void add_place(hd_text *text, const hd_span *span)
                        (long long)span->extent[d]);
 }
 
-// Between the view and the register `r`.
-static void add_move(hd_text *text, const hd_span *span, bool load)
+// Reads group `n` of a view to a register, or writes it.
+static void add_mover(hd_text *text, const hd_span *span, bool load)
 {
+    hd_text_printf(text,
+                   "static inline void %s(u64 at, i64 n, group &r)\n{\n"
+                   "        code *v = (code *)at;\n",
+                   load ? "load" : "store");
+    add_place(text, span);
     if (has_vectors(span))
         hd_text_printf(text,
                        "        for (int w = 0; w < WORDS; w++)\n"
@@ -67,17 +72,38 @@ static void add_move(hd_text *text, const hd_span *span, bool load)
                        "            %s;\n",
                        load ? "r.e[e] = v[e * APART]"
                             : "v[e * APART] = r.e[e]");
+    hd_text_puts(text, "}\n");
+}
+
+// Of a view, in a namespace: what a group of it is, how it is read and written.
+static void add_side(hd_text *text, const char *name, const hd_span *span)
+{
+    hd_dtype dtype = span->buffer->type.dtype;
+
+    hd_text_printf(text, "namespace %s {\n", name);
+    add_conversions(text, "view", dtype);
+    hd_text_printf(text,
+                   "typedef %s code;\n"
+                   "enum { WORDS = %d };\n"
+                   "static constexpr i64 APART = %lld;\n"
+                   "union group { word w[WORDS]; code e[EACH]; };\n",
+                   hd_code_text(dtype), (int)(EACH * hd_dtype_size(dtype) / 16),
+                   (long long)span->stride[span->ndims - 1]);
+    add_mover(text, span, true);
+    add_mover(text, span, false);
+    hd_text_puts(text, "}\n");
 }
 
 static const char *change(hd_dense what)
 {
     switch (what) {
     case HD_DENSE_TAKE:
-        return "p.e[e] = put_dense(get_view(r.e[e]))";
+        return "p.e[e] = put_dense(to::get_view(r.e[e]))";
     case HD_DENSE_STORE:
-        return "r.e[e] = put_view(get_dense(p.e[e]))";
+        return "r.e[e] = to::put_view(get_dense(p.e[e]))";
     case HD_DENSE_ADD:
-        return "r.e[e] = put_view(get_view(r.e[e]) + get_dense(p.e[e]))";
+        return "r.e[e] = to::put_view(was::get_view(q.e[e]) + "
+               "get_dense(p.e[e]))";
     case HD_DENSE_CLEAR:
         break;
     }
@@ -87,41 +113,40 @@ static const char *change(hd_dense what)
 static void add_view(hd_text *text, int i, const hd_dense_view *view)
 {
     const hd_span *span = view->span;
-    hd_dtype dtype = span->buffer->type.dtype;
-    bool reads = view->what == HD_DENSE_TAKE || view->what == HD_DENSE_ADD;
-    bool reads_dense =
-        view->what == HD_DENSE_STORE || view->what == HD_DENSE_ADD;
+    bool adds = view->what == HD_DENSE_ADD;
 
     assert(span->extent[span->ndims - 1] % EACH == 0);
     hd_text_printf(text, "namespace view%d {\n", i);
-    add_conversions(text, "view", dtype);
+    add_side(text, "to", span);
+    if (view->before != NULL)
+        add_side(text, "was", view->before);
+    else
+        hd_text_puts(text, "namespace was = to;\n");
     hd_text_printf(
         text,
-        "typedef %s code;\n"
-        "enum { WORDS = %d };\n"
-        "static constexpr i64 APART = %lld, GROUPS = %lld;\n"
-        "static inline void move(u64 at, u64 side, i64 first, i64 step)\n"
+        "static constexpr i64 GROUPS = %lld;\n"
+        "static inline void move(u64 at, u64 side, u64 before, i64 first, "
+        "i64 step)\n"
         "{\n"
         "    for (i64 n = first; n < GROUPS; n += step) {\n"
-        "        code *v = (code *)at;\n"
-        "        union { word w[WORDS]; code e[EACH]; } r;\n"
+        "        to::group r;\n"
         "        dense p;\n",
-        hd_code_text(dtype), (int)(EACH * hd_dtype_size(dtype) / 16),
-        (long long)span->stride[span->ndims - 1],
         (long long)(hd_span_elements(span) / EACH));
-    add_place(text, span);
-    if (reads)
-        add_move(text, span, true);
-    if (reads_dense)
+    if (view->what == HD_DENSE_TAKE)
+        hd_text_puts(text, "        to::load(at, n, r);\n");
+    if (adds)
+        hd_text_puts(text, "        was::group q;\n"
+                           "        was::load(before, n, q);\n");
+    if (adds || view->what == HD_DENSE_STORE)
         hd_text_puts(text, "        p = ((const dense *)side)[n];\n");
     hd_text_printf(text,
                    "        for (int e = 0; e < EACH; e++)\n            %s;\n",
                    change(view->what));
-    if (view->what == HD_DENSE_TAKE)
-        hd_text_puts(text, "        ((dense *)side)[n] = p;\n");
-    else
-        add_move(text, span, false);
-    hd_text_puts(text, "        (void)p;\n    }\n}\n}\n");
+    hd_text_puts(text, view->what == HD_DENSE_TAKE
+                           ? "        ((dense *)side)[n] = p;\n"
+                           : "        to::store(at, n, r);\n");
+    hd_text_puts(text,
+                 "        (void)p;\n        (void)before;\n    }\n}\n}\n");
 }
 
 hd_status hd_emit_dense(const hd_dense_view *view, int n, hd_dtype dtype,
@@ -151,12 +176,14 @@ hd_status hd_emit_dense(const hd_dense_view *view, int n, hd_dtype dtype,
                  "threadIdx.x;\n");
     for (int i = 0; i < n; i++)
         hd_text_printf(
-            &text, "    view%d::move(args.at[%d], args.at[%d], first, step);\n",
-            i, 2 * i, 2 * i + 1);
+            &text,
+            "    view%d::move(args.at[%d], args.at[%d], args.at[%d], first, "
+            "step);\n",
+            i, 3 * i, 3 * i + 1, 3 * i + 2);
     hd_text_puts(&text, "}\n");
-    HD_TRY(hd_prelude_finish(out, &text, 2 * n, 0));
+    HD_TRY(hd_prelude_finish(out, &text, 3 * n, 0));
     *grid = hd_prelude_grid(most, BLOCKS_AT_ONCE);
-    grid->pointers = 2 * n;
+    grid->pointers = 3 * n;
     grid->sizes = 0;
     return HD_OK;
 }

@@ -11,7 +11,7 @@
 //     reduces               1            2             n - 1
 //
 // Each rank adds up what has come for its own shard behind the loop, in the
-// order of the ranks. Halves are of the heads that keys have: where these are
+// order of the ranks. Halves are of the batch, or of the heads: where these are
 // odd, or something else is computed too, the first trip does all of its shard.
 #include "lower/pipe.h"
 
@@ -50,19 +50,38 @@ static int kept_from_end(const hd_view *view, int from_end)
     return dim;
 }
 
-// Where the heads are of a view of attention_grad: rows have one number each.
-static int heads_of(const hd_op *op, int i)
+// Which dimension of queries halves are of, from the end: the outermost of more
+// than one index, of the batch or the heads, so that they lie apart.
+static int halved_from_end(const hd_op *op)
 {
-    return kept_from_end(&op->view[i], i == op->noutputs + 4 ? 2 : 3);
+    hd_type queries = hd_view_type(&op->view[op->noutputs]);
+    int dim = 0;
+
+    while (dim < queries.ndims - 3 && queries.dim[dim].extent == 1)
+        dim++;
+    return queries.ndims - dim;
 }
 
-static bool has_half(const hd_view *view, int dim)
+// Where that is in view `i` of attention_grad: rows of lse have one number
+// each.
+static int halved_dim(const hd_op *op, int i)
 {
-    hd_dim heads = view->buffer->type.dim[dim];
+    int from_end = halved_from_end(op) - (i == op->noutputs + 4);
 
-    return hd_view_range(view, dim) == NULL && !hd_view_picks(view, dim) &&
-           heads.mark == HD_LOCAL && heads.blocks == 0 &&
-           !hd_dim_is_sized(heads) && heads.extent % 2 == 0;
+    return hd_view_type(&op->view[i]).ndims < from_end
+               ? -1
+               : kept_from_end(&op->view[i], from_end);
+}
+
+static bool has_half(const hd_view *view, int at)
+{
+    hd_dim dim;
+
+    if (at < 0)
+        return false;
+    dim = view->buffer->type.dim[at];
+    return hd_view_range(view, at) == NULL && dim.mark == HD_LOCAL &&
+           dim.blocks == 0 && !hd_dim_is_sized(dim) && dim.extent % 2 == 0;
 }
 
 static bool has_halves(const hd_op *op)
@@ -71,19 +90,16 @@ static bool has_halves(const hd_op *op)
         return true;
     if (op->code != HD_OP_ATTENTION_GRAD)
         return false;
-    for (int i = 0; i < op->nviews; i++) {
-        int ndims = hd_view_type(&op->view[i]).ndims;
-
-        if (ndims < 3 || !has_half(&op->view[i], heads_of(op, i)))
+    for (int i = 0; i < op->nviews; i++)
+        if (!has_half(&op->view[i], halved_dim(op, i)))
             return false;
-    }
     return true;
 }
 
 static void take_half(hd_pipe *p, hd_op *op, int half)
 {
     for (int i = 0; i < op->nviews; i++) {
-        int dim = heads_of(op, i);
+        int dim = halved_dim(op, i);
         int64_t n = op->view[i].buffer->type.dim[dim].extent / 2;
         hd_view view = hd_view_at(op->view[i], dim, HD_EXPR_ALL);
 

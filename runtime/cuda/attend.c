@@ -119,18 +119,36 @@ static bool updates(const hd_step *step)
     return hd_op_access(step->op, 0) == HD_ACCESS_UPDATE;
 }
 
+// A part of what is copied, or all of it, becomes where that is copied to.
+static void move_there(const hd_step *copy, hd_span *span)
+{
+    const hd_span *to = &copy->span[0], *from = &copy->span[1];
+
+    if (hd_span_equal(span, from)) {
+        *span = *to;
+        return;
+    }
+    span->offset += to->offset - from->offset; // both are dense
+    span->buffer = to->buffer;
+}
+
 // Rows [first, end), which see some of the first `keys` keys.
 static void take_rows(const hd_step *step, const hd_cuda_detour *detour,
                       int64_t first, int64_t end, int64_t keys, part *out)
 {
+    int results = makes_results(step) ? HD_CUDA_O : HD_CUDA_DQ;
+
     out->step = *step;
     out->step.span = out->span;
     memcpy(out->span, step->span,
            sizeof *step->span * (size_t)step->op->nviews);
-    if (detour->result != NULL)
-        out->span[0] = *detour->result;
-    out->before = detour->before != NULL ? *detour->before : step->span[0];
-    out->before.offset += first * out->before.stride[line_of(step, HD_CUDA_O)];
+    out->before = step->span[0];
+    if (detour->result)
+        move_there(detour->copy, &out->span[0]);
+    if (detour->before)
+        move_there(detour->copy, &out->before);
+    out->before.offset += first * out->before.stride[line_of(step, results)];
+    out->before.extent[line_of(step, results)] = end - first;
     for (int i = 0; i < HD_CUDA_PARTS; i++) {
         int view = view_of(step, i);
         hd_span *span;
@@ -588,7 +606,7 @@ static hd_status add_moves(const job *j, const int *part, int n, bool take,
 {
     hd_dtype dtype = span_of(j->step, HD_CUDA_Q)->buffer->type.dtype;
     hd_dense_view view[3];
-    hd_cuda_at at[2 * 3];
+    hd_cuda_at at[3 * 3];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
     int kept = 0;
@@ -599,16 +617,23 @@ static hd_status add_moves(const job *j, const int *part, int n, bool take,
         view[kept] = (hd_dense_view){span_of(&j->part->step, part[i]),
                                      take               ? HD_DENSE_TAKE
                                      : j->adds[part[i]] ? HD_DENSE_ADD
-                                                        : HD_DENSE_STORE};
-        at[2 * kept] = hd_cuda_at_span(view[kept].span);
-        at[2 * kept++ + 1] = at_piece(j, part[i], 0, scratch);
+                                                        : HD_DENSE_STORE,
+                                     NULL};
+        if (part[i] == HD_CUDA_DQ)
+            view[kept].before = &j->part->before;
+        at[3 * kept] = hd_cuda_at_span(view[kept].span);
+        at[3 * kept + 1] = at_piece(j, part[i], 0, scratch);
+        at[3 * kept + 2] = part[i] == HD_CUDA_DQ
+                               ? hd_cuda_at_span(&j->part->before)
+                               : at[3 * kept];
+        kept++;
     }
     if (kept == 0)
         return HD_OK;
     if (hd_emit_dense(view, kept, dtype, &text, &grid) != HD_OK)
         return hd_cuda_no_room(j->device, j->diag);
     return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
-                              2 * kept, j->diag);
+                              3 * kept, j->diag);
 }
 
 // What gradients are made of, as far as it does not lie as cuDNN takes it.
@@ -665,7 +690,7 @@ static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
                            const hd_cuda_detour *detour, hd_diag *diag)
 {
     hd_dense_view view[3];
-    hd_cuda_at at[2 * 3];
+    hd_cuda_at at[3 * 3];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
     int n = 0;
@@ -673,8 +698,9 @@ static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
     for (int i = HD_CUDA_DQ; i <= HD_CUDA_DV; i++) {
         if (adds_to(step, detour, i))
             continue;
-        view[n] = (hd_dense_view){span_of(step, i), HD_DENSE_CLEAR};
-        at[2 * n] = at[2 * n + 1] = hd_cuda_at_span(view[n].span);
+        view[n] = (hd_dense_view){span_of(step, i), HD_DENSE_CLEAR, NULL};
+        at[3 * n] = at[3 * n + 1] = at[3 * n + 2] =
+            hd_cuda_at_span(view[n].span);
         n++;
     }
     if (n == 0)
@@ -682,7 +708,7 @@ static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
     if (hd_emit_dense(view, n, span_of(step, HD_CUDA_Q)->buffer->type.dtype,
                       &text, &grid) != HD_OK)
         return hd_cuda_no_room(device, diag);
-    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 2 * n,
+    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 3 * n,
                               diag);
 }
 
@@ -879,6 +905,8 @@ hd_status hd_cuda_attends_by(hd_device *device, int stream, const hd_step *step,
 
     HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
     *out = attempt.reason == NULL;
+    if (!makes_results(step))
+        *out &= attempt.whole || detour->copy == NULL;
     for (int i = 0; i < attempt.n && makes_results(step) && updates(step); i++)
         *out &= !attempt.part[i].blind;
     return HD_OK;

@@ -119,16 +119,16 @@ void hd_cuda_attends_close(hd_device *device);
 // For those who ask what attends; "" if nothing does.
 const char *hd_cuda_attends_text(const hd_device *device);
 
-// --------------------------------------------------- cuda/sums.c
-
-// Of a plan's steps: what is added up in a temporary that is then copied.
-hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
-                            hd_diag *diag);
-
 // -------------------------------------------------- cuda/zeros.c
 
-// Likewise: what gradients are added to that is filled with zeros.
+// Of a plan's steps: what gradients are added to that is filled with zeros.
 hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
                              hd_diag *diag);
+
+// --------------------------------------------------- cuda/sums.c
+
+// Likewise, behind that: what is added up in a temporary that is then copied.
+hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
+                            hd_diag *diag);
 
 #endif

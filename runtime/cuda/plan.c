@@ -366,8 +366,8 @@ static hd_status find_detours(hd_device *device, const hd_chains *chains,
 
     if (plan->module->nsizes > 0 || plan->steps->nsteps > HD_CUDA_COMPARED)
         return HD_OK;
-    HD_TRY(hd_cuda_find_sums(device, chains, diag));
-    return hd_cuda_find_zeros(device, chains, diag);
+    HD_TRY(hd_cuda_find_zeros(device, chains, diag));
+    return hd_cuda_find_sums(device, chains, diag);
 }
 
 static hd_status plan_all(hd_device *device, int *events,

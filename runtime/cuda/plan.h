@@ -87,10 +87,12 @@ typedef struct hd_cuda_command {
 // What attention does in place of what its step says, where steps around it do
 // nothing but bring its results there.
 typedef struct hd_cuda_detour {
-    const hd_span *result; // borrowed: in place of the step's own; or NULL
-    const hd_span *before; // what it is merged with, likewise
-    bool stores[3];        // a gradient is stored: it would be added to zeros
-    bool left_out;         // a copy of what is there, or a fill of what will be
+    const hd_step
+        *copy;      // borrowed: of what its first result is part of; or NULL
+    bool result;    // which goes where that is copied to
+    bool before;    // what it is added to, or merged with, is there, too
+    bool stores[3]; // a gradient is stored: it would be added to zeros
+    bool left_out;  // a copy of what is there, or a fill of what will be
 } hd_cuda_detour;
 
 // The commands of a list of steps. There is one for the binding's steps, which

@@ -9,7 +9,9 @@
 //     %t, %lse = attention %q, %k[2], %v[2] accumulate    %t with this, into %o
 //     %o = copy %t                                        nothing
 //
-// Nobody may see the temporary then, nor the result before it is copied.
+// So are gradients of queries added up, of which the first is stored (zeros.c),
+// and of pieces of them each by itself. Nobody may see the temporary then, nor
+// the result before it is copied.
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +22,49 @@ typedef struct sums {
     hd_device *device;
     const hd_steps *steps;
     const hd_chains *chains;
-    int *named;    // owned, by buffer: how many views are of it
-    int *parts;    // owned, by buffer: attentions that write it, in all
-    int *latest;   // owned, by buffer: the last of them; -1: there is none
-    int *previous; // owned, by step: the one before it; -1: it is the first
+    int *named;  // owned, by buffer: how many views are of it
+    int *parts;  // owned, by buffer: steps that add to it, in all
+    int *latest; // owned, by buffer: the last of them; -1: there is none
+    int *before; // owned, by step: the one before it; -1: it is the first
     hd_diag *diag;
 } sums;
 
-static bool is_attention(const hd_step *step)
+static const hd_step *step_at(const sums *s, int64_t i)
 {
-    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION;
+    return &s->steps->step[i];
+}
+
+static hd_cuda_detour *detour_at(const sums *s, int64_t i)
+{
+    return &s->device->plan->detour[i];
+}
+
+static bool is_part(const hd_step *step)
+{
+    hd_attend attend = hd_op_attend(step->op);
+
+    return attend == HD_ATTEND_ATTENTION || attend == HD_ATTEND_ATTENTION_GRAD;
+}
+
+// The last step before this one that adds to just the same; -1 if none does.
+static int previous(const sums *s, int i)
+{
+    const hd_span *sum = &step_at(s, i)->span[0];
+
+    do
+        i = s->before[i];
+    while (i >= 0 && !hd_span_equal(&step_at(s, i)->span[0], sum));
+    return i;
+}
+
+// Whether none of those up to `last` adds to the same behind it.
+static bool is_last(const sums *s, int i, int last)
+{
+    const hd_span *sum = &step_at(s, i)->span[0];
+
+    while (last > i && !hd_span_equal(&step_at(s, last)->span[0], sum))
+        last = s->before[last];
+    return last == i;
 }
 
 // Whether the parts and the copy alone see the temporary.
@@ -45,7 +80,7 @@ static bool is_alone(const sums *s, const hd_step *copy)
     const hd_span *to = &copy->span[0];
 
     for (int64_t i = 0; i < s->steps->nsteps; i++) {
-        const hd_step *step = &s->steps->step[i];
+        const hd_step *step = step_at(s, i);
 
         for (int k = 0; k < step->op->nviews && step != copy; k++)
             if (hd_span_overlaps(&step->span[k], to))
@@ -54,35 +89,60 @@ static bool is_alone(const sums *s, const hd_step *copy)
     return true;
 }
 
+// Whether it lies in what is copied as in what that becomes.
+static bool is_piece(const hd_span *span, const hd_step *copy)
+{
+    const hd_span *to = &copy->span[0], *from = &copy->span[1];
+
+    return hd_span_equal(span, from) ||
+           (hd_span_is_dense(span) && hd_span_is_dense(from) &&
+            hd_span_is_dense(to) && span->offset >= from->offset &&
+            hd_span_last(span) <= hd_span_last(from));
+}
+
+// Whether step `i` makes a piece of what is copied, which is the result's when
+// it is the first to, and adds to it otherwise.
+static bool is_part_of(const sums *s, int i, const hd_step *copy)
+{
+    const hd_step *step = step_at(s, i);
+    bool adds = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE &&
+                !detour_at(s, i)->stores[0];
+
+    for (int k = s->before[i]; k >= 0; k = s->before[k])
+        if (hd_span_overlaps(&step_at(s, k)->span[0], &step->span[0]) &&
+            !hd_span_equal(&step_at(s, k)->span[0], &step->span[0]))
+            return false;
+    return is_piece(&step->span[0], copy) && adds == (previous(s, i) >= 0) &&
+           step->span[step->op->noutputs].buffer->type.dtype ==
+               copy->span[0].buffer->type.dtype;
+}
+
 // Whether steps `last` and before make what is copied, and nothing else.
 static bool are_parts(const sums *s, int last, const hd_step *copy)
 {
     const hd_span *sum = &copy->span[1], *result = &copy->span[0];
-    const hd_step *step = NULL;
+    int64_t made = 0;
 
-    for (int i = last; i >= 0; i = s->previous[i]) {
-        step = &s->steps->step[i];
-        if (!hd_span_equal(&step->span[0], sum) ||
-            step->span[2].buffer->type.dtype != result->buffer->type.dtype ||
-            (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE) !=
-                (s->previous[i] >= 0))
+    for (int i = last; i >= 0; i = s->before[i]) {
+        if (!is_part_of(s, i, copy))
             return false;
+        if (previous(s, i) < 0)
+            made += hd_span_elements(&step_at(s, i)->span[0]);
     }
-    return result->ndims == sum->ndims &&
+    return made == hd_span_elements(sum) && result->ndims == sum->ndims &&
            memcmp(result->extent, sum->extent,
                   (size_t)sum->ndims * sizeof *sum->extent) == 0;
 }
 
 static hd_cuda_detour detour_of(const sums *s, int i, int last,
-                                const hd_span *result)
+                                const hd_step *copy)
 {
-    int before = s->previous[i];
-    hd_cuda_detour detour = {0};
+    int earlier = previous(s, i);
+    hd_cuda_detour detour = *detour_at(s, i);
 
-    if (i == last || before < 0)
-        detour.result = result;
-    if (before >= 0 && s->previous[before] < 0)
-        detour.before = result;
+    detour.copy = copy;
+    detour.result = earlier < 0 || is_last(s, i, last);
+    detour.before = earlier >= 0 && previous(s, earlier) < 0;
     return detour;
 }
 
@@ -104,9 +164,9 @@ static hd_status look_at(const sums *s, const hd_step *copy, bool *out)
     *out = last >= 0 && last < copy->index &&
            is_private(s, copy->span[1].buffer) && are_parts(s, last, copy) &&
            is_alone(s, copy);
-    for (int i = last; i >= 0 && *out; i = s->previous[i]) {
-        const hd_step *step = &s->steps->step[i];
-        hd_cuda_detour detour = detour_of(s, i, last, &copy->span[0]);
+    for (int i = last; i >= 0 && *out; i = s->before[i]) {
+        const hd_step *step = step_at(s, i);
+        hd_cuda_detour detour = detour_of(s, i, last, copy);
 
         HD_TRY(hd_cuda_attends_by(s->device, step->stream + 1, step, &detour,
                                   s->diag, out));
@@ -116,12 +176,11 @@ static hd_status look_at(const sums *s, const hd_step *copy, bool *out)
 
 static void leave_out(const sums *s, const hd_step *copy)
 {
-    hd_cuda_detour *detour = s->device->plan->detour;
     int last = last_part(s, copy);
 
-    for (int i = last; i >= 0; i = s->previous[i])
-        detour[i] = detour_of(s, i, last, &copy->span[0]);
-    detour[copy->index].left_out = true;
+    for (int i = last; i >= 0; i = s->before[i])
+        *detour_at(s, i) = detour_of(s, i, last, copy);
+    detour_at(s, copy->index)->left_out = true;
 }
 
 // Of steps that one kernel does all are needless, or none is left out.
@@ -134,27 +193,28 @@ static hd_status look_at_chain(const sums *s, int64_t i)
     if (chain.nsteps == 0)
         return HD_OK;
     for (int k = 0; k < chain.nsteps && needless; k++)
-        HD_TRY(look_at(s, &s->steps->step[chain.step[k]->index], &needless));
+        HD_TRY(look_at(s, step_at(s, chain.step[k]->index), &needless));
     for (int k = 0; k < chain.nsteps && needless; k++)
-        leave_out(s, &s->steps->step[chain.step[k]->index]);
+        leave_out(s, step_at(s, chain.step[k]->index));
     return HD_OK;
 }
 
+// Of steps that do anything.
 static void count_views(sums *s)
 {
     for (int b = 0; b < s->device->nbuffers; b++)
         s->latest[b] = -1;
     for (int64_t i = 0; i < s->steps->nsteps; i++) {
-        const hd_step *step = &s->steps->step[i];
+        const hd_step *step = step_at(s, i);
         int to;
 
-        for (int k = 0; k < step->op->nviews; k++)
+        for (int k = 0; k < step->op->nviews && !detour_at(s, i)->left_out; k++)
             s->named[step->span[k].buffer->id]++;
-        if (!is_attention(step))
+        if (!is_part(step))
             continue;
         to = step->span[0].buffer->id;
         s->parts[to]++;
-        s->previous[i] = s->latest[to];
+        s->before[i] = s->latest[to];
         s->latest[to] = (int)i;
     }
 }
@@ -168,10 +228,10 @@ static hd_status find(sums *s)
     return HD_OK;
 }
 
-static bool has_attention(const hd_steps *steps)
+static bool has_parts(const hd_steps *steps)
 {
     for (int64_t i = 0; i < steps->nsteps; i++)
-        if (is_attention(&steps->step[i]))
+        if (is_part(&steps->step[i]))
             return true;
     return false;
 }
@@ -184,19 +244,19 @@ hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
     sums s = {.device = device, .steps = steps, .chains = chains, .diag = diag};
     hd_status status;
 
-    if (!has_attention(steps))
+    if (!has_parts(steps))
         return HD_OK;
     s.named = calloc(n, sizeof *s.named);
     s.parts = calloc(n, sizeof *s.parts);
     s.latest = calloc(n, sizeof *s.latest);
-    s.previous = calloc((size_t)steps->nsteps, sizeof *s.previous);
+    s.before = calloc((size_t)steps->nsteps, sizeof *s.before);
     status = s.named == NULL || s.parts == NULL || s.latest == NULL ||
-                     s.previous == NULL
+                     s.before == NULL
                  ? hd_cuda_no_room(device, diag)
                  : find(&s);
     free(s.named);
     free(s.parts);
     free(s.latest);
-    free(s.previous);
+    free(s.before);
     return status;
 }

@@ -103,6 +103,22 @@ const char *const kGradients[] = {
     "accumulate M "
     "%a, %b[1], %c[1] = attention_grad %q, %k[1], %v[1], %o, %l, %g "
     "accumulate N}",
+    // In a temporary that becomes the result, by halves of the batch.
+    "in %q : $[2, B, G * Q, S, D] in %k : $[2, 2, B, G, K, D] "
+    "in %v : $[2, 2, B, G, K, W] in %g : $[2, B, G * Q, S, W] "
+    "temp %o : f32[2, B, G * Q, S, W] temp %l : f32[2, B, G * Q, S] "
+    "temp %t : f32[2, B, G * Q, S, D] out %a : $[2, B, G * Q, S, D] "
+    "out %b : f32[2, 2, B, G, K, D] out %c : f32[2, 2, B, G, K, W] "
+    "{ %o, %l = attention %q, %k[0], %v[0] M "
+    "%o, %l = attention %q, %k[1], %v[1] accumulate N "
+    "%t = fill value 0 %b = fill value 0 %c = fill value 0 "
+    "%t[0], %b[0, 0], %c[0, 0] = attention_grad %q[0], %k[0, 0], %v[0, 0], "
+    "%o[0], %l[0], %g[0] accumulate M "
+    "for i in 0..2 { %t[i], %b[1, i], %c[1, i] = attention_grad %q[i], "
+    "%k[1, i], %v[1, i], %o[i], %l[i], %g[i] accumulate N} "
+    "%t[1], %b[0, 1], %c[0, 1] = attention_grad %q[1], %k[0, 1], %v[0, 1], "
+    "%o[1], %l[1], %g[1] accumulate M "
+    "%a = copy %t }",
 };
 
 // Sums of 16 bits, which two parts of a step would round twice.
@@ -512,6 +528,67 @@ TEST(CudaAttention, ThatAddsGradientsToZerosStoresThem)
     for (const Sum &sum : kZeros) {
         SCOPED_TRACE(sum.text);
         EXPECT_EQ(Launches(std::string(kGradientParts) + sum.text),
+                  sum.launches);
+    }
+}
+
+// Gradients of queries that are added up in a temporary of f32.
+const char *const kGradientSums =
+    "in %q : bf16[2, 8, 16] in %k : bf16[3, 2, 12, 16] "
+    "in %v : bf16[3, 2, 12, 16] in %o : bf16[2, 8, 16] in %l : f32[2, 8] "
+    "in %g : bf16[2, 8, 16] temp %t : f32[2, 8, 16] "
+    "out %b : bf16[3, 2, 12, 16] out %c : bf16[3, 2, 12, 16] ";
+#define ZEROS "{ %t = fill value 0 %b = fill value 0 %c = fill value 0 "
+#define SUMMED(i, mask)                                                  \
+    "%t, %b[" #i "], %c[" #i "] = attention_grad %q, %k[" #i "], %v[" #i \
+    "], %o, %l, %g accumulate " mask
+#define HALF(i, h)                                                           \
+    "%t[" h "], %b[" #i ", " h "], %c[" #i ", " h "] = attention_grad %q[" h \
+    "], %k[" #i ", " h "], %v[" #i ", " h "], %o[" h "], %l[" h "], %g[" h   \
+    "] accumulate "
+
+const Sum kGradients16[] = {
+    // The result takes the first part as it is, and the last one's sum.
+    {"out %a : bf16[2, 8, 16] " ZEROS SUMMED(0, "") SUMMED(1, "")
+         SUMMED(2, "") "%a = copy %t }",
+     2},
+    // Each half by itself.
+    {"out %a : bf16[2, 8, 16] " ZEROS HALF(0, "0..1") HALF(1, "0..1")
+         HALF(1, "1..2") HALF(2, "0..1") HALF(2, "1..2") HALF(0, "1..2") //
+     "%a = copy %t }",
+     4},
+    {"out %a : bf16[1, 2, 8, 16] " ZEROS SUMMED(0, "") SUMMED(1, "")
+         SUMMED(2, "") "%a[0] = copy %t }",
+     2},
+    // Pieces that meet otherwise: the zeros are needed, too.
+    {"out %a : bf16[2, 8, 16] " ZEROS HALF(0, "0..1") SUMMED(1, "")
+         SUMMED(2, "") HALF(0, "1..2") "%a = copy %t }",
+     4 + 2},
+    // Some rows of a part see nothing: what it adds to keys is cleared first.
+    {"out %a : bf16[2, 8, 16] " ZEROS SUMMED(0, "") SUMMED(1, "causal -4 ")
+         SUMMED(2, "") "%a = copy %t }",
+     3 + 1 + 1},
+    // The copy is of another dtype, or of a part.
+    {"out %a : f16[2, 8, 16] " ZEROS SUMMED(0, "") SUMMED(1, "")
+         SUMMED(2, "") "%a = copy %t }",
+     3 + 1},
+    {"out %a : bf16[2, 4, 16] " ZEROS SUMMED(0, "") SUMMED(1, "")
+         SUMMED(2, "") "%a = copy %t[:, 0..4] }",
+     3 + 1},
+    // The temporary, or the result, is seen by others.
+    {"out %a : bf16[2, 8, 16] out %p : f32[2, 8] " ZEROS SUMMED(0, "")
+         SUMMED(1, "") "%p = sum %t dim 2 " SUMMED(2, "") "%a = copy %t }",
+     3 + 2},
+    {"inout %a : bf16[2, 8, 16] out %p : f32[2, 8] " ZEROS SUMMED(0, "")
+         SUMMED(1, "") SUMMED(2, "") "%p = sum %a dim 2 %a = copy %t }",
+     3 + 2},
+};
+
+TEST(CudaAttention, GradientsInPartsGoIntoTheResultWithoutTheTemporary)
+{
+    for (const Sum &sum : kGradients16) {
+        SCOPED_TRACE(sum.text);
+        EXPECT_EQ(Launches(std::string(kGradientSums) + sum.text),
                   sum.launches);
     }
 }
