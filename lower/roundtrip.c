@@ -57,7 +57,7 @@ static int halved_from_end(const hd_op *op)
     hd_type queries = hd_view_type(&op->view[op->noutputs]);
     int dim = 0;
 
-    while (dim < queries.ndims - 3 && queries.dim[dim].extent == 1)
+    while (dim < queries.ndims - 3 && hd_dim_local(queries.dim[dim]) == 1)
         dim++;
     return queries.ndims - dim;
 }
