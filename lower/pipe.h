@@ -54,6 +54,9 @@ typedef struct hd_pipe {
     hd_stmt *behind;
     hd_moved *moved;
     int nmoved;
+    hd_moved *back; // reductions that stand behind the loop, of what it gathers
+    int nback;
+    const char *why_back; // they do
     int64_t ranks, chunks;
     int64_t slots; // of what has any
     bool ahead;    // shards arrive in the trip before the one that reads them
@@ -147,8 +150,14 @@ bool hd_pipe_ends_in_trips(const hd_schedule *s);
 // By the statements of an iteration before `end`; NULL is all of them.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer);
+// Whether the op has a view of the buffer, or writes one.
+bool hd_pipe_touches(const hd_op *op, const hd_buffer *root, bool writing);
+// Whether both touch the same, and one of them writes it.
+bool hd_pipe_conflicts(const hd_op *a, const hd_op *b);
 // Nothing but this loop needs the buffer.
 bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer);
+// Nor does another reduction of the loop need what this one reduces.
+bool hd_pipe_is_reduced_once(const hd_pipe *p, const hd_moved *m);
 // The dimension that chunks of what is moved split: the first that a piece
 // keeps of more than one index, so that they are contiguous, too.
 int hd_pipe_chunk_dim(const hd_view *piece);

@@ -1,9 +1,9 @@
 // Gathers and reductions of one loop: shards come, and what a rank makes of
 // each of them, as the gradients of keys, goes back to the rank that it came
-// from. Neither waits for a link. The next shard comes while a trip computes,
-// and sums go while the next one does; the local shard has two trips, the first
-// and the last one, which does half of it, so that something is left to compute
-// when the last sums go:
+// from. The next shard comes while a trip computes, and partial results go
+// while the next one does. The local shard has two trips, the first and the
+// last one, each of which does half of it: so there is something to compute
+// while the first shard comes, and while the last results go:
 //
 //     trip       0          1            2        ..   n - 1       n
 //     gathers    1          2            3
@@ -11,8 +11,9 @@
 //     reduces               1            2             n - 1
 //
 // Each rank adds up what has come for its own shard behind the loop, in the
-// order of the ranks. Halves are of the batch, or of the heads: where these are
-// odd, or something else is computed too, the first trip does all of its shard.
+// order of the ranks. Halves are of the batch, or of the heads, of every shard,
+// so that each adds up in a place of its own; where these are odd, or something
+// is computed of gradients, the first trip does all of its shard.
 #include "lower/pipe.h"
 
 // The two of which it is: gathers are the first of what is moved.
@@ -66,7 +67,7 @@ static int halved_from_end(const hd_op *op)
 // each.
 static int halved_dim(const hd_op *op, int i)
 {
-    int from_end = halved_from_end(op) - (i == op->noutputs + 4);
+    int from_end = halved_from_end(op) - (i == hd_op_lse(op));
 
     return hd_view_type(&op->view[i]).ndims < from_end
                ? -1
@@ -84,26 +85,64 @@ static bool has_half(const hd_view *view, int at)
            dim.blocks == 0 && !hd_dim_is_sized(dim) && dim.extent % 2 == 0;
 }
 
-static bool has_halves(const hd_op *op)
+// What a statement does to halves: it is done ahead of the first, for each, or
+// behind the last.
+typedef enum stage { BEGINS, HALVED, ENDS, WHOLE } stage;
+
+static stage stage_of(const hd_op *op)
 {
-    if (op->code == HD_OP_FILL || !hd_op_is(op, HD_UNIT_COMPUTE))
-        return true;
+    if (op->ninputs == 0)
+        return BEGINS;
+    if (op->code == HD_OP_COPY)
+        return ENDS;
     if (op->code != HD_OP_ATTENTION_GRAD)
-        return false;
+        return WHOLE;
     for (int i = 0; i < op->nviews; i++)
         if (!has_half(&op->view[i], halved_dim(op, i)))
+            return WHOLE;
+    return HALVED;
+}
+
+// Whether both may be done in the order of their stages. Those that are halved
+// may add to the same, half by half.
+static bool keep_order(const hd_op *first, const hd_op *other)
+{
+    stage a = stage_of(first), b = stage_of(other);
+
+    if (a != HALVED || b != HALVED)
+        return a <= b || !hd_pipe_conflicts(first, other);
+    for (int i = other->noutputs; i < other->nviews; i++)
+        if (hd_pipe_touches(first, hd_buffer_root(other->view[i].buffer), true))
             return false;
     return true;
 }
 
+static bool has_halves(const hd_pipe *p)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        if (!hd_op_is(s->op, HD_UNIT_COMPUTE))
+            continue;
+        if (stage_of(s->op) == WHOLE)
+            return false;
+        for (const hd_stmt *t = s->next; t != NULL; t = t->next)
+            if (hd_op_is(t->op, HD_UNIT_COMPUTE) && !(keep_order(s->op, t->op)))
+                return false;
+    }
+    return true;
+}
+
+// Views change one after the other, and queries say where halves are of all.
 static void take_half(hd_pipe *p, hd_op *op, int half)
 {
-    for (int i = 0; i < op->nviews; i++) {
-        int dim = halved_dim(op, i);
-        int64_t n = op->view[i].buffer->type.dim[dim].extent / 2;
-        hd_view view = hd_view_at(op->view[i], dim, HD_EXPR_ALL);
+    int dim[HD_MAX_VIEWS];
 
-        hd_view_keep(p->module, &view, dim, hd_pipe_number(p, half * n),
+    for (int i = 0; i < op->nviews; i++)
+        dim[i] = halved_dim(op, i);
+    for (int i = 0; i < op->nviews; i++) {
+        int64_t n = op->view[i].buffer->type.dim[dim[i]].extent / 2;
+        hd_view view = hd_view_at(op->view[i], dim[i], HD_EXPR_ALL);
+
+        hd_view_keep(p->module, &view, dim[i], hd_pipe_number(p, half * n),
                      hd_pipe_number(p, (half + 1) * n));
         op->view[i] = view;
     }
@@ -127,21 +166,26 @@ static void make_among_arrived(const both *both, hd_op *op)
 
 enum { ALL = -1 }; // both halves at once
 
-// Half of a shard, or all of it. What has no halves is done with the first.
+static bool is_done_with(stage stage, int half)
+{
+    return half == ALL || stage == HALVED ||
+           stage == (half > 0 ? ENDS : BEGINS);
+}
+
 static void compute(both *both, hd_build *b, hd_piece at, int half)
 {
     hd_pipe *p = &both->gather;
 
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        bool halved = s->op->code == HD_OP_ATTENTION_GRAD && half != ALL;
         hd_op *op;
 
-        if (!hd_op_is(s->op, HD_UNIT_COMPUTE) || (half > 0 && !halved))
+        if (!hd_op_is(s->op, HD_UNIT_COMPUTE) ||
+            !is_done_with(stage_of(s->op), half))
             continue;
         op = hd_pipe_clone(p, b, s->op, &at);
         if (at.own)
             make_among_arrived(both, op);
-        if (halved)
+        if (half != ALL && stage_of(s->op) == HALVED)
             take_half(p, op, half);
     }
 }
@@ -165,7 +209,6 @@ static void emit_compute(both *both, hd_build *b, const hd_trip *t)
         others = hd_build_if(&rest, hd_trip_is_before_end(t), &last);
         compute(both, &last, own, 1);
     }
-    // Gradients of rows add up half by half.
     compute(both, &others, at, p->late > 0 ? 0 : ALL);
     if (p->late > 0)
         compute(both, &others, at, 1);
@@ -237,14 +280,10 @@ static void emit_reduction(both *both, hd_build *b, const hd_trip *t)
 static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
 {
     both both = both_of(p);
-    hd_build *all = b;
-    hd_trip t;
+    hd_trip t = {.p = &both.gather, .j = j};
 
-    if (p->ranks > 1) {
-        hd_trip now = {.p = &both.gather, .j = j};
-
-        emit_gather(&both, all, &now);
-    }
+    if (p->ranks > 1)
+        emit_gather(&both, b, &t);
     t = hd_trip_start(&both.gather, b, j);
     emit_compute(&both, b, &t);
     if (p->ranks > 1)
@@ -293,9 +332,7 @@ static void prepare(hd_pipe *p)
     both both;
 
     p->ahead = true;
-    p->late = p->ranks > 1;
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        p->late = p->late && has_halves(s->op);
+    p->late = p->ranks > 1 && has_halves(p);
     both = both_of(p);
     hd_flow_gather.prepare(&both.gather);
     p->slots = both.gather.slots;
@@ -303,7 +340,7 @@ static void prepare(hd_pipe *p)
     for (int i = 0; i < both.scatter.nmoved; i++)
         both.scatter.moved[i].in_place =
             !p->options->copy_own &&
-            hd_pipe_is_alone(p, both.scatter.moved[i].op->view[1].buffer);
+            hd_pipe_is_reduced_once(p, &both.scatter.moved[i]);
 }
 
 const hd_flow hd_flow_roundtrip = {.first = 1,

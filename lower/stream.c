@@ -553,7 +553,6 @@ typedef struct run {
     bool tiles;    // it has a collective of each index, or what some ranks do
     int way[HD_MAX_AXES]; // in which its sends go; 0 before the first
     bool bulk;            // no run has any
-    bool direct;          // what is moved goes from each rank to each
     int number;           // of the run, from 1
     use *use;             // by buffer id
     int *uses;            // by buffer id, in the whole program
@@ -594,13 +593,12 @@ static hd_move move_of(const hd_op *op)
 }
 
 // Whether the run may move this way, too. One pipeline moves along one axis, in
-// one direction, but `direct`: what it makes of keys may go back on their way.
+// one direction; but what is made of keys may go back on their way.
 static bool may_move(const run *r, const hd_op *op)
 {
     return op->axis == r->axis &&
            (move_of(op) == r->moves ||
-            (r->direct && r->keys && r->moves == HD_MOVE_ALL_GATHER &&
-             scatters(op)));
+            (r->keys && r->moves == HD_MOVE_ALL_GATHER && scatters(op)));
 }
 
 static bool fits(const run *r, const hd_op *op, const plan *p)
@@ -1144,7 +1142,7 @@ static const char *why_no_reduction(const run *r, const hd_stmt *stmt,
         return hd_arena_printf(
             r->scratch,
             "no loop that ends here computes %%%s index by index, and moves "
-            "nothing else (but keys, with direct)",
+            "nothing else but keys",
             in->buffer->name);
     if (copy != NULL && copy->view[0].buffer == in->buffer) { // packs it
         in = &copy->view[1];
@@ -1230,7 +1228,6 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
     run r = {.module = module,
              .scratch = scratch,
              .bulk = hd_lower_is_bulk(options),
-             .direct = options->transfer == HD_TRANSFER_DIRECT,
              .use = hd_new_array(scratch, use, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};

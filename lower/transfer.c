@@ -73,10 +73,10 @@ static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
     if (p->schedule->relays)
         return "a ring joins the local shard where it is computed";
     if (p->flow == &hd_flow_roundtrip)
-        return hd_pipe_is_alone(p, m->op->view[1].buffer)
+        return hd_pipe_is_reduced_once(p, m)
                    ? NULL
                    : "the local partial result is copied without it: it is an "
-                     "argument, or used outside the loop";
+                     "argument, or used or reduced in more places than one";
     return m->maker != NULL
                ? NULL
                : "the local partial result is copied without it: it is an "
@@ -165,15 +165,6 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
         (m->cut && ((p->schedule->shard == NULL && p->schedule->move != NULL) ||
                     piece->buffer->type.ndims == HD_MAX_DIMS)))
         p->schedule = flow->schedules[HD_TRANSFER_BROADCAST];
-}
-
-// Whether the loop may scatter, too, what it makes of the shards that it
-// gathers: those go each its way, which no other pipeline has for both.
-static bool comes_back(const hd_pipe *p, const hd_flow *flow)
-{
-    return p->nmoved > 0 && flow == &hd_flow_scatter &&
-           (p->flow == &hd_flow_gather || p->flow == &hd_flow_roundtrip) &&
-           p->options->transfer == HD_TRANSFER_DIRECT;
 }
 
 static bool same_view(const hd_view *a, const hd_view *b)
@@ -353,20 +344,12 @@ static bool is_written_apart(const hd_pipe *p, const hd_view *written)
     return j >= 0;
 }
 
-static bool touches(const hd_op *op, const hd_buffer *root, bool writing)
-{
-    for (int i = 0; i < op->nviews; i++)
-        if (hd_buffer_root(op->view[i].buffer) == root &&
-            (!writing || hd_op_access(op, i) != HD_ACCESS_READ))
-            return true;
-    return false;
-}
-
 static bool is_touched_beside(const hd_pipe *p, const hd_op *op,
                               const hd_view *view)
 {
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        if (s->op != op && touches(s->op, hd_buffer_root(view->buffer), false))
+        if (s->op != op &&
+            hd_pipe_touches(s->op, hd_buffer_root(view->buffer), false))
             return true;
     return false;
 }
@@ -414,26 +397,17 @@ static bool is_in_step(const hd_pipe *p, const hd_op *op)
     return true;
 }
 
-// Whether both touch the same, and one of them writes it.
-static bool conflicts(const hd_op *a, const hd_op *b)
-{
-    for (int i = 0; i < a->nviews; i++)
-        if (touches(b, hd_buffer_root(a->view[i].buffer),
-                    hd_op_access(a, i) == HD_ACCESS_READ))
-            return true;
-    return false;
-}
-
 // Whether it needs what a reduction for all ranks makes, or has to stay behind
 // a statement that does.
 static bool follows(const hd_pipe *p, const hd_op *op, const hd_block *behind)
 {
     for (int i = 0; i < p->nmoved; i++)
         if (p->moved[i].op != op &&
-            touches(op, hd_buffer_root(p->moved[i].op->view[0].buffer), false))
+            hd_pipe_touches(op, hd_buffer_root(p->moved[i].op->view[0].buffer),
+                            false))
             return true;
     for (const hd_stmt *s = behind->first; s != NULL; s = s->next)
-        if (conflicts(s->op, op))
+        if (hd_pipe_conflicts(s->op, op))
             return true;
     return false;
 }
@@ -459,6 +433,72 @@ static bool find_behind(hd_pipe *p)
     return fits;
 }
 
+// The statements of the loop but its reductions.
+static void take_back(hd_pipe *p)
+{
+    hd_block ops = {0};
+
+    for (hd_stmt *s = p->ops, *next; s != NULL; s = next) {
+        next = s->next;
+        if (s->op->code != HD_OP_REDUCE)
+            hd_block_append(&ops, s);
+    }
+    p->ops = ops.first;
+}
+
+// Why the reductions of a loop that gathers, too, are no part of its pipeline;
+// NULL if they are.
+static const char *why_behind(const hd_pipe *p)
+{
+    if (p->options->transfer != HD_TRANSFER_DIRECT)
+        return "its loop gathers what this is made of, and of the pipelines "
+               "direct alone takes back what it makes";
+    if (p->nbegun > 0)
+        return "its loop attends to what it gathers, too, and adds that up";
+    return p->cut ? "its loop moves blocks, which need not be as long as each "
+                    "other"
+                  : NULL;
+}
+
+// Of a loop that gathers and reduces: the gathers, and behind them reductions,
+// which come back in its pipeline, or stand behind the loop.
+static void sort_moved(hd_pipe *p)
+{
+    const char *why = why_behind(p);
+    hd_moved *all = p->moved;
+    int n = p->nmoved, reductions = 0;
+
+    for (int i = 0; i < n; i++)
+        reductions += all[i].op->code == HD_OP_REDUCE;
+    if (reductions == 0 || reductions == n)
+        return;
+    p->moved = hd_new_array(p->scratch, hd_moved, n);
+    p->nmoved = 0;
+    p->cut = false;
+    for (int i = 0; i < n; i++)
+        if (all[i].op->code != HD_OP_REDUCE)
+            add_moved(p, all[i].op, &hd_flow_gather);
+    p->back = p->moved + p->nmoved;
+    for (int i = 0; i < n; i++)
+        if (all[i].op->code == HD_OP_REDUCE)
+            p->back[p->nback++] = all[i];
+    p->why_back = why;
+    if (why != NULL) {
+        take_back(p);
+        return;
+    }
+    p->flow = &hd_flow_roundtrip;
+    p->nmoved = n;
+    p->nback = 0;
+}
+
+// Whether one loop may have both, as the pass before joins what keys are
+// gathered for.
+static bool may_join(const hd_flow *a, const hd_flow *b)
+{
+    return a == b || (a != &hd_flow_all_reduce && b != &hd_flow_all_reduce);
+}
+
 // None if the loop is not as the stream pass writes it: trips, which come in
 // another order, and all move first or all compute first, would not have its
 // meaning.
@@ -473,7 +513,6 @@ static void find_moved(hd_pipe *p)
     p->moved = hd_new_array(p->scratch, hd_moved, n + 1);
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
         const hd_flow *flow = flow_of(p, s);
-        bool back = comes_back(p, flow);
 
         fits &= is_in_step(p, s->op) &&
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
@@ -481,17 +520,33 @@ static void find_moved(hd_pipe *p)
             fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
         else if (hd_op_has_ranges(s->op))
             fits = false;
-        else if (p->nmoved > 0 && flow != p->flow && !back)
+        else if (p->nmoved > 0 && !may_join(flow, p->flow))
             fits = false;
         else
             add_moved(p, s->op, flow);
-        if (back)
-            p->flow = &hd_flow_roundtrip;
     }
+    if (p->nmoved > 0)
+        sort_moved(p);
     fits &= p->nbegun == 0 || p->flow == &hd_flow_gather;
-    fits &= p->flow != &hd_flow_roundtrip || !p->cut; // nor blocks of shards
     if (!fits || (p->nmoved > 0 && !find_behind(p)))
-        p->nmoved = 0;
+        p->nmoved = p->nback = 0;
+}
+
+// Each all at once, as behind a loop that does not gather.
+static void emit_back(const hd_pipe *p, hd_build *b, hd_effect *effect)
+{
+    hd_pipe back = *p;
+
+    if (p->nback == 0)
+        return;
+    back.flow = &hd_flow_scatter;
+    back.schedule = hd_flow_scatter.schedules[HD_TRANSFER_BULK];
+    back.moved = p->back;
+    back.nmoved = p->nback;
+    back.flow->after(&back, b);
+    for (int i = 0; i < p->nback; i++)
+        hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, p->diag,
+                       p->back[i].op->loc, p->why_back);
 }
 
 typedef struct transfers {
@@ -576,7 +631,7 @@ static bool has_blocks(const hd_pipe *p)
 
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 {
-    p->nmoved = 0;
+    p->nmoved = p->nback = 0;
     p->slots = p->late = 0;
     p->cut = p->ahead = false;
     p->behind = NULL;
@@ -587,8 +642,10 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
         hd_block_append(b->block, p->loop);
         return HD_OK;
     }
-    p->chunks =
-        p->schedule->move == NULL || has_blocks(p) ? 1 : p->options->chunks;
+    p->chunks = p->schedule->move == NULL || has_blocks(p) ||
+                        p->flow == &hd_flow_roundtrip
+                    ? 1
+                    : p->options->chunks;
     if (p->chunks > 1)
         HD_TRY(hd_pipe_check_chunks(p));
     p->flow->prepare(p);
@@ -596,6 +653,7 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
         report_effect(p, &p->moved[i], effect);
     add_sent_events(p);
     rebuild_loop(p, b);
+    emit_back(p, b, effect);
     return HD_OK;
 }
 

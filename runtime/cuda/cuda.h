@@ -321,6 +321,9 @@ hd_status hd_cuda_await_until(hd_device *device, hd_cu_event event,
 // a peer that failed may have fed it what means nothing. The failure that peers
 // on this host had told of by then, as below.
 hd_status hd_cuda_catch_up(hd_device *device, hd_diag *diag);
+// As above, until `deadline` at most: `over` is false if it is not known then.
+hd_status hd_cuda_catch_up_until(hd_device *device, int64_t deadline,
+                                 hd_diag *diag, bool *over);
 // The device's failure, once it is at rest; HD_OK if it has none.
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag);
 

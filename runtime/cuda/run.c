@@ -949,7 +949,7 @@ hd_status hd_cuda_await_runs(hd_device *device, uint64_t run, int64_t deadline,
         status = hd_cuda_report(device, diag);
     }
     if (status == HD_OK && *over)
-        status = hd_cuda_catch_up(device, diag);
+        status = hd_cuda_catch_up_until(device, deadline, diag, over);
     if (status == HD_OK && *over)
         status = hd_cuda_transports_check(device, diag);
     hd_cuda_leave(device, mode);

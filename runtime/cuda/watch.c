@@ -94,12 +94,25 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_catch_up(hd_device *device, hd_diag *diag)
 {
+    hd_group *group = device->home->group;
     char text[HD_GROUP_TEXT];
 
-    if (!hd_group_catch_up(device->binding.group, HEARING)) {
+    if (!hd_group_catch_up(group, hd_clock_after(HEARING))) {
         snprintf(text, sizeof text, UNHEARD, device->rank, HEARING);
         hd_cuda_fail(device, HD_ERROR_TIMEOUT, text, "");
     }
+    fail_with_group(device->home);
+    return hd_cuda_report(device, diag);
+}
+
+hd_status hd_cuda_catch_up_until(hd_device *device, int64_t deadline,
+                                 hd_diag *diag, bool *over)
+{
+    int64_t latest = hd_clock_after(HEARING);
+
+    if (deadline >= latest)
+        return hd_cuda_catch_up(device, diag);
+    *over = hd_group_catch_up(device->home->group, deadline);
     fail_with_group(device->home);
     return hd_cuda_report(device, diag);
 }

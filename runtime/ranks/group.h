@@ -103,11 +103,12 @@ hd_status hd_group_status(hd_status returned, const char *whose, int rank,
                           hd_diag *diag);
 // As hd_group_fail, and tells every peer of what has failed the group before if
 // something has: what this rank does from now on, none of them meets that has
-// not been told.
+// not been told, unless it takes nothing for a tenth of a second.
 void hd_group_pass_on(hd_group *group, const char *text);
 // Until this rank has heard all that peers on its host have told it by now;
-// false if that takes longer than `seconds`. Any thread may call.
-bool hd_group_catch_up(const hd_group *group, double seconds);
+// false if it has not at `deadline` (hd_clock), which may be past. Any thread
+// may call.
+bool hd_group_catch_up(const hd_group *group, int64_t deadline);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
 

@@ -15,7 +15,10 @@
 #include "base/diag.h"
 #include "runtime/ranks/mesh.h"
 
-enum { ASKED = 64 }; // sockets that are asked of at once
+enum {
+    ASKED = 64, // sockets that are asked of at once
+    NAPS = 200, // of who waits for the watcher, at least
+};
 
 typedef struct watch {
     hd_group *group;
@@ -213,7 +216,9 @@ static void *watch_peers(void *context)
         for (int i = 0; i < group->size; i++)
             watch->ask[i].fd =
                 group->link[i].open ? group->link[i].wire.fd : -1;
-        if (poll(watch->ask, n, -1) < 0 && errno != EINTR) {
+        if (poll(watch->ask, n, -1) < 0) {
+            if (errno == EINTR)
+                continue;
             note_refused(group, errno);
             break;
         }
@@ -298,18 +303,24 @@ static unsigned count_looks(const atomic_uint *looks)
     return atomic_load_explicit(looks, memory_order_seq_cst);
 }
 
+static bool has_looked(const hd_group *group, unsigned since)
+{
+    return hd_group_failed(group) || count_looks(&group->looked) - since >= 2 ||
+           (!has_unread(group) &&
+            count_looks(&group->looks) == count_looks(&group->looked));
+}
+
 // The second look that ends from now on has begun after now. Sockets first:
 // what none of them has is the watcher's, who then is in the middle of a look,
-// or is through with it.
+// or is through with it. Whoever was stopped, with the watcher, looks on for a
+// while.
 bool hd_watch_catch_up(const hd_group *group, int64_t deadline)
 {
     unsigned before = count_looks(&group->looked);
+    int naps = hd_clock() < deadline ? 0 : NAPS;
 
-    while (has_unread(group) ||
-           count_looks(&group->looks) != count_looks(&group->looked)) {
-        if (hd_group_failed(group) || count_looks(&group->looked) - before >= 2)
-            return true;
-        if (hd_clock() > deadline)
+    while (!has_looked(group, before)) {
+        if (naps++ >= NAPS && hd_clock() >= deadline)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }

@@ -73,9 +73,9 @@ class Deaths : public testing::TestWithParam<std::tuple<Way, const char *>>
     }
 
     // Two runs, in the second of which `victim`, if there is one, dies at its
-    // k-th deed, or behind it: each rank's number of deeds and time of the end,
-    // of the victim that of its beginning.
-    // One rank hears of it late by so many seconds.
+    // k-th deed, or behind it, and rank `deaf` hears of that so many seconds
+    // late: each rank's number of deeds and time of the end, of the victim that
+    // of its beginning.
     std::vector<Answer> Run(int victim, long k, int deaf = -1,
                             double late = 0) const
     {

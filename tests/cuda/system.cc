@@ -71,9 +71,10 @@ bool __real_hd_group_note_failure(void *group, int status, const char *text);
 bool __wrap_hd_group_note_failure(void *group, int status, const char *text);
 bool __wrap_hd_group_note_failure(void *group, int status, const char *text)
 {
-    NapFor(late);
-    if (late > 0)
+    if (late > 0) {
+        NapFor(late);
         nanosleep(&longer, nullptr);
+    }
     return __real_hd_group_note_failure(group, status, text);
 }
 
