@@ -102,6 +102,16 @@ static void see_keys(const hd_attention *a, int64_t row, int64_t block,
         *from = row + causal + 1 - a->window;
 }
 
+static bool has_row(const hd_attention *a, int64_t row)
+{
+    return !a->counts_rows || hd_value_counts(a->rows, row);
+}
+
+static bool has_key(const hd_attention *a, int64_t key)
+{
+    return !a->counts_keys || hd_value_counts(a->keys, key);
+}
+
 // What the row makes of the keys of a block: `share` has the weight of each,
 // and is 0 of those that it does not see. Returns what they add up to.
 static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
@@ -116,7 +126,9 @@ static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
     for (int64_t j = 0; j < a->tile[3].extent[1]; j++) {
         int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[3];
 
-        share[j] = j < from || j >= past ? 0 : weight(values, a, 2, q, key);
+        share[j] = j < from || j >= past || !has_row(a, row) || !has_key(a, j)
+                       ? 0
+                       : weight(values, a, 2, q, key);
         sum = hd_field_add(sum, share[j]);
     }
     return sum;
@@ -149,6 +161,8 @@ static bool leaves_row(const hd_attention *a, int64_t row)
 {
     int64_t from, past;
 
+    if (a->updates && !has_row(a, row))
+        return true;
     see_keys(a, row, 0, a->tile[3].extent[1], &from, &past);
     return a->updates && from >= past && !hd_op_has_blocks(a->op, 3);
 }
@@ -291,7 +305,8 @@ static void add_row(hd_values *values, const grads *g, int64_t head,
     for (int64_t block = 0; block < a->nblocks; block++) {
         see_keys(a, row, block, g->keys, &from, &past);
         for (int64_t j = from; j < past; j++)
-            add_pair(values, g, q, grad, total, delta, block, j);
+            if (has_row(a, row) && has_key(a, j))
+                add_pair(values, g, q, grad, total, delta, block, j);
     }
     put_row(values, a, DQ, row_at(&a->tile[DQ], head, row), g->dq);
 }

@@ -19,6 +19,8 @@ typedef struct hd_attention {
     int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
     const int32_t *causal;          // of each block, as hd_step has it
     int64_t window;                 // 0: none
+    bool counts_rows, counts_keys;  // by counts, which are unknowns
+    uint64_t rows, keys;            // that count
     uint64_t scale;
     bool updates; // o and lse hold what other keys made
     int lse;      // whose dtype results have before they are stored: its view

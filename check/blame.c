@@ -467,7 +467,12 @@ static void print_difference(const trail *t, const hd_op *host,
         if (code == HD_KEY_ACCUMULATE || code == HD_KEY_AUX ||
             same_key(t, host, tensor, code))
             continue;
-        hd_text_printf(text, "%s '%s'", verb, hd_key_info_get(code)->text);
+        if (hd_key_info_get(code)->value == HD_VALUE_BY) // one has it alone
+            hd_text_printf(text, "%s counts of %s", verb,
+                           code == HD_KEY_COUNTS_OF_KEYS ? "its keys"
+                                                         : "a dimension");
+        else
+            hd_text_printf(text, "%s '%s'", verb, hd_key_info_get(code)->text);
         return;
     }
     hd_text_puts(text, "makes something else");

@@ -252,12 +252,12 @@ static void pair_rows(const builder *b, const hd_op *op, const shape *s)
 }
 
 // Each element of what is picked, or of what a call takes as a whole, is a
-// value of its own, wherever it stands.
+// value of its own, wherever it stands. Counts are of the batch.
 static void tell_picked_apart(const builder *b, const hd_op *op, const shape *s)
 {
     if (!hd_op_is_batched(op))
         return;
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = hd_op_batch(op, i, s[i].ndims); d < s[i].ndims; d++)
             narrow(b, s[i].dim[d], 1);
 }

@@ -368,7 +368,7 @@ static counting counting_of(const hd_work_item *item, const hd_space *space)
     return c;
 }
 
-static bool is_index_counted(uint64_t count, int64_t index)
+bool hd_value_counts(uint64_t count, int64_t index)
 {
     uint64_t pair = mix_pair(KEY_COUNT, count, (uint64_t)index >> 1);
 
@@ -378,7 +378,7 @@ static bool is_index_counted(uint64_t count, int64_t index)
 static bool counts_index(const hd_values *values, const counting *c, int64_t i,
                          int64_t index)
 {
-    return is_index_counted(load(values, &c->counts, i), index);
+    return hd_value_counts(load(values, &c->counts, i), index);
 }
 
 // Whether element i of the result is of a counted index.
@@ -409,8 +409,7 @@ void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
         int64_t slab = i / row / room;
         uint64_t x = load(values, from, i);
 
-        if (!is_index_counted(load(values, counts, slab / each),
-                              i / row % room))
+        if (!hd_value_counts(load(values, counts, slab / each), i / row % room))
             x = hd_field_mix(KEY_BEHIND, x);
         hd_values_put(values, hd_tile_place(to, i), x);
     }
@@ -942,6 +941,33 @@ static hd_attention attention_of(const hd_values *values,
     return a;
 }
 
+// The count that element `b` of the batch has of its rows, or of its keys.
+static uint64_t count_of_batch(const hd_values *values,
+                               const hd_work_item *item, int view, int64_t b)
+{
+    int64_t all = hd_tile_elements(&item->tile[0]);
+    hd_space space;
+    hd_tile counts;
+
+    space_of(item, &space);
+    counts = along_result(item, &space, view);
+    return load(values, &counts, b * (all / batch_of(item)));
+}
+
+static void take_counts(const hd_values *values, const hd_work_item *item,
+                        hd_attention *a, int64_t b)
+{
+    int rows = hd_op_key_view(item->op, HD_KEY_COUNTS);
+    int keys = hd_op_key_view(item->op, HD_KEY_COUNTS_OF_KEYS);
+
+    a->counts_rows = rows >= 0;
+    a->counts_keys = keys >= 0;
+    if (rows >= 0)
+        a->rows = count_of_batch(values, item, rows, b);
+    if (keys >= 0)
+        a->keys = count_of_batch(values, item, keys, b);
+}
+
 // Of keys or values in blocks the first one, as any other without blocks is.
 static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
 {
@@ -965,6 +991,7 @@ static void compute_attend(hd_values *values, const hd_work_item *item)
             a.tile[view] = tile_of_batch(item, view, b);
             take_blocks(item, &a, view);
         }
+        take_counts(values, item, &a, b);
         switch (hd_op_attend(item->op)) {
         case HD_ATTEND_ATTENTION:
             hd_attend_rows(values, &a);
@@ -1019,8 +1046,7 @@ void hd_compute(hd_values *values, const hd_work_item *item)
 bool hd_op_is_move(const hd_op *op)
 {
     return hd_op_family(op) == HD_FAMILY_TRANSPOSE ||
-           (hd_op_family(op) == HD_FAMILY_COPY &&
-            hd_op_key(op, HD_KEY_COUNTS) == NULL &&
+           (hd_op_family(op) == HD_FAMILY_COPY && !hd_op_has_counts(op) &&
             hd_dtype_holds(dtype_of(op, 0), dtype_of(op, 1)));
 }
 

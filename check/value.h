@@ -72,6 +72,8 @@ hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
 void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
+// Whether a count, an unknown, counts an index: all or nothing.
+bool hd_value_counts(uint64_t count, int64_t index);
 // Of `from` the indices of dimension `dim` that are counted; of the others what
 // is no value of a tensor program.
 void hd_tile_copy_counted(hd_values *values, const hd_tile *to,

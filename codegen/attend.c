@@ -107,6 +107,7 @@ static void add_rows_loop(hd_batch *k)
                            "        const i64 row = i % S, head = i / S % H;\n"
                            "        i64 b = i / S / H;\n");
     hd_batch_views(k);
+    hd_batch_counts(k);
     hd_text_puts(&k->text, hd_batch_dims(k) > 0 ? "" : "        (void)b;\n");
 }
 
@@ -114,13 +115,18 @@ static const char attention_text[] =
     "        const i64 shared = head / (H / HKV);\n"
     "        lane q[D], mean[W];\n"
     "        lane most = none(), sum = 0;\n"
-    "        i64 from = 0, past = N;\n"
+    "        i64 from = 0, past = keys;\n"
     "        if (MASKED) {\n"
     "            const i64 end = row + CAUSAL + 1;\n"
     "            if (end < past)\n"
     "                past = end;\n"
     "            if (WINDOW > 0 && end > WINDOW)\n"
     "                from = end - WINDOW;\n"
+    "        }\n"
+    "        if (COUNTED && row >= rows) {\n"
+    "            if (UPDATES)\n"
+    "                continue;\n"
+    "            past = from;\n"
     "        }\n"
     "        v0 += head * V0_H + row * V0_S;\n"
     "        v1 += head * V1_H + row * V1_S;\n"
@@ -235,12 +241,14 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     add_conversions(&k);
     add_strides(&k);
     add_constants(&k);
+    hd_batch_counts_functions(&k);
     hd_batch_begin(&k);
     threads = hd_batch_lengths(&k);
     threads *= hd_batch_length(&k, "H", 2, own);
     threads *= hd_batch_length(&k, "S", 2, own + 1);
     hd_batch_length(&k, "HKV", 3, shared);
     hd_batch_length(&k, "N", 3, shared + 1);
+    hd_batch_counts_check(&k);
     add_scale(&k, q->extent[q->ndims - 1]);
     add_rows_loop(&k);
     hd_text_puts(&k.text, attention_text);
@@ -385,7 +393,9 @@ static const char rows_begin_text[] =
     "            const auto *g = v8 + head * V8_H + row * V8_S;\n"
     "            const lane lse = get_7(v7[head * V7_H + row * V7_S]);\n"
     "            lane delta = 0;\n"
-    "            i64 from = 0, past = N;\n"
+    "            i64 from = 0, past = keys;\n"
+    "            if (COUNTED && UPDATES && row >= rows)\n"
+    "                continue;\n"
     "            if (MASKED) {\n"
     "                const i64 end = row + CAUSAL + 1;\n"
     "                if (end < past)\n"
@@ -393,7 +403,7 @@ static const char rows_begin_text[] =
     "                if (WINDOW > 0 && end > WINDOW)\n"
     "                    from = end - WINDOW;\n"
     "            }\n"
-    "            if (sees_nothing(lse))\n"
+    "            if (sees_nothing(lse) || (COUNTED && row >= rows))\n"
     "                past = from;\n"
     "            v0 += head * V0_H + row * V0_S;\n"
     "            for (int d = 0; d < W; d++)\n"
@@ -433,12 +443,17 @@ static const char keys_begin_text[] =
     "            const i64 key = (at - H * S) % N, shared = (at - H * S) / N;\n"
     "            const auto *k = v4 + shared * V4_H + key * V4_S;\n"
     "            const auto *v = v5 + shared * V5_H + key * V5_S;\n"
-    "            i64 from = 0, past = S;\n"
+    "            i64 from = 0, past = rows;\n"
     "            if (MASKED) {\n"
     "                if (key > CAUSAL)\n"
     "                    from = key - CAUSAL;\n"
     "                if (WINDOW > 0 && key - CAUSAL + WINDOW < past)\n"
     "                    past = key - CAUSAL + WINDOW;\n"
+    "            }\n"
+    "            if (COUNTED && key >= keys) {\n"
+    "                if (UPDATES)\n"
+    "                    continue;\n"
+    "                past = from;\n"
     "            }\n"
     "            v1 += shared * V1_H + key * V1_S;\n"
     "            v2 += shared * V2_H + key * V2_S;\n";
@@ -504,6 +519,7 @@ static void add_pairs_loop(hd_batch *k)
                            "        const i64 at = i % each;\n"
                            "        i64 b = i / each;\n");
     hd_batch_views(k);
+    hd_batch_counts(k);
     hd_text_puts(&k->text, hd_batch_dims(k) > 0 ? "" : "        (void)b;\n");
 }
 
@@ -520,12 +536,14 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     add_conversions(&k);
     add_strides(&k);
     add_constants(&k);
+    hd_batch_counts_functions(&k);
     hd_batch_begin(&k);
     batch = hd_batch_lengths(&k);
     rows = hd_batch_length(&k, "H", 3, own);
     rows *= hd_batch_length(&k, "S", 3, own + 1);
     keys = hd_batch_length(&k, "HKV", 4, shared);
     keys *= hd_batch_length(&k, "N", 4, shared + 1);
+    hd_batch_counts_check(&k);
     add_scale(&k, q->extent[q->ndims - 1]);
     add_pairs_loop(&k);
     add_rows(&k);

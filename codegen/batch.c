@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 
+#include "codegen/counts.h"
 #include "codegen/prelude.h"
+#include "ir/counts.h"
 
 enum { BLOCKS_AT_ONCE = 4 };
 
@@ -45,13 +47,33 @@ void hd_batch_product(hd_batch *k)
         hd_text_printf(&k->text, " * B%d", d);
 }
 
+static bool is_counts(const hd_batch *k, int view)
+{
+    return view == hd_op_key_view(k->step->op, HD_KEY_COUNTS) ||
+           view == hd_op_key_view(k->step->op, HD_KEY_COUNTS_OF_KEYS);
+}
+
+// The dimension of a view that lies along dimension `d` of the batch, negative
+// if none does.
+static int own_dim(const hd_batch *k, int view, int d)
+{
+    const hd_span *span = &k->step->span[view];
+    hd_length length[HD_SPACE_DIMS];
+    hd_space space;
+
+    if (!is_counts(k, view))
+        return d - hd_batch_dims(k) +
+               hd_op_batch(k->step->op, view, span->ndims);
+    hd_length_space(k->step, &space, length);
+    return space.dim[view][d];
+}
+
 // How far apart indices of dimension `d` of the batch are in a view, 0 where it
 // repeats.
 static int64_t stride_of(const hd_batch *k, int view, int d)
 {
     const hd_span *span = &k->step->span[view];
-    int own =
-        d - hd_batch_dims(k) + hd_op_batch(k->step->op, view, span->ndims);
+    int own = own_dim(k, view, d);
     hd_length length;
 
     if (own < 0)
@@ -81,6 +103,170 @@ void hd_batch_views(hd_batch *k)
     }
 }
 
+// ------------------------------------------------------------------- counts
+
+// Those of rows, then those of keys: how the text calls them.
+static const struct {
+    hd_key_code code;
+    const char *name, *all;
+    char letter;
+} lines[] = {{HD_KEY_COUNTS, "rows", "S", 'R'},
+             {HD_KEY_COUNTS_OF_KEYS, "keys", "N", 'K'}};
+
+enum { LINES = sizeof lines / sizeof *lines };
+
+static int counts_of(const hd_batch *k, int i)
+{
+    return hd_op_key_view(k->step->op, lines[i].code);
+}
+
+static int counts_dims(const hd_batch *k, int i)
+{
+    int view = counts_of(k, i);
+
+    return view >= 0 ? k->step->span[view].ndims : 0;
+}
+
+// ", i64 R0, i64 R1, i64 K0": how long the counts' dimensions are.
+static void add_lengths(hd_batch *k, const char *before)
+{
+    for (int i = 0; i < LINES; i++)
+        for (int d = 0; d < counts_dims(k, i); d++)
+            hd_text_printf(&k->text, ", %s%c%d", before, lines[i].letter, d);
+}
+
+// "1 * R0 * R1", how many counts there are.
+static void add_number(hd_batch *k, int i)
+{
+    hd_text_puts(&k->text, counts_of(k, i) >= 0 ? "1" : "0");
+    for (int d = 0; d < counts_dims(k, i); d++)
+        hd_text_printf(&k->text, " * %c%d", lines[i].letter, d);
+}
+
+// Of the counts of rows, or of keys, that number `c` is.
+static void add_load(hd_batch *k, int i)
+{
+    int view = counts_of(k, i);
+    hd_row_counts counts = hd_row_counts_of(k->step, lines[i].code);
+
+    if (view < 0)
+        return;
+    hd_text_puts(&k->text, "    if (c < ");
+    add_number(k, i);
+    hd_text_puts(&k->text, ") {\n");
+    for (int d = counts_dims(k, i) - 1; d >= 0; d--)
+        hd_text_printf(&k->text,
+                       "        at += c %% %c%d * %lld;\n"
+                       "        c /= %c%d;\n",
+                       lines[i].letter, d,
+                       (long long)k->step->span[view].stride[d],
+                       lines[i].letter, d);
+    hd_text_printf(&k->text,
+                   "        *room = %lld;\n"
+                   "        return %s[at];\n"
+                   "    }\n"
+                   "    c -= ",
+                   (long long)counts.room, lines[i].name);
+    add_number(k, i);
+    hd_text_puts(&k->text, ";\n");
+}
+
+static const char count_text[] =
+    "static inline i64 taken(i64 count, i64 room)\n"
+    "{\n"
+    "    return count < 0 ? 0 : count > room ? room : count;\n"
+    "}\n";
+
+// One that finds a count that does not fit looks at those before it, and tells
+// of its own if all of them do: so one thread alone writes.
+void hd_batch_counts_functions(hd_batch *k)
+{
+    hd_text_printf(&k->text, "static constexpr bool COUNTED = %s;\n",
+                   hd_op_has_counts(k->step->op) ? "true" : "false");
+    if (!hd_op_has_counts(k->step->op))
+        return;
+    hd_text_puts(&k->text, count_text);
+    hd_text_puts(&k->text,
+                 "static inline i64 load_count(const int *rows, const "
+                 "int *keys, i64 c, i64 *room");
+    add_lengths(k, "i64 ");
+    hd_text_puts(&k->text, ")\n{\n    i64 at = 0;\n");
+    for (int i = 0; i < LINES; i++)
+        add_load(k, i);
+    hd_text_puts(&k->text, "    return *room = 0;\n"
+                           "}\n"
+                           "static inline void tell(const int *rows, const int "
+                           "*keys, i64 *told, i64 step, i64 c");
+    add_lengths(k, "i64 ");
+    hd_text_puts(&k->text, ")\n{\n"
+                           "    i64 room, other;\n"
+                           "    const i64 count = load_count(rows, keys, c, "
+                           "&room");
+    add_lengths(k, "");
+    hd_text_puts(&k->text, ");\n"
+                           "    if (taken(count, room) == count || told[0] != "
+                           "0)\n"
+                           "        return;\n"
+                           "    for (i64 k = 0; k < c; k++) {\n"
+                           "        const i64 before = load_count(rows, keys, "
+                           "k, &other");
+    add_lengths(k, "");
+    hd_text_puts(&k->text, ");\n"
+                           "        if (taken(before, other) != before)\n"
+                           "            return;\n"
+                           "    }\n"
+                           "    told[1] = c;\n"
+                           "    told[2] = count;\n"
+                           "    told[3] = room;\n"
+                           "    told[0] = step + 1;\n"
+                           "}\n");
+}
+
+void hd_batch_counts_check(hd_batch *k)
+{
+    int told = k->step->op->nviews;
+
+    if (!hd_op_has_counts(k->step->op))
+        return;
+    for (int i = 0; i < LINES; i++)
+        for (int d = 0; d < counts_dims(k, i); d++) {
+            char name[16];
+
+            snprintf(name, sizeof name, "%c%d", lines[i].letter, d);
+            hd_batch_length(k, name, counts_of(k, i), d);
+        }
+    hd_text_puts(&k->text, "    for (i64 c = first; c < ");
+    for (int i = 0; i < LINES; i++) {
+        hd_text_puts(&k->text, i > 0 ? " + " : "");
+        add_number(k, i);
+    }
+    hd_text_puts(&k->text, "; c += step)\n        tell(");
+    for (int i = 0; i < LINES; i++)
+        if (counts_of(k, i) >= 0)
+            hd_text_printf(&k->text, "(const int *)args.at[%d], ",
+                           counts_of(k, i));
+        else
+            hd_text_puts(&k->text, "(const int *)0, ");
+    hd_text_printf(&k->text, "(i64 *)args.at[%d], (i64)args.at[%d], c", told,
+                   told + 1);
+    add_lengths(k, "");
+    hd_text_puts(&k->text, ");\n");
+}
+
+void hd_batch_counts(hd_batch *k)
+{
+    for (int i = 0; i < LINES; i++)
+        if (counts_of(k, i) >= 0)
+            hd_text_printf(&k->text,
+                           "        const i64 %s = taken(*v%d, %s);\n",
+                           lines[i].name, counts_of(k, i), lines[i].all);
+        else
+            hd_text_printf(&k->text, "        const i64 %s = %s;\n",
+                           lines[i].name, lines[i].all);
+}
+
+// -------------------------------------------------------------------- text
+
 void hd_batch_begin(hd_batch *k)
 {
     hd_text_puts(&k->text,
@@ -96,9 +282,12 @@ void hd_batch_begin(hd_batch *k)
 hd_status hd_batch_end(hd_batch *k, int64_t threads, hd_text *out,
                        hd_kernel_grid *grid)
 {
-    HD_TRY(hd_prelude_finish(out, &k->text, k->step->op->nviews, k->sizes));
+    int pointers = k->step->op->nviews +
+                   (hd_op_has_counts(k->step->op) ? HD_COUNTS_POINTERS : 0);
+
+    HD_TRY(hd_prelude_finish(out, &k->text, pointers, k->sizes));
     *grid = hd_prelude_grid(threads, BLOCKS_AT_ONCE);
-    grid->pointers = k->step->op->nviews;
+    grid->pointers = pointers;
     grid->sizes = k->sizes;
     for (int i = 0; i < k->sizes; i++)
         grid->size[i] = k->size[i];

@@ -23,6 +23,13 @@ int64_t hd_batch_length(hd_batch *k, const char *name, int view, int d);
 int64_t hd_batch_lengths(hd_batch *k);
 // " * B0 * B1 ..", all of the batch.
 void hd_batch_product(hd_batch *k);
+// Counts of rows and of keys, where the step has any: the functions that take
+// one for what it is and tell of what does not fit, the head's statements that
+// do the latter, and `rows` and `keys` of element `b`, behind hd_batch_views:
+// those that are counted, or all, S and N. COUNTED says whether any are.
+void hd_batch_counts_functions(hd_batch *k);
+void hd_batch_counts_check(hd_batch *k);
+void hd_batch_counts(hd_batch *k);
 // Pointers v0, v1, .. to what the views have of element `b` of the batch, along
 // which a view may repeat. `b` is 0 behind it.
 void hd_batch_views(hd_batch *k);

@@ -26,8 +26,7 @@ _Static_assert(HD_CHAIN_VALUES >= HD_MAX_VIEWS, "one step fits");
 // A kernel of one step alone reads counts.
 static bool can_join(const hd_step *step)
 {
-    return hd_op_is_elementwise(step->op) &&
-           hd_op_key(step->op, HD_KEY_COUNTS) == NULL;
+    return hd_op_is_elementwise(step->op) && !hd_op_has_counts(step->op);
 }
 
 // A copy of one contiguous range of bytes to another, which needs no kernel.

@@ -315,7 +315,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
 bool hd_emit_tells(const hd_step *step)
 {
     return hd_op_key(step->op, HD_KEY_GROUPS) != NULL ||
-           hd_op_key(step->op, HD_KEY_COUNTS) != NULL;
+           hd_op_has_counts(step->op);
 }
 
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,

@@ -5,14 +5,15 @@
 
 // ------------------------------------------------------------------ the key
 
-static void drop_key(hd_op *op)
+static void drop_keys(hd_op *op)
 {
-    if (hd_op_key(op, HD_KEY_COUNTS) == NULL)
-        return;
-    assert(op->key[op->nkeys - 1].code == HD_KEY_COUNTS &&
-           op->key[op->nkeys - 1].view == op->nviews - 1);
-    op->nkeys--;
-    op->nviews--;
+    while (op->nkeys > 0 &&
+           hd_key_info_get(op->key[op->nkeys - 1].code)->value == HD_VALUE_BY) {
+        assert(op->key[op->nkeys - 1].view == op->nviews - 1);
+        op->nkeys--;
+        op->nviews--;
+    }
+    assert(!hd_op_has_counts(op) && "the last keys");
 }
 
 // The indices that a view has of the first dimensions are those of the counts.
@@ -26,13 +27,11 @@ static hd_view counts_of(const hd_view *view)
     return counts;
 }
 
-void hd_op_add_counts(hd_module *module, hd_op *op)
+static void add_key(hd_module *module, hd_op *op, hd_key_code code, int counted)
 {
-    int counted = hd_op_counted(op);
     hd_view *view;
     hd_key *key;
 
-    drop_key(op);
     if (counted < 0)
         return;
     view = hd_new_array(module->arena, hd_view, op->nviews + 1);
@@ -41,10 +40,17 @@ void hd_op_add_counts(hd_module *module, hd_op *op)
     if (op->nkeys > 0)
         memcpy(key, op->key, sizeof *key * (size_t)op->nkeys);
     view[op->nviews] = counts_of(&view[counted]);
-    key[op->nkeys++] = (hd_key){HD_KEY_COUNTS, view[counted].loc, HD_EXPR_NONE,
-                                .view = op->nviews++};
+    key[op->nkeys++] =
+        (hd_key){code, view[counted].loc, HD_EXPR_NONE, .view = op->nviews++};
     op->view = view;
     op->key = key;
+}
+
+void hd_op_add_counts(hd_module *module, hd_op *op)
+{
+    drop_keys(op);
+    add_key(module, op, HD_KEY_COUNTS, hd_op_counted(op));
+    add_key(module, op, HD_KEY_COUNTS_OF_KEYS, hd_op_counted_keys(op));
 }
 
 static void add_to_block(hd_module *module, const hd_block *block)
@@ -121,6 +127,47 @@ bool hd_slabs_clear(const hd_slabs *slabs, int v)
 {
     return slabs->space.counted < slabs->space.nparallel &&
            hd_op_access(slabs->step->op, v) == HD_ACCESS_WRITE;
+}
+
+// --------------------------------------------------------------- attention
+
+hd_row_counts hd_row_counts_of(const hd_step *step, hd_key_code code)
+{
+    int of = step->op->noutputs + (code == HD_KEY_COUNTS_OF_KEYS);
+    const hd_span *span = &step->span[of];
+    hd_row_counts counts = {
+        .step = step,
+        .view = hd_op_key_view(step->op, code),
+        .room = span->extent[hd_op_batch(step->op, of, span->ndims) + 1]};
+
+    if (counts.view < 0)
+        return counts;
+    counts.n = hd_span_elements(&step->span[counts.view]);
+    hd_space_of_step(step, &counts.space);
+    return counts;
+}
+
+int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b)
+{
+    const hd_space *space = &counts->space;
+    int batch = hd_op_batch(counts->step->op, 0, space->nparallel);
+    int64_t number = 0, each = 1;
+
+    for (int d = batch - 1; d >= 0; d--) {
+        if (space->dim[counts->view][d] != HD_REPEATED) {
+            number += b % space->extent[d] * each;
+            each *= space->extent[d];
+        }
+        b /= space->extent[d];
+    }
+    return number;
+}
+
+int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i)
+{
+    const hd_span *span = &counts->step->span[counts->view];
+
+    return span->offset + hd_span_offset(span, 0, span->ndims, i);
 }
 
 // ---------------------------------------------------------------- transfers

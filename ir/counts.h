@@ -6,7 +6,9 @@
 // says, which no text has: the index of each of their dimensions is that of the
 // view. They lie along the op as the view's own dimensions do, so that whatever
 // asks who reads what, and of where, sees them. A step is done slab by slab, an
-// index of the counts each, as if it had the rows alone that the count says.
+// index of the counts each, as if it had the rows alone that the count says. An
+// attention has counts of its keys, too, and is done element by element of its
+// batch.
 #ifndef HD_IR_COUNTS_H
 #define HD_IR_COUNTS_H
 
@@ -36,6 +38,24 @@ void hd_slab_spans(const hd_slabs *slabs, int64_t i, int64_t from, int64_t end,
 // Whether view `v` has indices behind those counted to which nothing is written
 // but zeros.
 bool hd_slabs_clear(const hd_slabs *slabs, int v);
+
+// How many rows an attention has of each element of its batch, which counts of
+// the first dimensions say: by COUNTS of its rows, by COUNTS_OF_KEYS of its
+// keys. Each element is done as if it had the rows and the keys alone that are
+// counted.
+typedef struct hd_row_counts {
+    const hd_step *step;
+    int view;     // the counts; -1: there are as many as there is room for
+    int64_t n;    // counts
+    int64_t room; // rows
+    hd_space space;
+} hd_row_counts;
+
+hd_row_counts hd_row_counts_of(const hd_step *step, hd_key_code code);
+// Which count element `b` of the batch has, and which element of the counts'
+// buffer count `i` is.
+int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b);
+int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i);
 
 // What a transfer with the key COUNTS moves of its operand, or of the piece of
 // it that goes to rank `piece` of a line: the first rows of slabs, which lie

@@ -540,7 +540,15 @@ int hd_op_counted(const hd_op *op)
         end = hd_op_moves_counted(op) ? i + op->ninputs : i;
     }
     for (; i < end; i++)
-        if (op->view[i].buffer->by != NULL)
+        if (op->view[i].buffer->by != NULL && !hd_op_has_keys(op, i))
+            return i;
+    return -1;
+}
+
+int hd_op_counted_keys(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer->by != NULL && hd_op_has_keys(op, i))
             return i;
     return -1;
 }

@@ -216,8 +216,10 @@ void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
 // Keeps all of the dimension.
 void hd_view_keep_all(hd_module *module, hd_view *view, int dim);
 // The first view of the op whose buffer has counts; -1 if none has. Of what
-// moves between ranks the operand, where it is moved by them.
+// moves between ranks the operand, where it is moved by them; of an attention
+// one that has its rows, and of keys another one.
 int hd_op_counted(const hd_op *op);
+int hd_op_counted_keys(const hd_op *op);
 // The range that it keeps of a dimension, NULL if it keeps all of it or none.
 const hd_range *hd_view_range(const hd_view *view, int dim);
 // Whether it picks one index of the dimension, and in how many leading ones.

@@ -255,13 +255,24 @@ bool hd_op_is_batched(const hd_op *op)
            hd_op_family(op) == HD_FAMILY_CALL;
 }
 
-bool hd_op_has_blocks(const hd_op *op, int i)
+bool hd_op_has_keys(const hd_op *op, int i)
 {
     int keys = op->noutputs + 1;
     bool results = hd_op_attend(op) == HD_ATTEND_ATTENTION_GRAD;
 
-    return hd_op_key(op, HD_KEY_BLOCKS) != NULL &&
+    return (results || hd_op_attend(op) == HD_ATTEND_ATTENTION) &&
            (i == keys || i == keys + 1 || (results && (i == 1 || i == 2)));
+}
+
+bool hd_op_has_blocks(const hd_op *op, int i)
+{
+    return hd_op_key(op, HD_KEY_BLOCKS) != NULL && hd_op_has_keys(op, i);
+}
+
+bool hd_op_has_counts(const hd_op *op)
+{
+    return hd_op_key(op, HD_KEY_COUNTS) != NULL ||
+           hd_op_key(op, HD_KEY_COUNTS_OF_KEYS) != NULL;
 }
 
 int hd_op_batch(const hd_op *op, int i, int ndims)

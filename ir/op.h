@@ -249,9 +249,13 @@ hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last
 // dimensions of every view: an op of family PICK, ATTEND or CALL.
 bool hd_op_is_batched(const hd_op *op);
-// Whether view `i` is of keys or values in blocks, or of their gradients:
-// blocks are a dimension behind those of the batch.
+// Of an attention, or its gradients: whether the rows of view `i` are keys or
+// values, or their gradients, and whether these come in blocks, a dimension
+// behind those of the batch.
+bool hd_op_has_keys(const hd_op *op, int i);
 bool hd_op_has_blocks(const hd_op *op, int i);
+// Whether it goes by counts of a dimension, as ir/counts.h gives it to read.
+bool hd_op_has_counts(const hd_op *op);
 // Of one that does: how many dimensions of the batch view `i` leads with, of
 // the `ndims` that it keeps. An operand of a call, or of family ATTEND, may
 // lack them all, a `route`'s view that has too few has less than none, and a

@@ -134,6 +134,12 @@ static void print_key(const hd_module *module, const hd_op *op,
         print_number(key->number, text);
 }
 
+// A call's function stands ahead of the operands, and no text has counts.
+static bool is_hidden(hd_key_code code)
+{
+    return code == HD_KEY_NAME || hd_key_info_get(code)->value == HD_VALUE_BY;
+}
+
 static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
 {
     for (int i = 0; i < op->noutputs; i++) {
@@ -151,7 +157,7 @@ static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
         print_view(module, &op->view[op->noutputs + i], text);
     }
     for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code != HD_KEY_COUNTS && op->key[i].code != HD_KEY_NAME)
+        if (!is_hidden(op->key[i].code))
             print_key(module, op, &op->key[i], text);
 }
 

@@ -136,14 +136,14 @@ int hd_space_along(const hd_space *space, int view, int own)
     return -1;
 }
 
-// The first dimensions of the view that has the counts are theirs.
-static void lay_counts(hd_space *space, const hd_op *op)
+// The first dimensions of view `of`, which has the counts, are theirs. Returns
+// the dimension that is counted, where it lies along one.
+static int lay_counts(hd_space *space, const hd_op *op, int counts, int of)
 {
-    int counts = hd_op_key_view(op, HD_KEY_COUNTS), of = hd_op_counted(op);
     const hd_view *view;
 
     if (counts < 0 || of < 0)
-        return;
+        return -1;
     view = &op->view[of];
     for (int own = 0;
          own < hd_view_kept_ahead(view, view->buffer->by->type.ndims); own++) {
@@ -152,8 +152,8 @@ static void lay_counts(hd_space *space, const hd_op *op)
         if (d >= 0)
             space->dim[counts][d] = (int8_t)own;
     }
-    space->counted = hd_space_along(
-        space, of, hd_view_kept_ahead(view, view->buffer->counted));
+    return hd_space_along(space, of,
+                          hd_view_kept_ahead(view, view->buffer->counted));
 }
 
 void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
@@ -192,7 +192,10 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
     for (int i = 1; i < op->nviews; i++)
         if (lies_last(op, i))
             lay_last(out, i, view[i].ndims);
-    lay_counts(out, op);
+    out->counted = lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS),
+                              hd_op_counted(op));
+    lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS_OF_KEYS),
+               hd_op_counted_keys(op));
 }
 
 // A view repeats, too, where it has one index and the space has more.

@@ -118,7 +118,7 @@ static hd_status check_keys(verifier *v, const hd_op *op)
     const hd_key *min = hd_op_key(op, HD_KEY_MIN);
 
     for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code != HD_KEY_COUNTS &&
+        if (hd_key_info_get(op->key[i].code)->value != HD_VALUE_BY &&
             (info->keys & 1u << op->key[i].code) == 0)
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s", info->text,
@@ -2034,29 +2034,61 @@ static hd_status check_all_counted(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
-// All that is counted is there, and each of its counts is of one slab of what
-// the op makes.
-static hd_status check_counted_view(verifier *v, const hd_op *op,
+// Each of the counts is of one slab of what the op makes.
+static hd_status check_counts_along(verifier *v, const hd_op *op,
                                     const hd_space *space, int i)
 {
     const hd_view *view = &op->view[i];
-    const hd_buffer *x = view->buffer;
     counted c = lay_counted(space, op, i);
 
-    HD_TRY(check_all_counted(v, op, view));
-    if (c.dim < 0)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "dimension %d of %%%s, which %%%s counts, repeats in "
-                        "%s",
-                        x->counted, x->name, x->by->name, op_text(op));
     for (int d = 0; d < c.ndims; d++)
         if (c.along[d] < 0 || c.along[d] >= space->nparallel)
             return hd_error(v->diag, HD_E0319, view->loc,
                             "dimension %d of %%%s has a count each of %%%s: "
                             "the result of %s has it, too",
-                            hd_view_kept_dim(view, d), x->name, x->by->name,
-                            op_text(op));
+                            hd_view_kept_dim(view, d), view->buffer->name,
+                            view->buffer->by->name, op_text(op));
     return HD_OK;
+}
+
+// All that is counted is there, too.
+static hd_status check_counted_view(verifier *v, const hd_op *op,
+                                    const hd_space *space, int i)
+{
+    const hd_view *view = &op->view[i];
+    const hd_buffer *x = view->buffer;
+    HD_TRY(check_all_counted(v, op, view));
+    if (lay_counted(space, op, i).dim < 0)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "dimension %d of %%%s, which %%%s counts, repeats in "
+                        "%s",
+                        x->counted, x->name, x->by->name, op_text(op));
+    return check_counts_along(v, op, space, i);
+}
+
+// What is counted of an attention is its rows, or its keys, and each count is
+// of elements of its batch.
+static hd_status check_attended_view(verifier *v, const hd_op *op,
+                                     const hd_space *space, int i)
+{
+    const hd_view *view = &op->view[i];
+    const hd_buffer *x = view->buffer;
+    int batch = hd_op_batch(op, i, hd_view_type(view).ndims);
+
+    if (i >= op->noutputs + op->ninputs || hd_view_picks(view, x->counted) ||
+        hd_view_kept_ahead(view, x->counted) != batch + 1)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "dimension %d of %%%s, which %%%s counts, is not that "
+                        "of its %s: %s takes counts of no other",
+                        x->counted, x->name, x->by->name,
+                        hd_op_has_keys(op, i) ? "keys" : "rows", op_text(op));
+    HD_TRY(check_all_counted(v, op, view));
+    if (hd_view_kept_ahead(view, x->by->type.ndims) > batch)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "%%%s has a count each of the heads of %%%s; %s takes "
+                        "one for all heads",
+                        x->by->name, x->name, op_text(op));
+    return check_counts_along(v, op, space, i);
 }
 
 // The counts of `view` are others than those of `first`.
@@ -2067,7 +2099,12 @@ static hd_status counts_differ(verifier *v, const hd_op *op,
     bool rewritten = is_rewritten(x->by) || is_rewritten(first->by);
     char why[WHY];
 
-    if (op->code != HD_OP_SET && op->code != HD_OP_TRANSPOSE)
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        snprintf(why, sizeof why,
+                 "those of its %s are the same in all views; `copy` to a "
+                 "tensor without",
+                 hd_op_has_keys(op, (int)(view - op->view)) ? "keys" : "rows");
+    else if (op->code != HD_OP_SET && op->code != HD_OP_TRANSPOSE)
         snprintf(why, sizeof why,
                  "those of an operation are the same ones, of one dimension; "
                  "`copy` to a tensor without");
@@ -2085,24 +2122,76 @@ static hd_status counts_differ(verifier *v, const hd_op *op,
                     x->by->name, first->name, first->by->name, why);
 }
 
-static hd_status check_counted(verifier *v, const hd_op *op)
+// Rows lie along the first view's alone, and those of all views are the same.
+static counted lay_attended(const hd_space *space, const hd_op *op, int i)
 {
-    int first = hd_op_counted(op);
-    hd_space space;
+    counted c = lay_counted(space, op, i);
+
+    c.dim = -1;
+    return c;
+}
+
+// The rows of an attention, of which `first` is a view, or its keys.
+static hd_status check_attended_counts(verifier *v, const hd_op *op,
+                                       const hd_space *space, int first)
+{
     counted one, other;
 
     if (first < 0)
         return HD_OK;
-    if (op->code == HD_OP_RESHAPE || hd_op_key(op, HD_KEY_GROUPS) != NULL ||
-        hd_op_is_batched(op))
-        return hd_error(
-            v->diag, HD_E0319, op->view[first].loc,
-            "%%%s has counts, %%%s: %s takes none; `copy` it to a "
-            "tensor without",
-            op->view[first].buffer->name, op->view[first].buffer->by->name,
-            hd_op_family(op) == HD_FAMILY_PRODUCT ? "a grouped matmul"
-                                                  : op_text(op));
+    HD_TRY(check_attended_view(v, op, space, first));
+    one = lay_attended(space, op, first);
+    for (int i = first + 1; i < op->nviews; i++) {
+        if (op->view[i].buffer->by == NULL ||
+            hd_op_has_keys(op, i) != hd_op_has_keys(op, first))
+            continue;
+        HD_TRY(check_attended_view(v, op, space, i));
+        other = lay_attended(space, op, i);
+        if (!same_counts(op, first, &one, i, &other))
+            return counts_differ(v, op, &op->view[i], op->view[first].buffer);
+    }
+    return HD_OK;
+}
+
+static bool takes_counts(const hd_op *op)
+{
+    return op->code != HD_OP_RESHAPE && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           hd_op_key(op, HD_KEY_BLOCKS) == NULL &&
+           (!hd_op_is_batched(op) || hd_op_has_keys(op, op->noutputs + 1));
+}
+
+static hd_status refuse_counts(verifier *v, const hd_op *op,
+                               const hd_view *view)
+{
+    bool grouped = hd_op_key(op, HD_KEY_GROUPS) != NULL;
+
+    if (hd_op_key(op, HD_KEY_BLOCKS) != NULL)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "%%%s has counts, %%%s: %s takes none with blocks",
+                        view->buffer->name, view->buffer->by->name,
+                        op_text(op));
+    return hd_error(v->diag, HD_E0319, view->loc,
+                    "%%%s has counts, %%%s: %s takes none; `copy` it to a "
+                    "tensor without",
+                    view->buffer->name, view->buffer->by->name,
+                    grouped ? "a grouped matmul" : op_text(op));
+}
+
+static hd_status check_counted(verifier *v, const hd_op *op)
+{
+    int first = hd_op_counted(op), keys = hd_op_counted_keys(op);
+    hd_space space;
+    counted one, other;
+
+    if (first < 0 && keys < 0)
+        return HD_OK;
+    if (!takes_counts(op))
+        return refuse_counts(v, op, &op->view[first >= 0 ? first : keys]);
     hd_space_of_op(v->module, op, &space);
+    if (hd_op_family(op) == HD_FAMILY_ATTEND) {
+        HD_TRY(check_attended_counts(v, op, &space, first));
+        return check_attended_counts(v, op, &space, keys);
+    }
     HD_TRY(check_counted_view(v, op, &space, first));
     one = lay_counted(&space, op, first);
     if (hd_op_family(op) == HD_FAMILY_TAKE && one.dim >= space.nparallel)

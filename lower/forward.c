@@ -139,7 +139,7 @@ void hd_forward(hd_module *module, hd_block *body, hd_expr j, const int *uses)
         const hd_op *op = (*link)->op;
 
         if ((*link)->kind == HD_STMT_OP && op->code == HD_OP_COPY &&
-            !hd_op_has_ranges(op) && hd_op_key(op, HD_KEY_COUNTS) == NULL &&
+            !hd_op_has_ranges(op) && !hd_op_has_counts(op) &&
             (find_packing(&f, op, 0, &p) || find_packing(&f, op, 1, &p))) {
             renaming to = {module, &p};
 

@@ -383,11 +383,11 @@ static void find_splits(hd_pipe *p)
 // goes where in each element of a batch, is data; a call takes that as a whole.
 static bool needs_whole(const hd_op *op, const hd_space *space, int d)
 {
+    if (hd_op_has_counts(op))
+        return true;
     if (hd_op_is_batched(op))
         return d < 0 || d >= hd_op_batch(op, 0, space->nparallel);
-    return (hd_op_key(op, HD_KEY_GROUPS) != NULL &&
-            d != space->nparallel - 1) ||
-           hd_op_key(op, HD_KEY_COUNTS) != NULL;
+    return hd_op_key(op, HD_KEY_GROUPS) != NULL && d != space->nparallel - 1;
 }
 
 // The dimension of view `i` that chunks split; where it has none along that it

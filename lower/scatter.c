@@ -588,7 +588,7 @@ static bool can_add(const hd_moved *m)
            hd_op_key(maker, HD_KEY_ACT) == NULL &&
            hd_op_key(maker, HD_KEY_AUX) == NULL &&
            hd_op_key(maker, HD_KEY_GROUPS) == NULL &&
-           hd_op_key(maker, HD_KEY_COUNTS) == NULL &&
+           !hd_op_has_counts(maker) &&
            hd_dtype_holds(maker->view[0].buffer->type.dtype,
                           maker->view[1].buffer->type.dtype);
 }

@@ -84,8 +84,7 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
-    if (hd_op_key(op, HD_KEY_GROUPS) != NULL ||
-        hd_op_key(op, HD_KEY_COUNTS) != NULL)
+    if (hd_op_key(op, HD_KEY_GROUPS) != NULL || hd_op_has_counts(op))
         return false;
     hd_space_of_op(module, op, &space);
     if (hd_op_family(op) == HD_FAMILY_PRODUCT &&
@@ -271,7 +270,7 @@ static bool is_streamed(const hd_view *view, int dim)
 // A copy of what counts leave of a tensor is more than one of its bytes.
 static bool is_packing(const hd_op *op)
 {
-    return op->code == HD_OP_COPY && hd_op_key(op, HD_KEY_COUNTS) == NULL;
+    return op->code == HD_OP_COPY && !hd_op_has_counts(op);
 }
 
 // Tiles as reshard writes them: for VAR in 0..n { a collective }, or a copy
@@ -356,7 +355,8 @@ static bool plan_keys(hd_module *module, const hd_stmt *loop, plan *p)
     const hd_op *op = find_keys(module, loop);
     int k = op != NULL ? op->noutputs + 1 : 0;
 
-    if (op == NULL || !hd_expr_is_const(module, loop->b) ||
+    if (op == NULL || hd_op_has_counts(op) ||
+        !hd_expr_is_const(module, loop->b) ||
         loop->a != hd_expr_const(module, 0))
         return false;
     *p = (plan){.extent = hd_expr_value(module, loop->b)};

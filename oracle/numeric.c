@@ -1118,6 +1118,7 @@ typedef struct attention {
     item scale;
     const int32_t *causal; // of each block of keys
     int64_t window;        // 0: no window
+    int64_t nrows, nkeys;  // those behind them are not counted
     double unit;
     double loose; // a weight may be rounded to the operands' dtype
     bool twice;   // a result may be rounded to that ahead of its own
@@ -1179,6 +1180,8 @@ static bool sees(const attention *a, int64_t row, int64_t key)
 {
     int64_t causal = a->causal[key / a->k.each];
 
+    if (row >= a->nrows || key >= a->nkeys)
+        return false;
     if (causal == HD_SEES_ALL)
         return true;
     key %= a->k.each;
@@ -1335,6 +1338,8 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
     item lse, before = {-INFINITY, 0, 0};
     double relative;
 
+    if (updates && row >= a->nrows)
+        return; // what is not counted stays as it was
     for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         a->score[j] = score_of(a, head, row, shared, j);
     lse = lse_of(a, row, &relative);
@@ -1401,6 +1406,36 @@ static int64_t elements_ahead(const hd_step *step)
     return hd_span_elements(&all);
 }
 
+// A count as it is taken: of no less than no indices, of no more than there is
+// room for.
+static int64_t count_of(const hd_values *counts, int64_t at, int64_t room)
+{
+    int64_t n = counts->whole[at];
+
+    return n < 0 ? 0 : n < room ? n : room;
+}
+
+// How many rows, or keys, element `b` of the batch has.
+static int64_t lines_of(const hd_step *step, hd_values *const *values,
+                        hd_key_code code, int64_t b)
+{
+    hd_row_counts counts = hd_row_counts_of(step, code);
+
+    return counts.view < 0
+               ? INT64_MAX
+               : count_of(values[counts.view],
+                          hd_row_counts_at(&counts,
+                                           hd_row_counts_number(&counts, b)),
+                          counts.room);
+}
+
+static void take_counts(attention *a, const hd_step *step,
+                        hd_values *const *values, int64_t b)
+{
+    a->nrows = lines_of(step, values, HD_KEY_COUNTS, b);
+    a->nkeys = lines_of(step, values, HD_KEY_COUNTS_OF_KEYS, b);
+}
+
 static hd_status compute_attention(const hd_step *step,
                                    hd_values *const *values)
 {
@@ -1420,6 +1455,7 @@ static hd_status compute_attention(const hd_step *step,
         a.q = rows_of(step, values, 2, b);
         a.k = rows_of(step, values, 3, b);
         a.v = rows_of(step, values, 4, b);
+        take_counts(&a, step, values, b);
         for (int64_t head = 0; head < a.q.span.extent[0]; head++)
             for (int64_t row = 0; row < a.q.span.extent[1]; row++)
                 attend_row(&a, step, head, row);
@@ -1577,6 +1613,8 @@ static void sum_keys(gradients *g, int64_t head, int64_t row)
     const rows *k = &g->a.k;
     int64_t keys = rows_of_all(k);
 
+    if (g->updates && row >= g->a.nrows)
+        return;
     g->seen = 0;
     for (int64_t j = 0; j < keys; j++)
         meet(g, head, row, j, j);
@@ -1620,6 +1658,8 @@ static void meet_rows(gradients *g, int64_t shared, int64_t key)
 {
     int64_t rows = g->a.q.span.extent[1];
 
+    if (g->updates && key >= g->a.nkeys)
+        return;
     g->seen = 0;
     for (int64_t i = 0; i < g->group * rows; i++)
         meet(g, shared * g->group + i / rows, i % rows, key, i);
@@ -1676,6 +1716,7 @@ static hd_status compute_attention_grad(const hd_step *step,
         g.a.o = rows_of(step, values, 6, b);
         g.a.lse = rows_of(step, values, 7, b);
         g.grad = rows_of(step, values, 8, b);
+        take_counts(&g.a, step, values, b);
         if (g.a.loose > 0)
             g.a.o.taken = g.grad.taken = g.dtype;
         g.group = g.a.q.heads / g.a.k.heads;
@@ -1750,17 +1791,6 @@ static void clear_span(const hd_span *span, hd_values *values)
     }
 }
 
-// A count as it is taken: of no less than no indices, of no more than there is
-// room for.
-static int64_t count_of(const hd_slabs *slabs, hd_values *const *values,
-                        int64_t i)
-{
-    const hd_values *counts = values[slabs->view];
-    int64_t n = counts->whole[hd_slab_count(slabs, i)];
-
-    return n < 0 ? 0 : n < slabs->room ? n : slabs->room;
-}
-
 // Each slab has the indices that are counted, and zeros behind them.
 static hd_status compute_slabs(const hd_step *step, hd_values *const *values)
 {
@@ -1770,7 +1800,8 @@ static hd_status compute_slabs(const hd_step *step, hd_values *const *values)
 
     slab.span = span;
     for (int64_t i = 0; i < slabs.n; i++) {
-        int64_t n = count_of(&slabs, values, i);
+        int64_t n =
+            count_of(values[slabs.view], hd_slab_count(&slabs, i), slabs.room);
 
         hd_slab_spans(&slabs, i, n, slabs.room, span);
         for (int v = 0; v < step->op->nviews; v++)
@@ -1785,7 +1816,8 @@ static hd_status compute_slabs(const hd_step *step, hd_values *const *values)
 
 hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
 {
-    return hd_op_key(step->op, HD_KEY_COUNTS) != NULL
+    return hd_op_has_counts(step->op) &&
+                   hd_op_family(step->op) != HD_FAMILY_ATTEND
                ? compute_slabs(step, values)
                : compute_whole(step, values);
 }

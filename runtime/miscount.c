@@ -16,14 +16,26 @@ static void put_indices(hd_line *line, const hd_span *counts, int64_t i)
     hd_line_put(line, "%s", counts->ndims > 0 ? "]" : "");
 }
 
-// A count of a dimension, in the buffer that has it.
-static void put_count(hd_line *line, const hd_step *step, int view,
+// A count of a dimension, in the buffer that has it. Behind those of its rows
+// an attention has those of its keys.
+static void put_count(hd_line *line, const hd_step *step,
                       const hd_miscount *miscount)
 {
-    const hd_buffer *of = step->op->view[hd_op_counted(step->op)].buffer;
+    int view = hd_op_key_view(step->op, HD_KEY_COUNTS);
+    int64_t i = miscount->group, n = 0;
+    const hd_buffer *of;
 
+    if (view >= 0)
+        n = hd_span_elements(&step->span[view]);
+    if (i < n) {
+        of = step->op->view[hd_op_counted(step->op)].buffer;
+    } else {
+        view = hd_op_key_view(step->op, HD_KEY_COUNTS_OF_KEYS);
+        of = step->op->view[hd_op_counted_keys(step->op)].buffer;
+        i -= n;
+    }
     hd_line_put(line, "): count");
-    put_indices(line, &step->span[view], miscount->group);
+    put_indices(line, &step->span[view], i);
     hd_line_put(line, " of %%%s is %lld; dimension %d of %%%s has 0 to %lld",
                 step->op->view[view].buffer->name, (long long)miscount->count,
                 of->counted, of->name, (long long)miscount->left);
@@ -45,14 +57,13 @@ static void put_group(hd_line *line, const hd_step *step,
 void hd_miscount_print(const hd_module *module, int rank, const hd_step *step,
                        const hd_miscount *miscount, char out[HD_GROUP_TEXT])
 {
-    int counts = hd_op_key_view(step->op, HD_KEY_COUNTS);
     hd_line line = {out, HD_GROUP_TEXT};
 
     hd_line_put(&line, "rank %d: ", rank);
     hd_line_put_step(&line, module, step->op->code, step->op->loc.line,
                      step->op->loc.column, step->index, step->stream + 1, -1);
-    if (counts >= 0)
-        put_count(&line, step, counts, miscount);
+    if (hd_op_has_counts(step->op))
+        put_count(&line, step, miscount);
     else
         put_group(&line, step, miscount);
 }

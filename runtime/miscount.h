@@ -11,7 +11,8 @@ HD_BEGIN_DECLS
 
 // A count of a grouped product that is no number of rows it may have, or one of
 // a dimension that is no number of its indices: the first in the order of the
-// groups, or of the counts that the step reads. All zero: there is none.
+// groups, or of the counts that the step reads, those of keys behind those of
+// rows. All zero: there is none.
 typedef struct hd_miscount {
     bool found;
     int64_t group, count; // which one it is, and what it says

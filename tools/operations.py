@@ -32,8 +32,9 @@ RULES = {
             "done by itself. The last column says how many dimensions each view has behind the "
             "batch, results first; these are on each rank whole.",
     "ATTEND": "Views lead with the dimensions of a batch, along which operands may repeat, and "
-              "each element of it is done by itself. The last column says how many dimensions "
-              "each view has behind the batch, results first.",
+              "each element of it is done by itself; how many rows and keys it has counts may say. "
+              "The last column says how many dimensions each view has behind the batch, results "
+              "first.",
     "CALL": "What its results become depends on its operands, on its name and on `over`, and on "
             "nothing else.",
     "MOVE": "Transfers along one axis of the mesh, `send@tp`, of n ranks. The last column says "

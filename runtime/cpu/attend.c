@@ -10,8 +10,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/counts.h"
 #include "runtime/cpu/attend_grad.h"
 #include "runtime/cpu/rows.h"
+#include "runtime/miscount.h"
 
 enum { TILE_ROWS = 32, TILE_KEYS = 64 };
 
@@ -248,18 +250,82 @@ static void attend_batch(const hd_step *step, void *const *base,
     attend(&j);
 }
 
+// ------------------------------------------------------------------- counts
+
+// Notes the first count that does not fit, of those of the step from number
+// `first` on.
+static void note_counts(hd_cpu_scratch *scratch, const hd_row_counts *counts,
+                        int64_t first, void *const *base)
+{
+    for (int64_t i = 0; i < counts->n; i++) {
+        const int32_t *count = base[counts->view];
+
+        hd_miscount_clamp(&scratch->miscount, first + i,
+                          count[hd_row_counts_at(counts, i)], counts->room);
+    }
+}
+
+static int64_t rows_counted(const hd_row_counts *counts, int64_t b,
+                            void *const *base)
+{
+    const int32_t *count;
+    hd_miscount noted = {0};
+
+    if (counts->view < 0)
+        return counts->room;
+    count = base[counts->view];
+    return hd_miscount_clamp(
+        &noted, b,
+        count[hd_row_counts_at(counts, hd_row_counts_number(counts, b))],
+        counts->room);
+}
+
+// A row that is not counted is one that sees no key: zeros, and -infinity of a
+// logarithm.
+static void clear_rows(const hd_cpu_rows *rows, int64_t from, bool lse)
+{
+    const double nothing = lse ? -INFINITY : 0;
+
+    for (int64_t head = 0; head < rows->extent[0]; head++)
+        for (int64_t row = from; row < rows->extent[1]; row++)
+            hd_cpu_rows_fill(rows, head, row, nothing);
+}
+
+// What results have behind the rows that are counted stays as it was where the
+// step accumulates.
+static void keep_counted(const hd_step *step, int64_t rows, int64_t keys,
+                         hd_cpu_rows view[HD_ATTEND_VIEWS])
+{
+    for (int i = 0; i < step->op->noutputs + step->op->ninputs; i++) {
+        int64_t n = hd_op_has_keys(step->op, i) ? keys : rows;
+
+        if (hd_op_access(step->op, i) == HD_ACCESS_WRITE)
+            clear_rows(&view[i], n, i == hd_op_lse(step->op));
+        view[i].extent[1] = n;
+    }
+}
+
+// ------------------------------------------------------------------- entry
+
 void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
                    void *const *base)
 {
+    hd_row_counts rows = hd_row_counts_of(step, HD_KEY_COUNTS);
+    hd_row_counts keys = hd_row_counts_of(step, HD_KEY_COUNTS_OF_KEYS);
     hd_cpu_rows view[HD_ATTEND_VIEWS];
     hd_span all = step->span[0];
 
     // hd_cpu_attend_need has seen the step.
     assert(doubles_of(step) * sizeof(double) <= scratch->bytes);
+    note_counts(scratch, &rows, 0, base);
+    note_counts(scratch, &keys, rows.n, base);
     all.ndims = hd_op_batch(step->op, 0, all.ndims);
     for (int64_t b = 0; b < hd_span_elements(&all); b++) {
         for (int i = 0; i < step->op->noutputs + step->op->ninputs; i++)
             view[i] = hd_cpu_rows_of(step, i, base[i], b);
+        if (hd_op_has_counts(step->op))
+            keep_counted(step, rows_counted(&rows, b, base),
+                         rows_counted(&keys, b, base), view);
         switch (hd_op_attend(step->op)) {
         case HD_ATTEND_ATTENTION:
             attend_batch(step, base, view, scratch->memory);

@@ -427,7 +427,7 @@ hd_status hd_cpu_scratch_need(const hd_step *step, size_t *bytes)
         hd_cpu_attend_need(step, bytes);
     if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
         return HD_OK;
-    if (hd_op_key(step->op, HD_KEY_COUNTS) == NULL)
+    if (!hd_op_has_counts(step->op))
         return hd_cpu_matmul_need(step, bytes);
     slabs = hd_slabs_of(step);
     if (slabs.n == 0)
@@ -536,7 +536,9 @@ static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
 void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
                     void *const *base)
 {
-    if (hd_op_key(step->op, HD_KEY_COUNTS) != NULL)
+    // What attends does each element of its batch by its own counts.
+    if (hd_op_has_counts(step->op) &&
+        hd_op_family(step->op) != HD_FAMILY_ATTEND)
         compute_slabs(scratch, step, base);
     else
         compute_whole(scratch, step, base);

@@ -75,6 +75,15 @@ void hd_cpu_rows_store(const hd_cpu_rows *b, int64_t head, int64_t row,
         hd_dtype_store(b->dtype, &from[i], 1, to + i * step);
 }
 
+void hd_cpu_rows_fill(const hd_cpu_rows *b, int64_t head, int64_t row, double x)
+{
+    char *to = row_at(b, head, row);
+
+    for (int64_t i = 0; i < b->extent[2]; i++)
+        hd_dtype_store(b->dtype, &x, 1,
+                       to + i * b->stride[2] * (int64_t)b->size);
+}
+
 double hd_cpu_rows_number(const hd_cpu_rows *b, int64_t head, int64_t row)
 {
     double x;

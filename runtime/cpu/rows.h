@@ -23,6 +23,9 @@ void hd_cpu_rows_load(const hd_cpu_rows *b, int64_t head, int64_t row,
                       double *to);
 void hd_cpu_rows_store(const hd_cpu_rows *b, int64_t head, int64_t row,
                        const double *from);
+// All of its columns.
+void hd_cpu_rows_fill(const hd_cpu_rows *b, int64_t head, int64_t row,
+                      double x);
 // The first column alone.
 double hd_cpu_rows_number(const hd_cpu_rows *b, int64_t head, int64_t row);
 void hd_cpu_rows_put_number(const hd_cpu_rows *b, int64_t head, int64_t row,

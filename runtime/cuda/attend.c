@@ -454,6 +454,8 @@ static const char *object(const hd_step *step)
     const hd_span *q = span_of(step, HD_CUDA_Q), *v = span_of(step, HD_CUDA_V);
     hd_dtype dtype = q->buffer->type.dtype;
 
+    if (hd_op_has_counts(step->op))
+        return "its rows or keys have counts";
     if (dtype != HD_DTYPE_BF16 && dtype != HD_DTYPE_F16)
         return "its operands are neither bf16 nor f16";
     if (hd_op_key(step->op, HD_KEY_WINDOW) != NULL)

@@ -157,8 +157,7 @@ static hd_status look_at(const sums *s, const hd_step *copy, bool *out)
     int last;
 
     *out = false;
-    if (copy->op->code != HD_OP_COPY ||
-        hd_op_key(copy->op, HD_KEY_COUNTS) != NULL)
+    if (copy->op->code != HD_OP_COPY || hd_op_has_counts(copy->op))
         return HD_OK;
     last = last_part(s, copy);
     *out = last >= 0 && last < copy->index &&

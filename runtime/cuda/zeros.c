@@ -25,7 +25,7 @@ static bool fills_with_zeros(const hd_step *step)
     const hd_key *value = hd_op_key(step->op, HD_KEY_VALUE);
 
     return step->op->code == HD_OP_FILL && value != NULL && value->view < 0 &&
-           value->number == 0 && hd_op_key(step->op, HD_KEY_COUNTS) == NULL &&
+           value->number == 0 && !hd_op_has_counts(step->op) &&
            hd_span_is_dense(&step->span[0]);
 }
 

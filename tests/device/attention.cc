@@ -13,15 +13,17 @@
 namespace
 {
 
+using Change = std::function<void(Arguments *)>;
+
 void Add(const std::string &text, const std::string &dtype, int ranks,
-         std::deque<Case> *cases)
+         const Change &change, std::deque<Case> *cases)
 {
     SCOPED_TRACE(text);
     Module tensor = Parse(text, dtype, ranks);
     Module host = Proven(tensor, Parse(text, dtype, ranks), HD_TRANSFER_BULK);
 
-    cases->emplace_back(std::move(host), dtype + ": " + text, 2, Seed(),
-                        std::function<void(Arguments *)>(), std::move(tensor));
+    cases->emplace_back(std::move(host), dtype + ": " + text, 2, Seed(), change,
+                        std::move(tensor));
 }
 
 // B elements of a batch, G groups of Q heads, S rows, K keys, D and W wide.
@@ -102,6 +104,86 @@ const char *const kGradients[] = {
     "causal tp * 3 - 1 window 5 %b = sum %pk dim 0 %c = sum %pv dim 0 }",
 };
 
+// Each element of the batch has as many rows and keys as counts say.
+const char *const kCounted[] = {
+    // Sequences that attend to themselves. What has no counts joins.
+    "in %n : i32[B@tp] in %q : $[B@tp, G * Q, S by %n, D] "
+    "in %k : $[B@tp, G, S by %n, D] in %v : $[B@tp, G, S, W] "
+    "in %g : $[B@tp, G * Q, S, W] out %o : $[B@tp, G * Q, S by %n, W] "
+    "out %l : L[B@tp, G * Q, S] out %a : $[B@tp, G * Q, S by %n, D] "
+    "out %b : $[B@tp, G, S, D] out %c : $[B@tp, G, S by %n, W] "
+    "{ %o, %l = attention %q, %k, %v M "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g M }",
+    // Rows and keys by counts of their own, of all of which one index.
+    "in %n : i32[2, B@tp] in %m : i32[B@tp, 3] "
+    "in %q : $[2, B@tp, 3, G * Q, S by %n, D] "
+    "in %k : $[B@tp, 3, G, K by %m, D] in %v : $[B@tp, 3, G, K by %m, W] "
+    "in %g : L[3, G * Q, S, W] out %o : L[B@tp, 3, G * Q, S, W] "
+    "out %l : L[B@tp, 3, G * Q, S] out %a : L[B@tp, 3, G * Q, S, D] "
+    "out %b : $[B@tp, 3, G, K by %m, D] out %c : $[B@tp, 3, G, K, W] "
+    "{ %o, %l = attention %q[1], %k, %v scale 0.25 M "
+    "%a, %b, %c = attention_grad %q[1], %k, %v, %o, %l, %g scale 0.25 M }",
+    // One count for all keys, which all have, and rows that are whole.
+    "in %m : i32[] in %q : $[B@tp, G, S, D] in %k : $[G, K by %m, D] "
+    "in %v : $[G, K by %m, W] in %g : $[B@tp, G, S, W] in %f : f32[1] "
+    "out %o : $[B@tp, G, S, W] out %l : L[B@tp, G, S] "
+    "out %a : $[B@tp, G, S, D] out %b : L[B@tp, G, K, D] "
+    "out %c : L[B@tp, G, K, W] { %o, %l = attention %q, %k, %v scale %f M "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g scale %f M }",
+    // What is not counted stays as it was.
+    "in %n : i32[B@tp] in %m : i32[B@tp] in %q : $[B@tp, 1, G, S by %n, D] "
+    "in %k : $[B@tp, 1, 1, K by %m, D] in %v : $[B@tp, 1, 1, K, W] "
+    "in %g : L[B@tp, 1, G, S, W] inout %o : $[B@tp, 1, G, S by %n, W] "
+    "inout %l : L[B@tp, 1, G, S by %n] inout %a : L[B@tp, 1, G, S by %n, D] "
+    "inout %b : L[B@tp, 1, 1, K by %m, D] inout %c : $[B@tp, 1, 1, K, W] "
+    "{ %a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g accumulate M "
+    "%o, %l = attention %q, %k, %v accumulate M }",
+    // Each rank's rows have a place of their own.
+    "in %n : i32[size tp @tp] in %q : $[size tp @tp, G, S by %n, D] "
+    "in %k : $[G, K, D] in %v : $[G, K, W] "
+    "out %o : $[size tp @tp, G, S by %n, W] out %l : L[size tp @tp, G, S] "
+    "{ %o, %l = attention %q, %k, %v causal tp * 3 - 1 window 5 }",
+};
+
+// The elements that are not counted of an argument.
+std::vector<size_t> Rest(const Arguments &arguments, size_t i)
+{
+    const hd_argument &info = arguments.Info(i);
+    std::vector<size_t> rest;
+
+    if (info.counted_dim < 0)
+        return rest;
+    const hd_argument &n = arguments.Info(size_t(info.counts));
+    std::vector<double> counts(n.elements);
+    size_t inner = 1, slab = info.elements / n.elements;
+
+    hd_dtype_load(HD_DTYPE_I32, arguments.Whole()[size_t(info.counts)],
+                  counts.size(), counts.data());
+    for (int d = info.counted_dim + 1; d < info.ndims; d++)
+        inner *= size_t(info.extent[d]);
+    for (size_t k = 0; k < info.elements; k++)
+        if (double(k / inner % size_t(info.extent[info.counted_dim])) >=
+            counts[k / slab])
+            rest.push_back(k);
+    return rest;
+}
+
+// What is there to stay is a number, of a row that saw nothing.
+void Poison(Arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->Count(); i++) {
+        const hd_argument &info = arguments->Info(i);
+        bool stays = info.role == HD_ROLE_INOUT;
+
+        if (info.role != HD_ROLE_OUT)
+            for (size_t k : Rest(*arguments, i))
+                arguments->Set(i, k,
+                               !stays              ? NAN
+                               : *info.name == 'l' ? -INFINITY
+                                                   : 7.5);
+    }
+}
+
 std::string Replaced(std::string text, const std::string &what,
                      const std::string &by)
 {
@@ -137,7 +219,8 @@ int Width(int most, std::mt19937 &random)
 }
 
 // Each form once for each dtype and number of ranks, with extents of its own.
-void Try(const std::vector<const char *> &forms, const Extents &most)
+void Try(const std::vector<const char *> &forms, const Extents &most,
+         const Change &change = Change())
 {
     const std::vector<const char *> dtypes =
         Choose<const char *>({"f64", "f32", "f16", "bf16"}, {"f32", "bf16"});
@@ -162,7 +245,7 @@ void Try(const std::vector<const char *> &forms, const Extents &most)
                 text = Replaced(text, "L[", dtype == "f64" ? "f64[" : "f32[");
                 Add(Filled("heddle 1 tensor program attends mesh tp=1 " + text,
                            extents),
-                    dtype, ranks, &cases);
+                    dtype, ranks, change, &cases);
             }
         RunCases(cases, RunSetsOf, ranks);
     }
@@ -189,6 +272,43 @@ TEST(Attention, GradientsOfAnyShapeAndMaskAreTheReferences)
                                                          {'K', 80},
                                                          {'D', 20},
                                                          {'W', 20}});
+}
+
+TEST(Attention, OfCountedRowsAndKeysIsTheReferences)
+{
+    Try({std::begin(kCounted), std::end(kCounted)},
+        {{'B', 4},
+         {'G', 2},
+         {'Q', 2},
+         {'S', 40},
+         {'K', 80},
+         {'D', 20},
+         {'W', 20}},
+        Poison);
+}
+
+// What the counts of keys say first is told behind those of rows.
+TEST(Attention, CountsThatDoNotFitAreClampedAndTold)
+{
+    const std::string text =
+        "heddle 1 host program attends in %n : i32[2, 3] in %m : i32[2] "
+        "in %q : f32[2, 3, 2, 5 by %n, 4] in %k : f32[2, 3, 1, 7 by %m, 4] "
+        "in %v : f32[2, 3, 1, 7, 4] out %o : f32[2, 3, 2, 5, 4] "
+        "out %l : f32[2, 3, 2, 5] { %o, %l = attention %q, %k, %v }";
+    std::deque<Case> cases;
+
+    for (bool rows : {false, true}) {
+        cases.emplace_back(Read(text, "f32"), text, 1, Seed(),
+                           [&](Arguments *arguments) {
+                               arguments->Set(1, 1, 8);
+                               if (rows)
+                                   arguments->Set(0, 4, -3);
+                           });
+        cases.back().told =
+            rows ? "count [1, 1] of %n is -3; dimension 3 of %q has 0 to 5"
+                 : "count [1] of %m is 8; dimension 3 of %k has 0 to 7";
+    }
+    RunCases(cases, RunMiscounted);
 }
 
 // ------------------------------------------------------------- in parts
@@ -316,9 +436,12 @@ struct Shape {
     int heads, shared, rows, keys, depth, wide;
     bool masked;
     int causal, window;
+    int nrows, nkeys; // that are counted, or all
 
     bool Sees(int row, int key) const
     {
+        if (row >= nrows || key >= nkeys)
+            return false;
         return !masked || (key <= row + causal &&
                            (window == 0 || key > row + causal - window));
     }
@@ -421,7 +544,7 @@ Longs Numbers(int n, std::mt19937 &random)
     return numbers;
 }
 
-Attention Draw(bool masked, bool windowed, std::mt19937 &random)
+Attention Draw(bool masked, bool windowed, bool counted, std::mt19937 &random)
 {
     Attention a;
     Shape &s = a.s;
@@ -434,7 +557,11 @@ Attention Draw(bool masked, bool windowed, std::mt19937 &random)
          Between(1, 9, random),
          masked,
          0,
+         0,
+         0,
          0};
+    s.nrows = counted ? Between(0, s.rows, random) : s.rows;
+    s.nkeys = counted ? Between(0, s.keys, random) : s.keys;
     s.heads = s.shared * Between(1, 3, random);
     s.causal = Between(-s.rows, s.keys, random);
     s.window = windowed ? Between(1, s.keys, random) : 0;
@@ -446,7 +573,8 @@ Attention Draw(bool masked, bool windowed, std::mt19937 &random)
     return a;
 }
 
-std::string TextOf(const Shape &s)
+// With counts, %n and %m, of rows and of keys.
+std::string TextOf(const Shape &s, bool counted)
 {
     auto of = [](std::vector<int> extents) {
         std::string text = " : f64[";
@@ -461,12 +589,19 @@ std::string TextOf(const Shape &s)
     std::string v = of({s.shared, s.keys, s.wide});
     std::string o = of({s.heads, s.rows, s.wide});
 
+    if (counted) {
+        for (std::string *rows : {&q, &o})
+            rows->insert(rows->rfind(','), " by %n");
+        for (std::string *keys : {&k, &v})
+            keys->insert(keys->rfind(','), " by %m");
+    }
     if (s.masked && s.window > 0)
         mask += " window " + std::to_string(s.window);
-    return "heddle 1 tensor program t mesh tp=1 in %q" + q + "in %k" + k +
-           "in %v" + v + "in %g" + o + "out %o" + o + "out %l" +
-           of({s.heads, s.rows}) + "out %a" + q + "out %b" + k + "out %c" + v +
-           "{ %o, %l = attention %q, %k, %v" + mask +
+    return "heddle 1 tensor program t mesh tp=1 " +
+           std::string(counted ? "in %n : i32[] in %m : i32[] " : "") +
+           "in %q" + q + "in %k" + k + "in %v" + v + "in %g" + o + "out %o" +
+           o + "out %l" + of({s.heads, s.rows}) + "out %a" + q + "out %b" + k +
+           "out %c" + v + "{ %o, %l = attention %q, %k, %v" + mask +
            " %a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g" + mask + " }";
 }
 
@@ -490,26 +625,32 @@ TEST(Attention, TheReferenceIsTheDefinition)
 {
     std::mt19937 random(Seed());
 
-    for (int n = 0; n < 200; n++) {
-        Attention a = Draw(n % 3 > 0, n % 3 == 2, random);
+    for (int n = 0; n < 300; n++) {
+        bool counted = n % 2 > 0;
+        Attention a = Draw(n % 3 > 0, n % 3 == 2, counted, random);
         std::vector<std::vector<double>> in;
-        const void *whole[9] = {nullptr};
+        std::vector<const void *> whole;
         hd_reference *reference = nullptr;
 
-        SCOPED_TRACE(TextOf(a.s));
-        Module module = Parse(TextOf(a.s), "f64", 1);
+        SCOPED_TRACE(TextOf(a.s, counted));
+        Module module = Parse(TextOf(a.s, counted), "f64", 1);
+        if (counted)
+            whole = {&a.s.nrows, &a.s.nkeys};
         for (const Longs *x : {&a.q, &a.k, &a.v, &a.up})
             in.emplace_back(x->begin(), x->end());
-        for (size_t i = 0; i < in.size(); i++)
-            whole[i] = in[i].data();
-        ASSERT_EQ(hd_reference_create(module.get(), whole, nullptr, &reference),
+        for (const std::vector<double> &x : in)
+            whole.push_back(x.data());
+        size_t first = whole.size();
+        whole.resize(first + 5);
+        ASSERT_EQ(hd_reference_create(module.get(), whole.data(), nullptr,
+                                      &reference),
                   HD_OK);
         a.Backward();
-        ExpectNear(reference, 4, a.o);
-        ExpectNear(reference, 5, a.lse);
-        ExpectNear(reference, 6, a.dq);
-        ExpectNear(reference, 7, a.dk);
-        ExpectNear(reference, 8, a.dv);
+        ExpectNear(reference, first, a.o);
+        ExpectNear(reference, first + 1, a.lse);
+        ExpectNear(reference, first + 2, a.dq);
+        ExpectNear(reference, first + 3, a.dk);
+        ExpectNear(reference, first + 4, a.dv);
         hd_reference_destroy(reference);
     }
 }
@@ -521,9 +662,9 @@ TEST(Attention, TheDefinitionOfGradientsIsTheSlope)
     std::mt19937 random(Seed());
 
     for (int n = 0; n < 60; n++) {
-        Attention a = Draw(n % 3 > 0, n % 3 == 2, random);
+        Attention a = Draw(n % 3 > 0, n % 3 == 2, n % 2 > 0, random);
 
-        SCOPED_TRACE(TextOf(a.s));
+        SCOPED_TRACE(TextOf(a.s, n % 2 > 0));
         a.Backward();
         for (auto [x, slope] : {std::pair(&a.q, &a.dq), std::pair(&a.k, &a.dk),
                                 std::pair(&a.v, &a.dv)}) {
