@@ -126,6 +126,14 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
 
 # Attention.
 
+def beside(batch: Dims, x: Tensor, n: int) -> Dims:
+    """The last `n` dimensions of x, behind a batch along which x may repeat: then it
+    has no count of each of its elements."""
+    dims = x._dims[-n:]
+    repeats = len(batch) > len(x._dims) - n
+    return batch + tuple(Dim(d.extent, d.mark) if repeats else d for d in dims)
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
               causal: Causal = False, window: Optional[int] = None,
               blocks: bool = False, step: Union[None, int, str, Expr] = None,
@@ -139,11 +147,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     and a text is an expression (docs/semantics.md); of those the last `window`. With
     `blocks` k is [.., n, Hkv, Sk, D] and v likewise, and `causal` is more by `step`, a
     number or a text, of each next block; without it, less by Sk.
-    `accumulate` merges with what `out`, the two results, hold.
+    `accumulate` merges with what `out`, the two results, hold. Rows of q may have counts,
+    which `o` and `lse` have, too, and keys counts of their own.
     """
     batch = builtins.max((q._dims[:-3], *(x._dims[:-4 if blocks else -3] for x in (k, v))),
                          key=len)
-    dims = batch + q._dims[-3:-1] + v._dims[-1:]
+    dims = beside(batch, q, 3)[:-1] + v._dims[-1:]
     wide = "f64" if q.dtype == "f64" else "f32"
     o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", wide, dims[:-1])),
                       sight(scale, causal, window, accumulate, blocks, step), out)
@@ -173,7 +182,7 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
     own = 4 if blocks else 3
     batch = builtins.max((*(x._dims[:-3] for x in (q, o, do)), lse._dims[:-2],
                           *(x._dims[:-own] for x in (k, v))), key=len)
-    results = [(name, q.dtype, batch + x._dims[-n:])
+    results = [(name, q.dtype, beside(batch, x, n))
                for name, x, n in (("dq", q, 3), ("dk", k, own), ("dv", v, own))]
     dq, dk, dv = attended("attention_grad", (q, k, v, o, lse, do), results,
                           sight(scale, causal, window, accumulate, blocks, step), out)

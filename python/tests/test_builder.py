@@ -326,6 +326,45 @@ class Built(unittest.TestCase):
             got = heddle.compile(b.build(), group, {})(**arrays)
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * abs(arrays["v"]).max())
 
+    def test_attention_of_padded_sequences_is_that_of_each(self):
+        b = heddle.Builder("padded")
+        n, m = (b.input(name, "i32", (4,)) for name in "nm")
+        q = b.input("q", "f32", (4, 2, 5, 8), by={2: n})
+        k, v = (b.input(name, "f32", (4, 1, 7, size), by={2: m}) for name, size in (("k", 8),
+                                                                                   ("v", 3)))
+        do = b.input("do", "f32", (4, 2, 5, 3))
+        o, lse = ops.attention(q, k, v)
+        grads = ops.attention_grad(q, k, v, o, lse, do)
+        for name, x in zip(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads)):
+            b.output(name, x)
+        text = str(b.build())
+        for name in ("%o : f32[4, 2, 5 by %n, 3]", "%lse : f32[4, 2, 5 by %n]",
+                     "%dk : f32[4, 1, 7 by %m, 8]"):
+            self.assertIn(name, " ".join(text.split()))
+        arrays = {x.name: floats(*x.shape) for x in (q, k, v, do)}
+        rows, keys = (np.array(x, np.int32) for x in ([0, 5, 3, 1], [7, 4, 0, 1]))
+        with heddle.Group.local() as group:
+            got = dict(zip(("o", "lse", "dq", "dk", "dv"),
+                           heddle.compile(b.build(), group, {})(n=rows, m=keys, **arrays)))
+        for i, (r, c) in enumerate(zip(rows, keys)):
+            x = {name: a[i].astype(float) for name, a in arrays.items()}
+            s = np.einsum("hqd,kd->hqk", x["q"][:, :r], x["k"][0, :c]) / 8 ** 0.5
+            total = np.exp(s).sum(-1, keepdims=True)
+            p = np.exp(s) / np.where(total > 0, total, 1)
+            out = p @ x["v"][0, :c]
+            dp = x["do"][:, :r] @ x["v"][0, :c].T
+            ds = p * (dp - (out * x["do"][:, :r]).sum(-1, keepdims=True)) / 8 ** 0.5
+            wanted = {"o": out, "dq": ds @ x["k"][0, :c],
+                      "dk": np.einsum("hqk,hqd->kd", ds, x["q"][:, :r])[None],
+                      "dv": np.einsum("hqk,hqd->kd", p, x["do"][:, :r])[None]}
+            for name, value in wanted.items():
+                padded = np.zeros(got[name][i].shape)
+                padded[:, :value.shape[1]] = value
+                np.testing.assert_allclose(got[name][i], padded, rtol=0, atol=1e-4, err_msg=name)
+            with np.errstate(divide="ignore"):
+                np.testing.assert_allclose(got["lse"][i, :, :r], np.log(total[..., 0]), atol=1e-5)
+            self.assertTrue((got["lse"][i, :, r:] == -np.inf).all())
+
     def test_gradients_of_attention_in_parts_are_those_of_numpy(self):
         b = heddle.Builder("parts")
         q, v = b.input("q", "f32", (2, 4, 5, 8)), b.input("v", "f32", (2, 6, 3))
