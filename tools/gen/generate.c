@@ -25,6 +25,7 @@ enum {
     BYTES_PER_OP = 64,
     MAX_INPUTS = 3, // of an element-wise op
     KEYS = 64,      // bytes of those of an attention
+    NAME = 16,      // and of what its operands are called
 };
 
 // What is positive is no less, a number of every floating format, so that no
@@ -2047,7 +2048,8 @@ static void add_blocks(tensor *t, dim blocks)
 // An attention, by the numbers of its tensors.
 typedef struct attended {
     int q, k, v, o, lse;
-    bool blocks; // of keys
+    char rows[NAME], key_rows[NAME]; // what q and k are called
+    bool blocks;                     // of keys
     char keys[KEYS];
 } attended;
 
@@ -2095,10 +2097,10 @@ static void make_gradients(maker *m, const attended *a)
     to[1] = place_gradient(m, &dk, keep);
     to[2] = place_gradient(m, &dv, keep);
     fprintf(m->body,
-            "    %%t%d, %%t%d, %%t%d = attention_grad %%t%d, %%t%d, %%t%d, "
+            "    %%t%d, %%t%d, %%t%d = attention_grad %s, %s, %%t%d, "
             "%%t%d, %%t%d, %%t%d%s%s%s\n",
-            to[0], to[1], to[2], a->q, a->k, a->v, a->o, a->lse, up, a->keys,
-            keep ? " accumulate" : "", a->blocks ? " blocks" : "");
+            to[0], to[1], to[2], a->rows, a->key_rows, a->v, a->o, a->lse, up,
+            a->keys, keep ? " accumulate" : "", a->blocks ? " blocks" : "");
 }
 
 // What keys and values are in, if it is not one block.
@@ -2132,8 +2134,31 @@ static int add_keys(maker *m, const tensor *t, bool blocks)
     return at;
 }
 
+// What queries or keys are called: themselves, or a copy whose rows are counted
+// for each of the first dimensions of the batch.
+static void name_rows(maker *m, int x, bool counted, char out[NAME])
+{
+    tensor t = m->tensor[x], n = {.dtype = I32};
+    dim rows = t.dim[t.ndims - 2];
+    int counts;
+
+    snprintf(out, NAME, "%%t%d", x);
+    if (!counted || rows.mark != LOCAL || rows.extent >= MANY)
+        return;
+    for (; n.ndims < t.ndims - 3 && !once_in(m, 4); n.ndims++) {
+        n.dim[n.ndims] = t.dim[n.ndims];
+        if (n.dim[n.ndims].mark == STREAM)
+            n.dim[n.ndims].mark = LOCAL;
+    }
+    counts = read_tensor(m, add_input(m, &n));
+    t.positive = false;
+    snprintf(out, NAME, "%%c%d",
+             declare_counted(m, "temp", &t, t.ndims - 2, counts));
+    fprintf(m->body, "    %s = copy %%t%d\n", out, x);
+}
+
 // Keys and values are of the queries' batch or of one for all, and may be in
-// blocks.
+// blocks, or padded.
 static void make_attention(maker *m, int x)
 {
     tensor q, k, v, o, lse;
@@ -2169,8 +2194,10 @@ static void make_attention(maker *m, int x)
     a.lse = to[1];
     a.blocks = blocks;
     draw_sight(m, &q, blocks, a.keys);
-    fprintf(m->body, "    %%t%d, %%t%d = attention %%t%d, %%t%d, %%t%d%s%s%s\n",
-            a.o, a.lse, a.q, a.k, a.v, a.keys, keep ? " accumulate" : "",
+    name_rows(m, a.q, !blocks && once_in(m, 3), a.rows);
+    name_rows(m, a.k, !blocks && once_in(m, 3), a.key_rows);
+    fprintf(m->body, "    %%t%d, %%t%d = attention %s, %s, %%t%d%s%s%s\n", a.o,
+            a.lse, a.rows, a.key_rows, a.v, a.keys, keep ? " accumulate" : "",
             blocks ? " blocks" : "");
     if (once_in(m, 2))
         make_gradients(m, &a);
