@@ -499,6 +499,16 @@ static bool may_join(const hd_flow *a, const hd_flow *b)
     return a == b || (a != &hd_flow_all_reduce && b != &hd_flow_all_reduce);
 }
 
+// A buffer with counts of which the op has a view, NULL if there is none. What
+// takes its place in a pipeline, a shard or a slot, has none.
+static const hd_buffer *find_counted(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer->by != NULL)
+            return op->view[i].buffer;
+    return NULL;
+}
+
 // None if the loop is not as the stream pass writes it: trips, which come in
 // another order, and all move first or all compute first, would not have its
 // meaning.
@@ -514,7 +524,7 @@ static void find_moved(hd_pipe *p)
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
         const hd_flow *flow = flow_of(p, s);
 
-        fits &= is_in_step(p, s->op) &&
+        fits &= find_counted(s->op) == NULL && is_in_step(p, s->op) &&
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
         if (flow == NULL)
             fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
@@ -551,6 +561,7 @@ static void emit_back(const hd_pipe *p, hd_build *b, hd_effect *effect)
 
 typedef struct transfers {
     bool any, single; // some are of one rank to another, to all, or of all
+    const hd_buffer *counted; // one that has counts
 } transfers;
 
 static void note_transfer(void *context, hd_op *op)
@@ -558,6 +569,8 @@ static void note_transfer(void *context, hd_op *op)
     transfers *t = context;
     bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
 
+    if (t->counted == NULL)
+        t->counted = find_counted(op);
     t->any |= moves;
     t->single |= moves && !hd_op_is_collective(op);
 }
@@ -601,6 +614,11 @@ static const char *why_form(const hd_pipe *p, const transfers *t)
                                "a block of %%%s is not contiguous, and moves "
                                "piece by piece, which no pipeline does",
                                pieces->name);
+    if (t->counted != NULL)
+        return hd_arena_printf(p->scratch,
+                               "%%%s has counts, which no shard and no slot of "
+                               "a pipeline has",
+                               t->counted->name);
     return t->single ? "it is not a loop on streams over all ranks whose "
                        "iteration j gathers from rank j or reduces to it, "
                        "computes on that, and writes at index j alone"
