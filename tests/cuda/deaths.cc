@@ -137,6 +137,19 @@ INSTANTIATE_TEST_SUITE_P(
                example.substr(0, example.size() - 3);
     });
 
+// Where peers write to each other's memory.
+class Traces : public Deaths
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Traces,
+    testing::Combine(testing::ValuesIn(kSome + 1, kSome + 4),
+                     testing::Values("attention_ring_backward.hd")),
+    [](const testing::TestParamInfo<std::tuple<Way, const char *>> &info) {
+        return std::string(std::get<0>(info.param).name);
+    });
+
 // How many of the others could not go on.
 int Judge(const std::vector<Answer> &answers, int victim)
 {
@@ -188,7 +201,7 @@ TEST_P(Deaths, AtEachStepEndTheOthersAtOnce)
 // sends on is not what anybody waits for. The last of them has not heard of the
 // death by then, and may take it for that: but it looks for what it was told
 // before it says that all is well.
-TEST_P(Deaths, WhoHearsOfOneLateDoesNotTakeItsTraceForWell)
+TEST_P(Traces, AreNotTakenForWellByWhoHearsOfADeathLate)
 {
     const double late = .25;
     std::mt19937 random(Seed());
