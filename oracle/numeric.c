@@ -1494,17 +1494,24 @@ static void compute_merge(const hd_step *step, hd_values *const *values)
 
 // -------------------------------------------------- gradients of attention
 
+// What a column is multiplied by, and how far off that is where a driver rounds
+// it to the operands' dtype.
+typedef struct weight {
+    item x;
+    double off;
+} weight;
+
 // What attention's own rows are, and what is made of them.
 typedef struct gradients {
     attention a;
     rows dq, dk, dv, grad; // `grad` is that of o
     hd_dtype dtype;        // of q, k and v
     bool updates;
-    int64_t group; // heads of queries a head of keys
-    item *delta;   // of each row of each head: its do o
-    item *p, *ds;  // of what a sum is over, while it is made
-    bool *is_seen; // of the same
-    double seen;   // how many
+    int64_t group;  // heads of queries a head of keys
+    item *delta;    // of each row of each head: its do o
+    weight *p, *ds; // of what a sum is over, while it is made
+    bool *is_seen;  // of the same
+    double seen;    // how many
 } gradients;
 
 // What may be rounded to the operands' dtype ahead of a product, and be scaled
@@ -1548,7 +1555,9 @@ static void meet(gradients *g, int64_t head, int64_t row, int64_t key,
     if (!g->is_seen[i])
         return;
     g->seen++;
-    weigh(g, head, row, key, &g->p[i], &g->ds[i]);
+    weigh(g, head, row, key, &g->p[i].x, &g->ds[i].x);
+    g->p[i].off = rounded_by(g, fabs(g->p[i].x.value) + g->p[i].x.bound);
+    g->ds[i].off = rounded_by(g, fabs(g->ds[i].x.value) + g->ds[i].x.bound);
 }
 
 // Products of what was met, which a driver may round to the operands' dtype
@@ -1558,11 +1567,10 @@ typedef struct total {
     double magnitude, rounded, squares;
 } total;
 
-static void add_product(const gradients *g, total *t, item x, item y)
+static void add_product(total *t, const weight *w, item y)
 {
-    item term = multiply(x, y, 0);
-    double off =
-        rounded_by(g, fabs(x.value) + x.bound) * (fabs(y.value) + y.bound);
+    item term = multiply(w->x, y, 0);
+    double off = w->off * (fabs(y.value) + y.bound);
 
     t->sum = add(t->sum, term, 0);
     t->magnitude += fabs(term.value) + term.bound;
@@ -1623,7 +1631,7 @@ static void sum_keys(gradients *g, int64_t head, int64_t row)
 
         for (int64_t j = 0; j < keys; j++)
             if (g->is_seen[j])
-                add_product(g, &t, g->ds[j], load_at(k, head / g->group, j, d));
+                add_product(&t, &g->ds[j], load_at(k, head / g->group, j, d));
         store_total(g, &g->dq, head, row, d, t, g->a.scale);
     }
 }
@@ -1631,7 +1639,7 @@ static void sum_keys(gradients *g, int64_t head, int64_t row)
 // Sums over all rows of the heads that share a key, of weights `x` times a
 // column of `of`. A driver may round the sum of each head.
 static void sum_rows(const gradients *g, const rows *to, int64_t shared,
-                     int64_t key, const item *x, const rows *of, item factor)
+                     int64_t key, const weight *x, const rows *of, item factor)
 {
     int64_t rows = of->span.extent[1];
 
@@ -1642,7 +1650,7 @@ static void sum_rows(const gradients *g, const rows *to, int64_t shared,
         for (int64_t i = 0; i < g->group * rows; i++) {
             if (g->is_seen[i])
                 add_product(
-                    g, &t, x[i],
+                    &t, &x[i],
                     load_at(of, shared * g->group + i / rows, i % rows, d));
             if (g->group > 1 && i % rows == rows - 1) {
                 round_part(g, &t, t.sum.value - before);
