@@ -125,7 +125,7 @@ static bool has_halves(const hd_pipe *p)
         if (stage_of(s->op) == WHOLE)
             return false;
         for (const hd_stmt *t = s->next; t != NULL; t = t->next)
-            if (hd_op_is(t->op, HD_UNIT_COMPUTE) && !(keep_order(s->op, t->op)))
+            if (hd_op_is(t->op, HD_UNIT_COMPUTE) && !keep_order(s->op, t->op))
                 return false;
     }
     return true;

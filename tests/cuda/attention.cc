@@ -223,7 +223,7 @@ void Try(const std::vector<const char *> &forms, int unit,
 
     for (const char *form : forms)
         for (const std::string dtype : {"bf16", "f16"})
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < (IsQuick() ? 1 : 3); i++) {
                 std::string text = Filled(form, dtype, unit, which++, random);
                 Program program(text, 2);
 
