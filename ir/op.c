@@ -255,12 +255,18 @@ bool hd_op_is_batched(const hd_op *op)
            hd_op_family(op) == HD_FAMILY_CALL;
 }
 
+bool hd_op_meets_keys(const hd_op *op)
+{
+    return hd_op_attend(op) == HD_ATTEND_ATTENTION ||
+           hd_op_attend(op) == HD_ATTEND_ATTENTION_GRAD;
+}
+
 bool hd_op_has_keys(const hd_op *op, int i)
 {
     int keys = op->noutputs + 1;
     bool results = hd_op_attend(op) == HD_ATTEND_ATTENTION_GRAD;
 
-    return (results || hd_op_attend(op) == HD_ATTEND_ATTENTION) &&
+    return hd_op_meets_keys(op) &&
            (i == keys || i == keys + 1 || (results && (i == 1 || i == 2)));
 }
 

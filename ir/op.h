@@ -249,9 +249,10 @@ hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last
 // dimensions of every view: an op of family PICK, ATTEND or CALL.
 bool hd_op_is_batched(const hd_op *op);
-// Of an attention, or its gradients: whether the rows of view `i` are keys or
-// values, or their gradients, and whether these come in blocks, a dimension
-// behind those of the batch.
+// Whether rows meet keys in it: an attention, or its gradients.
+bool hd_op_meets_keys(const hd_op *op);
+// Whether the rows of view `i` are keys or values of such an op, or gradients of
+// these, and whether they come in blocks, a dimension behind those of the batch.
 bool hd_op_has_keys(const hd_op *op, int i);
 bool hd_op_has_blocks(const hd_op *op, int i);
 // Whether it goes by counts of a dimension, as ir/counts.h gives it to read.

@@ -2157,7 +2157,7 @@ static bool takes_counts(const hd_op *op)
 {
     return op->code != HD_OP_RESHAPE && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
            hd_op_key(op, HD_KEY_BLOCKS) == NULL &&
-           (!hd_op_is_batched(op) || hd_op_has_keys(op, op->noutputs + 1));
+           (!hd_op_is_batched(op) || hd_op_meets_keys(op));
 }
 
 static hd_status refuse_counts(verifier *v, const hd_op *op,

@@ -725,7 +725,7 @@ hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j)
         t.at.slot = hd_expr_mod(p->module, t.step, hd_pipe_number(p, p->slots));
     if (s->shard != NULL)
         t.at.shard = s->shard(&t);
-    if (s->shard != NULL && t.at.shard != j)
+    if (s->shard != NULL && t.at.shard != j && b != NULL)
         t.at.shard = hd_build_let(b, "i", t.at.shard);
     if (s->own != NULL)
         t.own = s->own(&t);

@@ -191,7 +191,8 @@ int64_t hd_pipe_trips(const hd_pipe *p);
 // The first trip that sends and receives, and the one after the last.
 int64_t hd_pipe_first_exchange(const hd_pipe *p);
 int64_t hd_pipe_end_of_exchanges(const hd_pipe *p);
-// Names the chunk and the shard of trip j.
+// Names the chunk and the shard of trip j; with NULL for `b` the shard, which
+// is whole then, has no name.
 hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j);
 // What keeps --wire from changing anything; NULL if nothing does.
 const char *hd_pipe_why_no_wire(const hd_pipe *p, const hd_moved *m);

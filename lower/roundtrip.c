@@ -216,26 +216,6 @@ static void emit_compute(both *both, hd_build *b, const hd_trip *t)
 
 // ------------------------------------------------------------------- moves
 
-// The next shard comes ahead of time, so that nothing names it yet.
-static hd_trip next_of(const hd_trip *t)
-{
-    hd_pipe *p = t->p;
-    hd_trip next = {
-        .p = p,
-        .j = hd_pipe_binary(p, HD_EXPR_ADD, t->j, hd_pipe_number(p, 1)),
-        .at = {.shard = HD_EXPR_ALL,
-               .chunk = HD_EXPR_NONE,
-               .slot = HD_EXPR_NONE},
-        .own = HD_EXPR_NONE};
-
-    next.step = next.j;
-    if (p->slots > 0)
-        next.at.slot =
-            hd_expr_mod(p->module, next.j, hd_pipe_number(p, p->slots));
-    next.at.shard = p->schedule->shard(&next);
-    return next;
-}
-
 static void emit_moves(hd_pipe *p, hd_build *group, const hd_trip *t)
 {
     for (int i = 0; i < p->nmoved; i++) {
@@ -244,11 +224,13 @@ static void emit_moves(hd_pipe *p, hd_build *group, const hd_trip *t)
     }
 }
 
+// The next shard, ahead of time.
 static void emit_gather(both *both, hd_build *b, const hd_trip *t)
 {
     hd_pipe *p = &both->gather;
     hd_block copies = {0}; // of the local shard, which stand before the loop
-    hd_trip next = next_of(t);
+    hd_trip next = hd_trip_start(
+        p, NULL, hd_pipe_binary(p, HD_EXPR_ADD, t->j, hd_pipe_number(p, 1)));
     hd_build none, group;
 
     next.mine = (hd_build){p->module, &copies, b->loc};

@@ -133,12 +133,6 @@ static hd_status plan_call(hd_device *device, const hd_step *step,
     return HD_OK;
 }
 
-static bool is_attention(const hd_step *step)
-{
-    return hd_op_attend(step->op) == HD_ATTEND_ATTENTION ||
-           hd_op_attend(step->op) == HD_ATTEND_ATTENTION_GRAD;
-}
-
 static hd_status plan_single(hd_device *device, const hd_step *step,
                              hd_diag *diag)
 {
@@ -146,13 +140,13 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
 
     // Any result of these may be empty, and counts that are read are checked.
     if (hd_op_family(step->op) == HD_FAMILY_PICK ||
-        (hd_op_has_counts(step->op) && !is_attention(step)))
+        (hd_op_has_counts(step->op) && !hd_op_meets_keys(step->op)))
         return hd_cuda_add_step(device, stream_of(step), step, diag);
     if (hd_span_elements(to) == 0 && !hd_op_has_counts(step->op))
         return HD_OK;
     if (hd_op_family(step->op) == HD_FAMILY_CALL)
         return plan_call(device, step, diag);
-    if (is_attention(step))
+    if (hd_op_meets_keys(step->op))
         return hd_cuda_plan_attention(device, stream_of(step), step,
                                       &device->plan->detour[step->index], diag);
     if (step->op->code == HD_OP_MATMUL)

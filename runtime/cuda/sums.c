@@ -39,13 +39,6 @@ static hd_cuda_detour *detour_at(const sums *s, int64_t i)
     return &s->device->plan->detour[i];
 }
 
-static bool is_part(const hd_step *step)
-{
-    hd_attend attend = hd_op_attend(step->op);
-
-    return attend == HD_ATTEND_ATTENTION || attend == HD_ATTEND_ATTENTION_GRAD;
-}
-
 // The last step before this one that adds to just the same; -1 if none does.
 static int previous(const sums *s, int i)
 {
@@ -209,7 +202,7 @@ static void count_views(sums *s)
 
         for (int k = 0; k < step->op->nviews && !detour_at(s, i)->left_out; k++)
             s->named[step->span[k].buffer->id]++;
-        if (!is_part(step))
+        if (!hd_op_meets_keys(step->op))
             continue;
         to = step->span[0].buffer->id;
         s->parts[to]++;
@@ -230,7 +223,7 @@ static hd_status find(sums *s)
 static bool has_parts(const hd_steps *steps)
 {
     for (int64_t i = 0; i < steps->nsteps; i++)
-        if (is_part(&steps->step[i]))
+        if (hd_op_meets_keys(steps->step[i].op))
             return true;
     return false;
 }

@@ -214,11 +214,6 @@ void hd_group_pass_on(hd_group *group, const char *text)
            first, NOTICE);
 }
 
-bool hd_group_catch_up(const hd_group *group, int64_t deadline)
-{
-    return hd_watch_catch_up(group, deadline);
-}
-
 // Only what a signal handler may do: the watcher does the rest.
 void hd_group_abort(hd_group *group)
 {

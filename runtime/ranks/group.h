@@ -106,8 +106,8 @@ hd_status hd_group_status(hd_status returned, const char *whose, int rank,
 // not been told, unless it takes nothing for a tenth of a second.
 void hd_group_pass_on(hd_group *group, const char *text);
 // Until this rank has heard all that peers on its host have told it by now;
-// false if it has not at `deadline` (hd_clock), which may be past. Any thread
-// may call.
+// false if it has not at `deadline` (hd_clock), or some 10 ms later. That may be
+// past, for a single look. Any thread may call.
 bool hd_group_catch_up(const hd_group *group, int64_t deadline);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);

@@ -51,8 +51,8 @@ struct hd_group {
     atomic_bool aborted;
     pthread_t watcher;
     bool watching;
-    atomic_uint looks,
-        looked; // that the watcher has begun, and is through with
+    atomic_uint looks;  // that the watcher has begun
+    atomic_uint looked; // and those that it is through with
 
     pthread_mutex_t lock; // guards mail, failure and doorbells
     pthread_cond_t news;  // mail has come, or a peer's state has changed
@@ -91,9 +91,6 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag);
 void hd_watch_stop(hd_group *group);
 // Has the watcher look at what it is asked for. A signal handler may call.
 void hd_watch_wake(hd_group *group);
-// Until the watcher has read and noted all that the peers have said by now;
-// false if that takes longer. Any thread may call.
-bool hd_watch_catch_up(const hd_group *group, int64_t deadline);
 // What the watcher does of a group that is aborted: fails it, tells the peers,
 // and ends what is being sent to one that takes nothing.
 void hd_group_give_in(hd_group *group);

@@ -314,7 +314,7 @@ static bool has_looked(const hd_group *group, unsigned since)
 // what none of them has is the watcher's, who then is in the middle of a look,
 // or is through with it. Whoever was stopped, with the watcher, looks on for a
 // while.
-bool hd_watch_catch_up(const hd_group *group, int64_t deadline)
+bool hd_group_catch_up(const hd_group *group, int64_t deadline)
 {
     unsigned before = count_looks(&group->looked);
     int naps = hd_clock() < deadline ? 0 : NAPS;

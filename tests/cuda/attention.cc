@@ -429,6 +429,15 @@ struct Sum {
     long launches;
 };
 
+void LaunchAsManyAsTheySay(const std::string &head,
+                           const std::vector<Sum> &sums)
+{
+    for (const Sum &sum : sums) {
+        SCOPED_TRACE(sum.text);
+        EXPECT_EQ(Launches(head + sum.text), sum.launches);
+    }
+}
+
 const Sum kSums[] = {
     // The result takes the first part as it is, and the last one's join.
     {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
@@ -481,10 +490,7 @@ const Sum kSums[] = {
 
 TEST(CudaAttention, InPartsGoesIntoTheResultWithoutTheTemporary)
 {
-    for (const Sum &sum : kSums) {
-        SCOPED_TRACE(sum.text);
-        EXPECT_EQ(Launches(std::string(kParts) + sum.text), sum.launches);
-    }
+    LaunchAsManyAsTheySay(kParts, {std::begin(kSums), std::end(kSums)});
 }
 
 const char *const kGradientParts =
@@ -525,11 +531,8 @@ const Sum kZeros[] = {
 
 TEST(CudaAttention, ThatAddsGradientsToZerosStoresThem)
 {
-    for (const Sum &sum : kZeros) {
-        SCOPED_TRACE(sum.text);
-        EXPECT_EQ(Launches(std::string(kGradientParts) + sum.text),
-                  sum.launches);
-    }
+    LaunchAsManyAsTheySay(kGradientParts,
+                          {std::begin(kZeros), std::end(kZeros)});
 }
 
 // Gradients of queries that are added up in a temporary of f32.
@@ -586,11 +589,8 @@ const Sum kGradients16[] = {
 
 TEST(CudaAttention, GradientsInPartsGoIntoTheResultWithoutTheTemporary)
 {
-    for (const Sum &sum : kGradients16) {
-        SCOPED_TRACE(sum.text);
-        EXPECT_EQ(Launches(std::string(kGradientSums) + sum.text),
-                  sum.launches);
-    }
+    LaunchAsManyAsTheySay(kGradientSums,
+                          {std::begin(kGradients16), std::end(kGradients16)});
 }
 
 // Whose kernels add to what is filled.
