@@ -94,6 +94,13 @@ static void see_keys(const hd_attention *a, int64_t row, int64_t block,
 
     *from = 0;
     *past = keys;
+    if (a->zigzag) {
+        bool sees =
+            causal >= 0 || 2 * row >= a->tile[a->op->noutputs].extent[1];
+
+        *past = !sees ? 0 : causal > 0 ? keys / 2 : causal < 0 ? keys : row + 1;
+        return;
+    }
     if (causal == HD_SEES_ALL)
         return;
     if (row + causal + 1 < *past)

@@ -18,6 +18,7 @@ typedef struct hd_attention {
     int64_t nblocks;                // of keys; tiles are of the first
     int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
     const int32_t *causal;          // of each block, as hd_step has it
+    bool zigzag;                    // or that
     int64_t window;                 // 0: none
     bool counts_rows, counts_keys;  // by counts, which are unknowns
     uint64_t rows, keys;            // that count

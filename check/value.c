@@ -977,6 +977,7 @@ static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
         return;
     a->nblocks = tile->extent[0];
     a->causal = item->blocks;
+    a->zigzag = hd_op_key(item->op, HD_KEY_ZIGZAG) != NULL;
     a->apart[view] = tile->stride[0];
     *tile = hd_tile_slice(tile, 0, 0);
 }

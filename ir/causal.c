@@ -29,10 +29,16 @@ static bool names(const hd_module *module, hd_expr expr, int axis)
     return names(module, node->a, axis) || names(module, node->b, axis);
 }
 
+const hd_key *hd_causal_key(const hd_op *op)
+{
+    const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
+
+    return causal != NULL ? causal : hd_op_key(op, HD_KEY_ZIGZAG);
+}
+
 bool hd_causal_names(const hd_module *module, const hd_op *op, int axis)
 {
-    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
-
+    const hd_key *key = hd_causal_key(op);
     const hd_key *step = hd_op_key(op, HD_KEY_STEP);
 
     return (key != NULL && names(module, key->expr, axis)) ||
@@ -61,6 +67,8 @@ static int64_t default_step(const hd_op *op)
 {
     hd_type type;
 
+    if (hd_op_key(op, HD_KEY_ZIGZAG) != NULL)
+        return -1;
     return hd_op_has_blocks(op, op->noutputs + 1)
                ? -find_inner(op, 2, &type)->extent
                : 0;
@@ -68,7 +76,7 @@ static int64_t default_step(const hd_op *op)
 
 hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block)
 {
-    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *key = hd_causal_key(op);
     const hd_key *step = hd_op_key(op, HD_KEY_STEP);
     hd_expr by;
 
@@ -100,7 +108,7 @@ static void place_view(const hd_module *module, const hd_op *op, int view,
 bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
                     int32_t out[HD_MAX_KEY_BLOCKS])
 {
-    const hd_key *key = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *key = hd_causal_key(op);
     const hd_key *step = hd_op_key(op, HD_KEY_STEP);
     int64_t offset = 0, by = 0, far;
 

@@ -6,6 +6,32 @@
 #include "ir/print.h"
 #include "ir/walk.h"
 
+// Whether the span has fewer indices than the view of a dimension, which is
+// number `kept` of those that it keeps: it is of half of the rows.
+static bool keeps_less(const hd_module *module, const hd_view *view, int dim,
+                       const hd_span *span, int kept)
+{
+    hd_dim all = view->buffer->type.dim[dim];
+
+    return !hd_view_picks(view, dim) && hd_view_range(view, dim) == NULL &&
+           !hd_dim_is_sharded(all) &&
+           span->extent[kept] < hd_module_extent(module, all);
+}
+
+// How many of a view's indices say anything.
+static int count_printed(const hd_module *module, const hd_view *view,
+                         const hd_span *span)
+{
+    int n = view->nindex, kept = 0;
+
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        if (keeps_less(module, view, d, span, kept) && d >= n)
+            n = d + 1;
+        kept += !hd_view_picks(view, d);
+    }
+    return n;
+}
+
 // The indices that a view picks are in its span's offset: strides are
 // row-major, so each is the quotient by its dimension's stride. A sharded
 // dimension shows the rank's own coordinate.
@@ -15,17 +41,18 @@ void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
     const hd_type *type = &view->buffer->type;
     int64_t stride = hd_type_local_elements(type);
     int64_t rest = span->offset;
-    int kept = 0;
+    int kept = 0, n = count_printed(module, view, span);
 
     hd_text_printf(text, "%%%s", view->buffer->name);
-    for (int i = 0; i < view->nindex; i++) {
+    for (int i = 0; i < n; i++) {
         int64_t index;
 
         stride /= hd_dim_local(type->dim[i]);
         hd_text_puts(text, i == 0 ? "[" : ", ");
         index = rest / stride;
         rest %= stride;
-        if (hd_view_range(view, i) != NULL) {
+        if (hd_view_range(view, i) != NULL ||
+            keeps_less(module, view, i, span, kept)) {
             hd_text_printf(text, "%lld..%lld", (long long)index,
                            (long long)(index + span->extent[kept++]));
             continue;
@@ -39,7 +66,7 @@ void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
             index = hd_mesh_coord(module, rank, type->dim[i].mark);
         hd_text_printf(text, "%lld", (long long)index);
     }
-    hd_text_puts(text, view->nindex > 0 ? "]" : "");
+    hd_text_puts(text, n > 0 ? "]" : "");
 }
 
 static void print_view(const hd_module *module, const hd_step *step, int i,
@@ -57,7 +84,8 @@ static void print_key(const hd_module *module, const hd_step *step,
 
     // One stands ahead of the operands, and the mask where there is none.
     if (info->value == HD_VALUE_NAME ||
-        ((key->code == HD_KEY_CAUSAL || key->code == HD_KEY_WINDOW) &&
+        ((key->code == HD_KEY_CAUSAL || key->code == HD_KEY_WINDOW ||
+          key->code == HD_KEY_ZIGZAG) &&
          step->causal == HD_SEES_ALL))
         return;
     hd_text_printf(text, " %s", info->text);
@@ -70,6 +98,8 @@ static void print_key(const hd_module *module, const hd_step *step,
             (long long)hd_mesh_coord(module, step->peer, step->op->axis));
     } else if (key->code == HD_KEY_CAUSAL) {
         hd_text_printf(text, " %lld", (long long)step->causal);
+    } else if (key->code == HD_KEY_ZIGZAG) {
+        hd_text_puts(text, " 0"); // of others halves see halves, without a mask
     } else if (info->value == HD_VALUE_EXPR) {
         hd_text_puts(text, " ");
         hd_expr_print(module, key->expr, text);

@@ -1673,9 +1673,10 @@ static hd_status check_placed(verifier *v, const hd_op *op,
     for (int axis = 0; axis < v->module->naxes; axis++)
         if (hd_causal_names(v->module, op, axis) && !is_index_of(op, axis))
             return hd_error(v->diag, HD_E0312, causal->loc,
-                            "causal by %s, of which a rank has no index of the "
+                            "%s by %s, of which a rank has no index of the "
                             "result: none of its dimensions ahead of the last "
                             "three is [%lld@%s]",
+                            hd_key_info_get(causal->code)->text,
                             v->module->axis[axis].name,
                             (long long)v->module->axis[axis].size,
                             v->module->axis[axis].name);
@@ -1683,11 +1684,45 @@ static hd_status check_placed(verifier *v, const hd_op *op,
         for (int axis = 0; axis < v->module->naxes; axis++)
             env.coord[axis] = hd_mesh_coord(v->module, rank, axis);
         if (!hd_causal_eval(v->module, op, &env, offset))
+            return hd_error(
+                v->diag, HD_E0312, causal->loc, "%s has no value on rank %lld",
+                hd_key_info_get(causal->code)->text, (long long)rank);
+        if (causal->code == HD_KEY_ZIGZAG &&
+            (offset[0] < 0 || offset[0] >= hd_causal_blocks(op)))
             return hd_error(v->diag, HD_E0312, causal->loc,
-                            "causal has no value on rank %lld",
-                            (long long)rank);
+                            "zigzag %lld on rank %lld: it says which block the "
+                            "rows are, of 0 to %lld",
+                            (long long)offset[0], (long long)rank,
+                            (long long)hd_causal_blocks(op) - 1);
     }
     return HD_OK;
+}
+
+// Rows and keys are of one sequence, in as many chunks.
+static hd_status check_zigzag(verifier *v, const hd_op *op,
+                              const hd_key *zigzag)
+{
+    hd_dim rows = inner_dim(op, op->noutputs, ROWS),
+           keys = inner_dim(op, op->noutputs + 1, ROWS);
+
+    if (hd_op_key(op, HD_KEY_CAUSAL) != NULL ||
+        hd_op_key(op, HD_KEY_STEP) != NULL ||
+        hd_op_key(op, HD_KEY_WINDOW) != NULL)
+        return hd_error(v->diag, HD_E0302, zigzag->loc,
+                        "%s takes zigzag without causal, step and window: it "
+                        "is causal, of the places that it says",
+                        op_text(op));
+    if (is_tensor(v) && hd_op_key(op, HD_KEY_BLOCKS) == NULL)
+        return hd_error(v->diag, HD_E0302, zigzag->loc,
+                        "%s takes zigzag in tensor programs with blocks only",
+                        op_text(op));
+    if (hd_dim_is_sized(rows) || hd_dim_is_sized(keys) ||
+        rows.extent != keys.extent || rows.extent % 2 != 0)
+        return hd_error(v->diag, HD_E0312, zigzag->loc,
+                        "zigzag of %s rows and of %s keys in a block; both "
+                        "are as many, an even constant",
+                        dim_text(v, rows), dim_text(v, keys));
+    return is_tensor(v) ? check_placed(v, op, zigzag) : HD_OK;
 }
 
 static hd_status check_causal(verifier *v, const hd_op *op)
@@ -1697,6 +1732,8 @@ static hd_status check_causal(verifier *v, const hd_op *op)
     const hd_key *blocks = hd_op_key(op, HD_KEY_BLOCKS);
     const hd_key *step = hd_op_key(op, HD_KEY_STEP);
 
+    if (hd_op_key(op, HD_KEY_ZIGZAG) != NULL)
+        return check_zigzag(v, op, hd_op_key(op, HD_KEY_ZIGZAG));
     if (window != NULL && causal == NULL)
         return hd_error(v->diag, HD_E0302, window->loc,
                         "%s takes window with causal only", op_text(op));
@@ -2157,6 +2194,7 @@ static bool takes_counts(const hd_op *op)
 {
     return op->code != HD_OP_RESHAPE && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
            hd_op_key(op, HD_KEY_BLOCKS) == NULL &&
+           hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
            (!hd_op_is_batched(op) || hd_op_meets_keys(op));
 }
 
@@ -2165,11 +2203,13 @@ static hd_status refuse_counts(verifier *v, const hd_op *op,
 {
     bool grouped = hd_op_key(op, HD_KEY_GROUPS) != NULL;
 
-    if (hd_op_key(op, HD_KEY_BLOCKS) != NULL)
+    bool zigzag = hd_op_key(op, HD_KEY_ZIGZAG) != NULL;
+
+    if (zigzag || hd_op_key(op, HD_KEY_BLOCKS) != NULL)
         return hd_error(v->diag, HD_E0319, view->loc,
-                        "%%%s has counts, %%%s: %s takes none with blocks",
-                        view->buffer->name, view->buffer->by->name,
-                        op_text(op));
+                        "%%%s has counts, %%%s: %s takes none with %s",
+                        view->buffer->name, view->buffer->by->name, op_text(op),
+                        zigzag ? "zigzag" : "blocks");
     return hd_error(v->diag, HD_E0319, view->loc,
                     "%%%s has counts, %%%s: %s takes none; `copy` it to a "
                     "tensor without",

@@ -575,15 +575,61 @@ static hd_status skip_step(walker *w, const hd_step *step)
                                                     : HD_OK;
 }
 
+// Of the rows, or of the keys, the halves that see and are seen.
+static void keep_half(const hd_step *step, hd_span *span, bool of_keys,
+                      bool second)
+{
+    for (int i = 0; i < step->op->noutputs + step->op->ninputs; i++) {
+        int line = span[i].ndims - (i == hd_op_lse(step->op) ? 1 : 2);
+
+        if (hd_op_has_keys(step->op, i) != of_keys)
+            continue;
+        span[i].extent[line] /= 2;
+        if (second)
+            span[i].offset += span[i].extent[line] * span[i].stride[line];
+    }
+}
+
+static hd_status report_left_out(walker *w, const hd_key *key, const char *what,
+                                 int64_t offset)
+{
+    return hd_error(w->diag, HD_E0609, key->loc,
+                    "zigzag %lld on rank %lld: %s, which nothing makes without "
+                    "'accumulate'",
+                    (long long)offset, (long long)w->rank, what);
+}
+
+// The second half of rows before the keys, or the first half of keys before the
+// rows, is all that there is to do.
+static hd_status take_halves(walker *w, hd_step *step, const hd_key *key,
+                             int64_t offset)
+{
+    bool adds = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE;
+
+    step->causal = offset == 0 ? 0 : HD_SEES_ALL;
+    if (offset < 0 && !adds)
+        return report_left_out(w, key, "the first half of the rows sees no key",
+                               offset);
+    if (offset > 0 && !adds && hd_op_attend(step->op) != HD_ATTEND_ATTENTION)
+        return report_left_out(
+            w, key, "no row sees the second half of the keys", offset);
+    if (offset != 0)
+        keep_half(step, &w->span[w->nmembers * HD_MAX_VIEWS], offset > 0,
+                  offset < 0);
+    return HD_OK;
+}
+
 static hd_status place_rows(walker *w, hd_step *step)
 {
-    const hd_key *key = hd_op_key(step->op, HD_KEY_CAUSAL);
+    const hd_key *key = hd_causal_key(step->op);
     int64_t offset;
 
     step->causal = HD_SEES_ALL;
     if (key == NULL)
         return HD_OK;
     HD_TRY(evaluate(w, key->expr, key->loc, &offset));
+    if (key->code == HD_KEY_ZIGZAG)
+        return take_halves(w, step, key, offset);
     step->causal = hd_causal_of(offset);
     return HD_OK;
 }
@@ -638,7 +684,7 @@ static bool adds_nothing(const hd_step *step)
 // Whether values decide if a step is issued.
 static bool may_be_left_out(const hd_op *op)
 {
-    return has_ranges(op) || hd_op_key(op, HD_KEY_CAUSAL) != NULL;
+    return has_ranges(op) || hd_causal_key(op) != NULL;
 }
 
 static hd_status walk_op(walker *w, const hd_op *op)

@@ -1306,8 +1306,8 @@ static void attend_block(hd_build *b, const hd_op *op, const hd_view *view,
     if (adds)
         hd_build_key(fresh, HD_KEY_ACCUMULATE, HD_EXPR_NONE);
     if (causal != HD_EXPR_NONE) {
-        hd_build_key(fresh, HD_KEY_CAUSAL, causal);
-        fresh->key[fresh->nkeys - 1].loc = hd_op_key(op, HD_KEY_CAUSAL)->loc;
+        hd_build_key(fresh, hd_causal_key(op)->code, causal);
+        fresh->key[fresh->nkeys - 1].loc = hd_causal_key(op)->loc;
     }
     if (window != NULL)
         hd_build_number(fresh, HD_KEY_WINDOW, window->number);

@@ -1117,6 +1117,7 @@ typedef struct attention {
     rows o, lse, q, k, v;
     item scale;
     const int32_t *causal; // of each block of keys
+    bool zigzag;           // or how many blocks rows are behind it
     int64_t window;        // 0: no window
     int64_t nrows, nkeys;  // those behind them are not counted
     double unit;
@@ -1176,15 +1177,28 @@ static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
     store(&x->span, x->values, at_row(x, head, row, column), value);
 }
 
+// Where index `i` of a block lies in a sequence in zigzag, of which the keys'
+// block is one of many, and `behind` says how many more there are before the
+// block of the index.
+static int64_t place_of(const attention *a, int64_t behind, int64_t i)
+{
+    int64_t half = a->k.each / 2, far = 1 << 20;
+    int64_t chunk = i < half ? far + behind : 3 * far - behind;
+
+    return chunk * half + i % half;
+}
+
 static bool sees(const attention *a, int64_t row, int64_t key)
 {
     int64_t causal = a->causal[key / a->k.each];
 
     if (row >= a->nrows || key >= a->nkeys)
         return false;
-    if (causal == HD_SEES_ALL)
+    if (!a->zigzag && causal == HD_SEES_ALL)
         return true;
     key %= a->k.each;
+    if (a->zigzag)
+        return place_of(a, causal, row) >= place_of(a, 0, key);
     return key <= row + causal &&
            (a->window == 0 || key > row + causal - a->window);
 }
@@ -1373,6 +1387,9 @@ static attention attention_of(const hd_step *step, hd_values *const *values)
                                  : &step->causal,
                    .unit = unit_of_compute(lse)};
 
+    // Of a step that a rank has halves are views of their own.
+    a.zigzag = hd_op_key(step->op, HD_KEY_ZIGZAG) != NULL &&
+               hd_op_has_blocks(step->op, step->op->noutputs + 1);
     a.window = window != NULL ? (int64_t)window->number : 0;
     a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
     a.scale = factor_of(step, HD_KEY_SCALE, values);

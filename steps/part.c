@@ -115,8 +115,6 @@ hd_status hd_part_of_view(hd_frame *frame, const hd_view *view,
     int kept = 0;
 
     *out = hd_part_make(frame, view, span);
-    if (view->range == NULL)
-        return HD_OK;
     for (int d = 0; d < frame->ndims; d++) {
         lengths.extent[d] = hd_view_picks(view, d) ? 1 : span->extent[kept++];
         all &= hd_view_picks(view, d) || lengths.extent[d] == frame->extent[d];

@@ -45,7 +45,7 @@ typedef struct hd_part {
 hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
                            hd_frame **out);
 void hd_frames_free(hd_frame *frames);
-// Of a view without ranges.
+// Of a view that keeps all of its dimensions' indices.
 hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
                      const hd_span *span);
 // Of any view.

@@ -529,7 +529,7 @@ typedef struct hd_session_options {
     // hd_group_alloc, on cuda of cuMemAlloc or cudaMalloc too, which outlives
     // the session.
     void *const *fixed;
-    size_t nfixed; // as many as there are arguments, or 0
+    size_t nfixed;      // as many as there are arguments, or 0
     bool deterministic; // cuda only: runs on equal inputs have equal bits also
                         // where a library is faster without: what flows back
                         // to the queries of an attention (docs/cuda.md). All
@@ -632,7 +632,7 @@ HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
 // On cuda memory is given back as cuMemFree does it, here and where sessions or
 // groups end: that waits for the work of all streams, of the caller's too,
 // whoever holds it up. A device on which a run of heddle's does not come to
-// rest, 2 s after it failed, keeps what it has instead.
+// rest, 10 s after it failed, keeps what it has instead.
 HD_API HD_MUST_USE hd_status hd_session_alloc(hd_session *session, size_t bytes,
                                               hd_diag *diag, void **out);
 HD_API void hd_session_free(hd_session *session, void *memory);

@@ -19,14 +19,14 @@
 #include "runtime/failure.h"
 
 #define MILLISECOND INT64_C(1000000)
-#define REST (2000 * MILLISECOND) // that a released device has to come to rest
-#define HEARD (100 * MILLISECOND) // that the word of a failure goes to a host
-#define HEARING 5.0               // seconds for what peers of this host said
-#define IDLE (1000 * MILLISECOND) // between looks where there is no session
-#define SPINS 2000                // looks at an event before the first nap
-#define SHORT_NAP 20000           // ns, the first
-#define RELEASED 0x40000000u      // added to the run: far ahead of any word
-#define NAMED 8                   // ranks, of which one is waited for
+#define REST (10000 * MILLISECOND) // that a released device has to come to rest
+#define HEARD (100 * MILLISECOND)  // that the word of a failure goes to a host
+#define HEARING 5.0                // seconds for what peers of this host said
+#define IDLE (1000 * MILLISECOND)  // between looks where there is no session
+#define SPINS 2000                 // looks at an event before the first nap
+#define SHORT_NAP 20000            // ns, the first
+#define RELEASED 0x40000000u       // added to the run: far ahead of any word
+#define NAMED 8                    // ranks, of which one is waited for
 #define UNNAMED "NCCL does not tell %s what it waits for"
 
 bool hd_cuda_has_failed(const hd_device *device)
