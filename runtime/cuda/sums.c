@@ -10,8 +10,10 @@
 //     %o = copy %t                                        nothing
 //
 // So are gradients of queries added up, of which the first is stored (zeros.c),
-// and of pieces of them each by itself. Nobody may see the temporary then, nor
-// the result before it is copied.
+// and of pieces of them each by itself. Parts of half of the rows, as in
+// zigzag, are merged with what the first part has of these rows; the others are
+// its own. Nobody may see the temporary then, nor the result before it is
+// copied.
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,15 +41,47 @@ static hd_cuda_detour *detour_at(const sums *s, int64_t i)
     return &s->device->plan->detour[i];
 }
 
-// The last step before this one that adds to just the same; -1 if none does.
+// Whether a span has all elements of one of the same buffer, and more.
+static bool has_more(const hd_span *all, const hd_span *some)
+{
+    int64_t apart = some->offset - all->offset, more = 0;
+
+    if (all->ndims != some->ndims || apart < 0)
+        return false;
+    for (int d = 0; d < all->ndims; d++) {
+        int64_t index = apart / all->stride[d];
+
+        if (all->stride[d] != some->stride[d] ||
+            index + some->extent[d] > all->extent[d])
+            return false;
+        more += all->extent[d] - some->extent[d];
+        apart %= all->stride[d];
+    }
+    return apart == 0 && more > 0;
+}
+
+// The last step before this one that makes just the same, or adds to it, or
+// makes that and more; -1 if none does.
 static int previous(const sums *s, int i)
 {
     const hd_span *sum = &step_at(s, i)->span[0];
 
     do
         i = s->before[i];
-    while (i >= 0 && !hd_span_equal(&step_at(s, i)->span[0], sum));
+    while (i >= 0 && !hd_span_equal(&step_at(s, i)->span[0], sum) &&
+           !has_more(&step_at(s, i)->span[0], sum));
     return i;
+}
+
+// Whether what the step makes is what step `k` before it made, or some of that
+// if it is the first to.
+static bool adds_to_all_of(const sums *s, int i, int k)
+{
+    const hd_span *sum = &step_at(s, i)->span[0];
+    const hd_span *had = &step_at(s, k)->span[0];
+
+    return hd_span_equal(had, sum) ||
+           (has_more(had, sum) && previous(s, k) < 0);
 }
 
 // Whether none of those up to `last` adds to the same behind it.
@@ -88,8 +122,8 @@ static bool is_piece(const hd_span *span, const hd_step *copy)
     const hd_span *to = &copy->span[0], *from = &copy->span[1];
 
     return hd_span_equal(span, from) ||
-           (hd_span_is_dense(span) && hd_span_is_dense(from) &&
-            hd_span_is_dense(to) && span->offset >= from->offset &&
+           (hd_span_is_dense(from) && hd_span_is_dense(to) &&
+            span->offset >= from->offset &&
             hd_span_last(span) <= hd_span_last(from));
 }
 
@@ -103,7 +137,7 @@ static bool is_part_of(const sums *s, int i, const hd_step *copy)
 
     for (int k = s->before[i]; k >= 0; k = s->before[k])
         if (hd_span_overlaps(&step_at(s, k)->span[0], &step->span[0]) &&
-            !hd_span_equal(&step_at(s, k)->span[0], &step->span[0]))
+            !adds_to_all_of(s, i, k))
             return false;
     return is_piece(&step->span[0], copy) && adds == (previous(s, i) >= 0) &&
            step->span[step->op->noutputs].buffer->type.dtype ==

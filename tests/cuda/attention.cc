@@ -438,6 +438,15 @@ void LaunchAsManyAsTheySay(const std::string &head,
     }
 }
 
+#define SOME(rows, i, key)                                              \
+    "%t" rows ", %l" rows " = attention %q" rows ", %k[" #i "], %v[" #i \
+    "] " key " "
+#define ALL(i) SOME("", i, ACCUMULATE_##i)
+#define LATER_ROWS(i) SOME("[:, 4..8]", i, ACCUMULATE_##i)
+#define ACCUMULATE_0 ""
+#define ACCUMULATE_1 "accumulate"
+#define ACCUMULATE_2 "accumulate"
+
 const Sum kSums[] = {
     // The result takes the first part as it is, and the last one's join.
     {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] "
@@ -482,6 +491,16 @@ const Sum kSums[] = {
      "%t, %l = attention %q, %k[1], %v[1] causal -3 accumulate "
      "%o = copy %t }",
      3},
+    // What is merged with half of the first part.
+    {"out %o : bf16[2, 8, 16] { " ALL(0) LATER_ROWS(1) "%o = copy %t }", 1},
+    {"out %o : bf16[2, 8, 16] { " ALL(0) LATER_ROWS(1)
+         LATER_ROWS(2) "%o = copy %t }",
+     2},
+    // Rows would be rounded between two of the parts that are merged.
+    {"out %o : bf16[2, 8, 16] { " ALL(0) LATER_ROWS(1) ALL(2) "%o = copy %t }",
+     4},
+    {"out %o : bf16[2, 8, 16] { " ALL(0) ALL(1) LATER_ROWS(2) "%o = copy %t }",
+     4},
     // Of the first part such rows are nothing.
     {"out %o : bf16[2, 8, 16] { %t, %l = attention %q, %k[0], %v[0] causal -4 "
      "%t, %l = attention %q, %k[1], %v[1] accumulate %o = copy %t }",
