@@ -205,7 +205,7 @@ long Resident()
 // and the lists of lengths take turns in memory that is there.
 TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
 {
-    const int runs = IsQuick() ? 120 : 4000, settled = 50;
+    const int runs = IsQuick() ? 120 : 1500, settled = 50;
     const int64_t high = 4096;
     std::mt19937 random(Seed());
     std::string text = std::regex_replace(kPrograms[2], std::regex("1..61"),
