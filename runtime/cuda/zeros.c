@@ -1,23 +1,27 @@
 // Gradients that are added to zeros, as those of the first block are, and those
-// of each block's own keys: a fill with zeros, of which a step's gradients are
-// the first to touch some, does nothing if they touch all of it.
+// of each block's own keys: what a step's gradients are the first to touch of a
+// fill with zeros they store, and a fill of which they touch all does nothing.
 //
 //     %dq = fill value 0                                          nothing
 //     %dk = fill value 0                                          nothing
 //     %dq, %dk[0], .. = attention_grad .., %k[0], .. accumulate   both stored
 //     %dq, %dk[1], .. = attention_grad .., %k[1], .. accumulate   %dk[1] stored
+//
+// In zigzag half of a block's keys may be seen by no row: there the fill stays.
 #include <stdlib.h>
 
 #include "runtime/cuda/attends.h"
 
 enum { GRADIENTS = 3, PIECES = 256 }; // pieces of a fill that are told apart
 
-// What of a fill has been made since, in pieces that do not meet.
+// What of a fill has been touched since, in pieces: those that are stored do
+// not meet.
 typedef struct filled {
     const hd_span *span;
     const hd_span *piece[PIECES]; // borrowed
     int npieces;
-    int64_t elements; // of all pieces
+    int64_t elements; // of all that are stored
+    bool full;        // there is no room for another piece
 } filled;
 
 static bool fills_with_zeros(const hd_step *step)
@@ -38,47 +42,37 @@ static bool adds_gradients(const hd_step *step)
 static bool is_piece(const hd_span *all, const hd_span *span)
 {
     return span->offset >= all->offset &&
-           hd_span_last(span) <= hd_span_last(all) && hd_span_is_dense(span);
+           hd_span_last(span) <= hd_span_last(all);
 }
 
-// Whether the piece is one that was there before; -1 if it meets any otherwise,
-// or there is no room.
-static int look_up(const filled *f, const hd_span *span)
+// Whether nobody has touched any of it; from now on somebody has.
+static bool touch_first(filled *f, const hd_span *span)
 {
+    bool first = true;
+
     for (int i = 0; i < f->npieces; i++) {
-        if (!hd_span_overlaps(f->piece[i], span))
-            continue;
-        return f->piece[i]->offset == span->offset &&
-                       hd_span_last(f->piece[i]) == hd_span_last(span)
-                   ? 1
-                   : -1;
+        if (hd_span_equal(f->piece[i], span))
+            return false;
+        first &= !hd_span_overlaps(f->piece[i], span);
     }
-    return f->npieces < PIECES ? 0 : -1;
+    f->full = f->npieces == PIECES;
+    if (!f->full)
+        f->piece[f->npieces++] = span;
+    return first && !f->full;
 }
 
-// Takes what the step has of the fill; false if it sees zeros. With `detour` it
-// is told what it stores.
-static bool take(filled *f, const hd_step *step, hd_cuda_detour *detour)
+// Notes what the step has of the fill, and says in `detour` what it stores.
+static void take(filled *f, const hd_step *step, hd_cuda_detour *detour)
 {
-    for (int i = 0; i < step->op->nviews; i++) {
+    for (int i = 0; i < step->op->nviews && !f->full; i++) {
         const hd_span *span = &step->span[i];
-        int found;
 
-        if (!hd_span_overlaps(f->span, span))
+        if (!hd_span_overlaps(f->span, span) || !touch_first(f, span) ||
+            !adds_gradients(step) || i >= GRADIENTS || !is_piece(f->span, span))
             continue;
-        found = adds_gradients(step) && i < GRADIENTS && is_piece(f->span, span)
-                    ? look_up(f, span)
-                    : -1;
-        if (found < 0)
-            return false;
-        if (found > 0)
-            continue;
-        f->piece[f->npieces++] = span;
         f->elements += hd_span_elements(span);
-        if (detour != NULL)
-            detour[step->index].stores[i] = true;
+        detour[step->index].stores[i] = true;
     }
-    return true;
 }
 
 // Whether gradients make all of it before anybody sees it.
@@ -88,9 +82,9 @@ static bool is_needless(const hd_steps *steps, int64_t fill,
     filled f = {.span = &steps->step[fill].span[0]};
     int64_t all = hd_span_elements(f.span);
 
-    for (int64_t i = fill + 1; i < steps->nsteps && f.elements < all; i++)
-        if (!take(&f, &steps->step[i], detour))
-            return false;
+    for (int64_t i = fill + 1; i < steps->nsteps && f.elements < all && !f.full;
+         i++)
+        take(&f, &steps->step[i], detour);
     return f.elements == all;
 }
 
@@ -98,18 +92,16 @@ static bool is_needless(const hd_steps *steps, int64_t fill,
 static void look_at_chain(const hd_steps *steps, const hd_chain *chain,
                           hd_cuda_detour *detour)
 {
+    bool needless = chain->nsteps > 0;
+
     for (int k = 0; k < chain->nsteps; k++) {
         int i = chain->step[k]->index;
 
-        if (!fills_with_zeros(&steps->step[i]) || !is_needless(steps, i, NULL))
-            return;
+        needless = fills_with_zeros(&steps->step[i]) &&
+                   is_needless(steps, i, detour) && needless;
     }
-    for (int k = 0; k < chain->nsteps; k++) {
-        int i = chain->step[k]->index;
-
-        is_needless(steps, i, detour);
-        detour[i].left_out = true;
-    }
+    for (int k = 0; k < chain->nsteps && needless; k++)
+        detour[chain->step[k]->index].left_out = true;
 }
 
 static bool has_gradients(const hd_steps *steps)

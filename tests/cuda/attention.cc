@@ -554,6 +554,32 @@ TEST(CudaAttention, ThatAddsGradientsToZerosStoresThem)
                           {std::begin(kZeros), std::end(kZeros)});
 }
 
+// Gradients as cuDNN writes them, of some keys of a block.
+const char *const kSomeKeys =
+    "in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 16] in %v : bf16[2, 12, 16] "
+    "in %o : bf16[2, 8, 16] in %l : f32[2, 8] in %g : bf16[2, 8, 16] "
+    "out %a : bf16[2, 8, 16] out %b : bf16[2, 12, 16] "
+    "out %c : bf16[2, 12, 16] { %a = fill value 0 %b = fill value 0 "
+    "%c = fill value 0 ";
+#define OF_KEYS(keys)                                                       \
+    "%a, %b[:, " keys "], %c[:, " keys "] = attention_grad %q, %k[:, " keys \
+    "], %v[:, " keys "], %o, %l, %g accumulate "
+
+const Sum kSomeZeros[] = {
+    // The fill stays, of what no step adds to, and all is stored.
+    {OF_KEYS("0..8") "}", 1},
+    // The keys have been touched, all or some.
+    {OF_KEYS("0..8") OF_KEYS("0..8") "}", 2},
+    {OF_KEYS("0..8") OF_KEYS("4..12") "}", 2},
+    {"%b[:, 7..9] = scale %b[:, 7..9] by 2 " OF_KEYS("0..8") "}", 3},
+};
+
+TEST(CudaAttention, OfSomeKeysStoresWhatItAddsToZeros)
+{
+    LaunchAsManyAsTheySay(kSomeKeys,
+                          {std::begin(kSomeZeros), std::end(kSomeZeros)});
+}
+
 // Gradients of queries that are added up in a temporary of f32.
 const char *const kGradientSums =
     "in %q : bf16[2, 8, 16] in %k : bf16[3, 2, 12, 16] "
