@@ -30,12 +30,15 @@ static int64_t place(const hd_span *span, int64_t i)
     return span->offset + hd_span_offset(span, 0, span->ndims, i);
 }
 
-static item load(const hd_span *span, const hd_values *values, int64_t i)
+static item load_place(const hd_values *values, int64_t at)
 {
-    int64_t at = place(span, i);
-
     return (item){values->value[at], values->bound[at],
                   values->whole != NULL ? values->whole[at] : 0};
+}
+
+static item load(const hd_span *span, const hd_values *values, int64_t i)
+{
+    return load_place(values, place(span, i));
 }
 
 static double unit_of_compute(hd_dtype dtype)
@@ -1109,6 +1112,7 @@ typedef struct rows {
     hd_span span;
     hd_values *values;
     hd_dtype taken; // that numbers may be rounded to first, if not their own
+    bool in_blocks;
     int64_t blocks, heads, each; // rows of a block
 } rows;
 
@@ -1162,9 +1166,24 @@ static int64_t at_row(const rows *x, int64_t head, int64_t row, int64_t column)
                              : i;
 }
 
+// Where that is. Each is loaded many times.
+static int64_t place_at(const rows *x, int64_t head, int64_t row,
+                        int64_t column)
+{
+    const int64_t *stride = x->span.stride + x->in_blocks;
+    int64_t at = x->span.offset + head * stride[0];
+
+    if (x->in_blocks) {
+        at += row / x->each * x->span.stride[0];
+        row %= x->each;
+    }
+    at += row * stride[1];
+    return x->span.ndims > 2 ? at + column * stride[2] : at;
+}
+
 static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
 {
-    item value = load(&x->span, x->values, at_row(x, head, row, column));
+    item value = load_place(x->values, place_at(x, head, row, column));
 
     if (x->taken != x->span.buffer->type.dtype)
         value.bound += half_step(x->taken, fabs(value.value) + value.bound);
@@ -1405,8 +1424,9 @@ static rows rows_of(const hd_step *step, hd_values *const *values, int view,
               .values = values[view],
               .taken = step->span[view].buffer->type.dtype,
               .blocks = 1};
-    int block = hd_op_has_blocks(step->op, view);
+    bool block = hd_op_has_blocks(step->op, view);
 
+    x.in_blocks = block;
     if (block)
         x.blocks = x.span.extent[0];
     x.heads = x.span.extent[block];
