@@ -326,9 +326,10 @@ TEST_P(CudaSeveral, AreNoneOfAChildThatIsForked)
             _exit(UseInChild(rank, several, memory) == HD_OK ? 0 : 1);
         }
         waitpid(child, &how, 0);
-        if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
-            return hd_fail(rank.diag, HD_ERROR_INVALID, "the child: %d", how);
-        return several.LetGo(rank, program);
+        HD_TRY(several.LetGo(rank, program)); // or to free would wait for ever
+        return WIFEXITED(how) && WEXITSTATUS(how) == 0
+                   ? HD_OK
+                   : hd_fail(rank.diag, HD_ERROR_INVALID, "the child: %d", how);
     };
 
     AllAreRight(RunRanks(2, body));

@@ -16,7 +16,7 @@ namespace
 
 struct Faults {
     std::mutex lock;
-    pid_t pid = getpid();
+    std::atomic<pid_t> pid{getpid()};
     std::map<std::string, long, std::less<>> calls;
     std::string symbol;                // that will fail
     long left = 0;                     // at this call from now; 0: none
@@ -194,9 +194,12 @@ hd_cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 EXPORT long fake_cuda_calls(const char *symbol)
 {
     Faults &all = faults();
-    std::lock_guard<std::mutex> guard(all.lock);
 
-    return all.pid == getpid() ? all.calls[symbol] : 0;
+    // A child has the lock as it was when it was forked: another thread's.
+    if (all.pid != getpid())
+        return 0;
+    std::lock_guard<std::mutex> guard(all.lock);
+    return all.calls[symbol];
 }
 
 EXPORT void fake_cuda_fail(const char *symbol, long k)
