@@ -9,7 +9,11 @@
 #include "base/array.h"
 #include "check/field.h"
 
-enum { KEY_WEIGHT = 600 };
+enum {
+    KEY_WEIGHT = 600,
+    KEY_TOGETHER, // of a row and a key: whether they are of one sequence
+    KEY_PAIR,     // which row and which key
+};
 
 static uint64_t power(uint64_t x, uint64_t n)
 {
@@ -79,6 +83,22 @@ static uint64_t weight(const hd_values *values, const hd_attention *a, int q,
         hd_field_multiply(dot(values, a, q, q_at, q + 1, k_at), a->scale));
 }
 
+// Counts of sequences decide which keys a row sees, and are not known: each key
+// has a share in each row, a random function of all counts, of how many rows
+// there are, of the row and of the key. What a mask says by numbers within a
+// sequence it says by those of all rows, too, as far as a row sees a key at
+// all.
+static uint64_t share_of(const hd_attention *a, int64_t row, int64_t key)
+{
+    uint64_t pair;
+
+    if (!a->has_sequences)
+        return 1;
+    pair = hd_field_add(hd_field_mix(KEY_PAIR, (uint64_t)row), (uint64_t)key);
+    return hd_field_mix(
+        KEY_TOGETHER, hd_field_add(a->sequences, hd_field_mix(KEY_PAIR, pair)));
+}
+
 // Two means as one of both.
 static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
 {
@@ -135,7 +155,8 @@ static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
 
         share[j] = j < from || j >= past || !has_row(a, row) || !has_key(a, j)
                        ? 0
-                       : weight(values, a, 2, q, key);
+                       : hd_field_multiply(weight(values, a, 2, q, key),
+                                           share_of(a, row, j));
         sum = hd_field_add(sum, share[j]);
     }
     return sum;
@@ -278,7 +299,8 @@ static void put_row(hd_values *values, const hd_attention *a, int view,
     }
 }
 
-// What a row and key `j` of a block add to each other's sums.
+// What a row and key `j` of a block add to each other's sums; `total` is what
+// the row's weights are multiplied by.
 static void add_pair(const hd_values *values, const grads *g, int64_t q,
                      int64_t grad, uint64_t total, uint64_t delta,
                      int64_t block, int64_t j)
@@ -313,7 +335,9 @@ static void add_row(hd_values *values, const grads *g, int64_t head,
         see_keys(a, row, block, g->keys, &from, &past);
         for (int64_t j = from; j < past; j++)
             if (has_row(a, row) && has_key(a, j))
-                add_pair(values, g, q, grad, total, delta, block, j);
+                add_pair(values, g, q, grad,
+                         hd_field_multiply(total, share_of(a, row, j)), delta,
+                         block, j);
     }
     put_row(values, a, DQ, row_at(&a->tile[DQ], head, row), g->dq);
 }

@@ -22,6 +22,8 @@ typedef struct hd_attention {
     int64_t window;                 // 0: none
     bool counts_rows, counts_keys;  // by counts, which are unknowns
     uint64_t rows, keys;            // that count
+    bool has_sequences;             // by counts, which are unknowns
+    uint64_t sequences;             // a random function of all of these
     uint64_t scale;
     bool updates; // o and lse hold what other keys made
     int lse;      // whose dtype results have before they are stored: its view

@@ -231,13 +231,15 @@ static int64_t piece_of_dim(const hd_module *module, const hd_view *view, int d)
 }
 
 // Of a grouped product the counts are along the matrices, which lie along
-// nothing there.
+// nothing there. Each of a sequence is a value of its own.
 static void pair_groups(const builder *b, const hd_op *op, const shape *s)
 {
     int counts = hd_op_key_view(op, HD_KEY_GROUPS);
     int matrices = hd_op_key(op, HD_KEY_TA) != NULL ? 0 : 2;
 
-    if (counts >= 0)
+    if (hd_op_has_sequences(op))
+        narrow(b, s[counts].dim[s[counts].ndims - 1], 1);
+    else if (counts >= 0)
         join(b, s[counts].dim[0], s[matrices].dim[0]);
 }
 

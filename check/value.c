@@ -968,6 +968,37 @@ static void take_counts(const hd_values *values, const hd_work_item *item,
         a->keys = count_of_batch(values, item, keys, b);
 }
 
+// Those of the sequences of element `b` of the batch, whose first dimensions
+// they have.
+static hd_tile counts_of_sequences(const hd_work_item *item, int64_t b)
+{
+    const hd_tile *out = &item->tile[0];
+    hd_tile counts = item->tile[hd_op_key_view(item->op, HD_KEY_GROUPS)];
+    int own = counts.ndims - 1;
+
+    for (int d = hd_op_batch(item->op, 0, out->ndims); d-- > 0;
+         b /= out->extent[d])
+        if (d < own)
+            counts = hd_tile_slice(&counts, d, b % out->extent[d]);
+    return counts;
+}
+
+static void take_sequences(const hd_values *values, const hd_work_item *item,
+                           hd_attention *a, int64_t b)
+{
+    const hd_tile *q = &item->tile[item->op->noutputs];
+    hd_tile counts;
+
+    a->has_sequences = hd_op_has_sequences(item->op);
+    if (!a->has_sequences)
+        return;
+    counts = counts_of_sequences(item, b);
+    a->sequences = (uint64_t)whole_extent(q, q->ndims - 2);
+    for (int64_t i = 0; i < counts.extent[0]; i++)
+        a->sequences =
+            mix_pair(KEY_GROUP, load(values, &counts, i), a->sequences);
+}
+
 // Of keys or values in blocks the first one, as any other without blocks is.
 static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
 {
@@ -993,6 +1024,7 @@ static void compute_attend(hd_values *values, const hd_work_item *item)
             take_blocks(item, &a, view);
         }
         take_counts(values, item, &a, b);
+        take_sequences(values, item, &a, b);
         switch (hd_op_attend(item->op)) {
         case HD_ATTEND_ATTENTION:
             hd_attend_rows(values, &a);
@@ -1067,6 +1099,13 @@ static bool is_counts(const hd_work_item *item, int view)
     return is_grouped(item) && hd_op_key_view(item->op, HD_KEY_GROUPS) == view;
 }
 
+// Of an op that does each element of a batch by itself.
+static hd_tile read_of_batch(const hd_work_item *item, int view, int64_t b)
+{
+    return is_counts(item, view) ? counts_of_sequences(item, b)
+                                 : tile_of_batch(item, view, b);
+}
+
 int64_t hd_compute_find(const hd_work_item *item, int64_t at)
 {
     if (!hd_op_is_batched(item->op))
@@ -1086,13 +1125,13 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
 
     if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
         return 1;
-    if (is_counts(item, view))
-        return hd_tile_elements(&item->tile[view]);
     if (hd_op_is_batched(item->op)) {
-        hd_tile tile = tile_of_batch(item, view, 0);
+        hd_tile tile = read_of_batch(item, view, 0);
 
         return hd_tile_elements(&tile);
     }
+    if (is_counts(item, view))
+        return hd_tile_elements(&item->tile[view]);
     space_of(item, &space);
     return terms_of(&space, view) *
            (view == 2 && is_stacked(item) ? item->tile[2].extent[0] : 1);
@@ -1146,12 +1185,12 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
 
     if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
         return hd_tile_place(tile, i % hd_tile_elements(tile));
-    if (is_counts(item, view))
-        return hd_tile_place(tile, k);
     if (hd_op_is_batched(item->op)) {
-        along = tile_of_batch(item, view, i);
+        along = read_of_batch(item, view, i);
         return hd_tile_place(&along, k);
     }
+    if (is_counts(item, view))
+        return hd_tile_place(tile, k);
     space_of(item, &space);
     along = along_result(item, &space, view);
     n = terms_of(&space, view);

@@ -116,17 +116,18 @@ static const char attention_text[] =
     "        lane q[D], mean[W];\n"
     "        lane most = none(), sum = 0;\n"
     "        i64 from = 0, past = keys;\n"
+    "        FIND_SEQUENCE(row)\n"
+    "        if ((COUNTED && row >= rows) || (GROUPED && past == from)) {\n"
+    "            if (UPDATES)\n"
+    "                continue;\n"
+    "            past = from;\n"
+    "        }\n"
     "        if (MASKED) {\n"
     "            const i64 end = row + CAUSAL + 1;\n"
     "            if (end < past)\n"
     "                past = end;\n"
-    "            if (WINDOW > 0 && end > WINDOW)\n"
+    "            if (WINDOW > 0 && end - WINDOW > from)\n"
     "                from = end - WINDOW;\n"
-    "        }\n"
-    "        if (COUNTED && row >= rows) {\n"
-    "            if (UPDATES)\n"
-    "                continue;\n"
-    "            past = from;\n"
     "        }\n"
     "        v0 += head * V0_H + row * V0_S;\n"
     "        v1 += head * V1_H + row * V1_S;\n"
@@ -242,6 +243,7 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     add_strides(&k);
     add_constants(&k);
     hd_batch_counts_functions(&k);
+    hd_batch_sequences_functions(&k);
     hd_batch_begin(&k);
     threads = hd_batch_lengths(&k);
     threads *= hd_batch_length(&k, "H", 2, own);
@@ -249,6 +251,7 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     hd_batch_length(&k, "HKV", 3, shared);
     hd_batch_length(&k, "N", 3, shared + 1);
     hd_batch_counts_check(&k);
+    hd_batch_sequences_check(&k);
     add_scale(&k, q->extent[q->ndims - 1]);
     add_rows_loop(&k);
     hd_text_puts(&k.text, attention_text);
@@ -394,13 +397,15 @@ static const char rows_begin_text[] =
     "            const lane lse = get_7(v7[head * V7_H + row * V7_S]);\n"
     "            lane delta = 0;\n"
     "            i64 from = 0, past = keys;\n"
-    "            if (COUNTED && UPDATES && row >= rows)\n"
+    "            FIND_SEQUENCE(row)\n"
+    "            if (UPDATES && ((COUNTED && row >= rows) ||\n"
+    "                            (GROUPED && past == from)))\n"
     "                continue;\n"
     "            if (MASKED) {\n"
     "                const i64 end = row + CAUSAL + 1;\n"
     "                if (end < past)\n"
     "                    past = end;\n"
-    "                if (WINDOW > 0 && end > WINDOW)\n"
+    "                if (WINDOW > 0 && end - WINDOW > from)\n"
     "                    from = end - WINDOW;\n"
     "            }\n"
     "            if (sees_nothing(lse) || (COUNTED && row >= rows))\n"
@@ -444,16 +449,17 @@ static const char keys_begin_text[] =
     "            const auto *k = v4 + shared * V4_H + key * V4_S;\n"
     "            const auto *v = v5 + shared * V5_H + key * V5_S;\n"
     "            i64 from = 0, past = rows;\n"
-    "            if (MASKED) {\n"
-    "                if (key > CAUSAL)\n"
-    "                    from = key - CAUSAL;\n"
-    "                if (WINDOW > 0 && key - CAUSAL + WINDOW < past)\n"
-    "                    past = key - CAUSAL + WINDOW;\n"
-    "            }\n"
-    "            if (COUNTED && key >= keys) {\n"
+    "            FIND_SEQUENCE(key)\n"
+    "            if ((COUNTED && key >= keys) || (GROUPED && past == from)) {\n"
     "                if (UPDATES)\n"
     "                    continue;\n"
     "                past = from;\n"
+    "            }\n"
+    "            if (MASKED) {\n"
+    "                if (key - CAUSAL > from)\n"
+    "                    from = key - CAUSAL;\n"
+    "                if (WINDOW > 0 && key - CAUSAL + WINDOW < past)\n"
+    "                    past = key - CAUSAL + WINDOW;\n"
     "            }\n"
     "            v1 += shared * V1_H + key * V1_S;\n"
     "            v2 += shared * V2_H + key * V2_S;\n";
@@ -537,6 +543,7 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     add_strides(&k);
     add_constants(&k);
     hd_batch_counts_functions(&k);
+    hd_batch_sequences_functions(&k);
     hd_batch_begin(&k);
     batch = hd_batch_lengths(&k);
     rows = hd_batch_length(&k, "H", 3, own);
@@ -544,6 +551,7 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     keys = hd_batch_length(&k, "HKV", 4, shared);
     keys *= hd_batch_length(&k, "N", 4, shared + 1);
     hd_batch_counts_check(&k);
+    hd_batch_sequences_check(&k);
     add_scale(&k, q->extent[q->ndims - 1]);
     add_pairs_loop(&k);
     add_rows(&k);

@@ -47,9 +47,18 @@ void hd_batch_product(hd_batch *k)
         hd_text_printf(&k->text, " * B%d", d);
 }
 
+// Of sequences; -1 if there are none.
+static int sequences_of(const hd_batch *k)
+{
+    return hd_op_has_sequences(k->step->op)
+               ? hd_op_key_view(k->step->op, HD_KEY_GROUPS)
+               : -1;
+}
+
 static bool is_counts(const hd_batch *k, int view)
 {
-    return view == hd_op_key_view(k->step->op, HD_KEY_COUNTS) ||
+    return view == sequences_of(k) ||
+           view == hd_op_key_view(k->step->op, HD_KEY_COUNTS) ||
            view == hd_op_key_view(k->step->op, HD_KEY_COUNTS_OF_KEYS);
 }
 
@@ -265,6 +274,142 @@ void hd_batch_counts(hd_batch *k)
                            lines[i].name, lines[i].all);
 }
 
+// ---------------------------------------------------------------- sequences
+
+// ", i64 Q0, i64 Q1": how long the counts' dimensions are, of which the last is
+// of the sequences.
+static void add_sequence_lengths(hd_batch *k, const char *before)
+{
+    for (int d = 0; d < k->step->span[sequences_of(k)].ndims; d++)
+        hd_text_printf(&k->text, ", %sQ%d", before, d);
+}
+
+// At which of the counts those begin that number `c` is of.
+static void add_first(hd_batch *k, int last)
+{
+    const hd_span *counts = &k->step->span[sequences_of(k)];
+
+    hd_text_puts(&k->text, "    i64 at = 0, end = 0;\n");
+    for (int d = last - 1; d >= 0; d--)
+        hd_text_printf(&k->text,
+                       "    at += c %% Q%d * %lld;\n"
+                       "    c /= Q%d;\n",
+                       d, (long long)counts->stride[d], d);
+}
+
+// The first count of an element of the batch that does not fit, -1 if all do.
+static void add_misfit(hd_batch *k, int last)
+{
+    hd_text_puts(&k->text, "static inline i64 find_misfit(const int *counts, "
+                           "i64 c, i64 rows, i64 *count, i64 *left");
+    add_sequence_lengths(k, "i64 ");
+    hd_text_puts(&k->text, ")\n{\n");
+    add_first(k, last);
+    hd_text_printf(&k->text,
+                   "    for (i64 i = 0; i < Q%d; i++) {\n"
+                   "        *count = counts[at + i * TO_COUNT];\n"
+                   "        *left = rows - end;\n"
+                   "        if (taken(*count, *left) != *count)\n"
+                   "            return i;\n"
+                   "        end += *count;\n"
+                   "    }\n"
+                   "    return -1;\n"
+                   "}\n",
+                   last);
+}
+
+static const char sequence_text[] =
+    "static inline void find_sequence(const int *counts, i64 n, i64 rows,\n"
+    "    i64 row, i64 *from, i64 *past)\n"
+    "{\n"
+    "    i64 end = 0;\n"
+    "    for (i64 i = 0; i < n && row >= end; i++) {\n"
+    "        *from = end;\n"
+    "        end += taken(counts[i * TO_COUNT], rows - end);\n"
+    "    }\n"
+    "    *past = row < end ? end : *from;\n"
+    "}\n";
+
+// Who finds a count that does not fit tells of it if all elements of the batch
+// before have counts that do: so one thread alone writes.
+static void add_tell(hd_batch *k, int last)
+{
+    hd_text_puts(&k->text, "static inline void tell_sequence(const int "
+                           "*counts, i64 *told, i64 step, i64 c, i64 "
+                           "rows");
+    add_sequence_lengths(k, "i64 ");
+    hd_text_puts(&k->text,
+                 ")\n{\n"
+                 "    i64 count, left, other, unused;\n"
+                 "    const i64 i = find_misfit(counts, c, rows, &count, "
+                 "&left");
+    add_sequence_lengths(k, "");
+    hd_text_puts(&k->text, ");\n"
+                           "    if (i < 0 || told[0] != 0)\n"
+                           "        return;\n"
+                           "    for (i64 k = 0; k < c; k++)\n"
+                           "        if (find_misfit(counts, k, rows, &other, "
+                           "&unused");
+    add_sequence_lengths(k, "");
+    hd_text_printf(&k->text,
+                   ") >= 0)\n"
+                   "            return;\n"
+                   "    told[1] = c * Q%d + i;\n"
+                   "    told[2] = count;\n"
+                   "    told[3] = left;\n"
+                   "    told[0] = step + 1;\n"
+                   "}\n",
+                   last);
+}
+
+void hd_batch_sequences_functions(hd_batch *k)
+{
+    hd_sequences sequences = hd_sequences_of(k->step);
+    int last;
+
+    hd_text_printf(&k->text, "static constexpr bool GROUPED = %s;\n",
+                   sequences.counts != NULL ? "true" : "false");
+    if (sequences.counts == NULL) {
+        hd_text_puts(&k->text, "#define FIND_SEQUENCE(row)\n");
+        return;
+    }
+    last = sequences.counts->ndims - 1;
+    hd_text_printf(&k->text,
+                   "static constexpr i64 TO_COUNT = %lld;\n"
+                   "#define FIND_SEQUENCE(row) find_sequence(v%d, Q%d, S, row, "
+                   "&from, &past);\n",
+                   (long long)sequences.counts->stride[last], sequences_of(k),
+                   last);
+    hd_text_puts(&k->text, count_text);
+    hd_text_puts(&k->text, sequence_text);
+    add_misfit(k, last);
+    add_tell(k, last);
+}
+
+void hd_batch_sequences_check(hd_batch *k)
+{
+    int view = sequences_of(k), told = k->step->op->nviews;
+
+    if (view < 0)
+        return;
+    for (int d = 0; d < k->step->span[view].ndims; d++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "Q%d", d);
+        hd_batch_length(k, name, view, d);
+    }
+    hd_text_puts(&k->text, "    for (i64 c = first; c < (i64)1");
+    for (int d = 0; d < k->step->span[view].ndims - 1; d++)
+        hd_text_printf(&k->text, " * Q%d", d);
+    hd_text_printf(&k->text,
+                   "; c += step)\n"
+                   "        tell_sequence((const int *)args.at[%d], (i64 "
+                   "*)args.at[%d], (i64)args.at[%d], c, S",
+                   view, told, told + 1);
+    add_sequence_lengths(k, "");
+    hd_text_puts(&k->text, ");\n");
+}
+
 // -------------------------------------------------------------------- text
 
 void hd_batch_begin(hd_batch *k)
@@ -282,8 +427,8 @@ void hd_batch_begin(hd_batch *k)
 hd_status hd_batch_end(hd_batch *k, int64_t threads, hd_text *out,
                        hd_kernel_grid *grid)
 {
-    int pointers = k->step->op->nviews +
-                   (hd_op_has_counts(k->step->op) ? HD_COUNTS_POINTERS : 0);
+    int pointers =
+        k->step->op->nviews + (hd_emit_tells(k->step) ? HD_COUNTS_POINTERS : 0);
 
     HD_TRY(hd_prelude_finish(out, &k->text, pointers, k->sizes));
     *grid = hd_prelude_grid(threads, BLOCKS_AT_ONCE);

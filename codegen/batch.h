@@ -30,6 +30,13 @@ void hd_batch_product(hd_batch *k);
 void hd_batch_counts_functions(hd_batch *k);
 void hd_batch_counts_check(hd_batch *k);
 void hd_batch_counts(hd_batch *k);
+// Counts of sequences, where the step has any: the functions that find one and
+// tell of what does not fit, and the head's statements that do the latter.
+// FIND_SEQUENCE(row) makes `from` and `past` those of the sequence that a row
+// of element `b` is of, behind hd_batch_views, with past == from if it is of
+// none; without sequences it does nothing. GROUPED says whether there are any.
+void hd_batch_sequences_functions(hd_batch *k);
+void hd_batch_sequences_check(hd_batch *k);
 // Pointers v0, v1, .. to what the views have of element `b` of the batch, along
 // which a view may repeat. `b` is 0 behind it.
 void hd_batch_views(hd_batch *k);

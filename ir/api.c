@@ -66,10 +66,14 @@ typedef int64_t limit_fn(const hd_module *module, const hd_op *op, int *view);
 static int64_t rows_of_counts(const hd_module *module, const hd_op *op,
                               int *view)
 {
+    hd_type rows;
+
     *view = hd_op_key_view(op, HD_KEY_GROUPS);
-    return *view >= 0
-               ? hd_module_extent(module, hd_view_type(&op->view[1]).dim[0])
-               : 0;
+    if (*view < 0)
+        return 0;
+    rows = hd_view_type(&op->view[op->noutputs]);
+    return hd_module_extent(
+        module, rows.dim[hd_op_has_sequences(op) ? rows.ndims - 2 : 0]);
 }
 
 static int64_t extent_of_indices(const hd_module *module, const hd_op *op,

@@ -170,6 +170,36 @@ int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i)
     return span->offset + hd_span_offset(span, 0, span->ndims, i);
 }
 
+// ---------------------------------------------------------------- sequences
+
+hd_sequences hd_sequences_of(const hd_step *step)
+{
+    const hd_span *out = &step->span[0], *q = &step->span[step->op->noutputs];
+    hd_sequences sequences = {.room = q->extent[q->ndims - 2], .beside = 1};
+
+    if (!hd_op_has_sequences(step->op))
+        return sequences;
+    sequences.counts = &step->span[hd_op_key_view(step->op, HD_KEY_GROUPS)];
+    sequences.n = hd_span_elements(sequences.counts);
+    sequences.each = sequences.counts->extent[sequences.counts->ndims - 1];
+    for (int d = sequences.counts->ndims - 1;
+         d < hd_op_batch(step->op, 0, out->ndims); d++)
+        sequences.beside *= out->extent[d];
+    return sequences;
+}
+
+int64_t hd_sequences_number(const hd_sequences *sequences, int64_t b)
+{
+    return b / sequences->beside * sequences->each;
+}
+
+int64_t hd_sequences_at(const hd_sequences *sequences, int64_t i)
+{
+    const hd_span *span = sequences->counts;
+
+    return span->offset + hd_span_offset(span, 0, span->ndims, i);
+}
+
 // ---------------------------------------------------------------- transfers
 
 int64_t hd_rows_piece(const hd_module *module, const hd_op *op, int rank)

@@ -8,7 +8,7 @@
 // asks who reads what, and of where, sees them. A step is done slab by slab, an
 // index of the counts each, as if it had the rows alone that the count says. An
 // attention has counts of its keys, too, and is done element by element of its
-// batch.
+// batch, or sequence by sequence.
 #ifndef HD_IR_COUNTS_H
 #define HD_IR_COUNTS_H
 
@@ -56,6 +56,21 @@ hd_row_counts hd_row_counts_of(const hd_step *step, hd_key_code code);
 // buffer count `i` is.
 int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b);
 int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i);
+
+// The rows, and the keys, of an attention with the key GROUPS: of each element
+// of its batch sequences one behind the other, of which each attends to itself.
+typedef struct hd_sequences {
+    const hd_span *counts; // borrowed: the step's; NULL: the step has no key
+    int64_t n, each;       // counts, and those of an element of the batch
+    int64_t room;          // rows that these have together, at most
+    int64_t beside;        // elements of the batch that have the same counts
+} hd_sequences;
+
+hd_sequences hd_sequences_of(const hd_step *step);
+// Which is the first count that element `b` of the batch has, and which element
+// of the counts' buffer count `i` is.
+int64_t hd_sequences_number(const hd_sequences *sequences, int64_t b);
+int64_t hd_sequences_at(const hd_sequences *sequences, int64_t i);
 
 // What a transfer with the key COUNTS moves of its operand, or of the piece of
 // it that goes to rank `piece` of a line: the first rows of slabs, which lie

@@ -275,6 +275,11 @@ bool hd_op_has_blocks(const hd_op *op, int i)
     return hd_op_key(op, HD_KEY_BLOCKS) != NULL && hd_op_has_keys(op, i);
 }
 
+bool hd_op_has_sequences(const hd_op *op)
+{
+    return hd_op_meets_keys(op) && hd_op_key(op, HD_KEY_GROUPS) != NULL;
+}
+
 bool hd_op_has_counts(const hd_op *op)
 {
     return hd_op_key(op, HD_KEY_COUNTS) != NULL ||

@@ -251,10 +251,14 @@ hd_attend hd_op_attend(const hd_op *op);
 bool hd_op_is_batched(const hd_op *op);
 // Whether rows meet keys in it: an attention, or its gradients.
 bool hd_op_meets_keys(const hd_op *op);
-// Whether the rows of view `i` are keys or values of such an op, or gradients of
-// these, and whether they come in blocks, a dimension behind those of the batch.
+// Whether the rows of view `i` are keys or values of such an op, or gradients
+// of these, and whether they come in blocks, a dimension behind those of the
+// batch.
 bool hd_op_has_keys(const hd_op *op, int i);
 bool hd_op_has_blocks(const hd_op *op, int i);
+// Whether those are of several sequences, one behind the other, which its key
+// GROUPS counts: of each of as many first dimensions of the batch as that has.
+bool hd_op_has_sequences(const hd_op *op);
 // Whether it goes by counts of a dimension, as ir/counts.h gives it to read.
 bool hd_op_has_counts(const hd_op *op);
 // Of one that does: how many dimensions of the batch view `i` leads with, of

@@ -1,5 +1,6 @@
 // Each family maps its views in its own way; keys' views lie along the result,
-// but for a factor, which has one element, whatever its dimensions, and counts.
+// but for a factor, which has one element, whatever its dimensions, and counts,
+// which lie along the batch at most.
 #include "ir/space.h"
 
 #include <assert.h>
@@ -101,6 +102,19 @@ static void lay_batch(const hd_op *op, const hd_shape *view, hd_space *space)
     }
 }
 
+// How many rows each sequence has, of each of the first dimensions: the last
+// one is of the sequences, and lies along nothing.
+static void lay_sequences(const hd_op *op, const hd_shape *view,
+                          hd_space *space)
+{
+    int groups = hd_op_key_view(op, HD_KEY_GROUPS);
+
+    if (!hd_op_has_sequences(op))
+        return;
+    for (int d = 0; d < space->nparallel; d++)
+        lay(space, groups, view[groups].ndims - 1, d, d);
+}
+
 // Whether view `i` lies along the result's last dimensions, whatever they are.
 static bool lies_last(const hd_op *op, int i)
 {
@@ -184,6 +198,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
     case HD_FAMILY_ATTEND:
     case HD_FAMILY_CALL:
         lay_batch(op, view, out);
+        lay_sequences(op, view, out);
         break;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

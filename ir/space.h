@@ -13,8 +13,9 @@
 // grouped product the matrices' dimension of the groups lies along nothing:
 // which of them a row takes is data. The dimension that `take` takes from is
 // the reduced one: one term of it, or none, is not zero. Of an op of family
-// PICK or ATTEND views lie along the dimensions of the batch alone. Counts of a
-// dimension lie as their dimensions do in the view that has them.
+// PICK or ATTEND views lie along the dimensions of the batch alone, counts of
+// sequences along the first of these. Counts of a dimension lie as their
+// dimensions do in the view that has them.
 #ifndef HD_IR_SPACE_H
 #define HD_IR_SPACE_H
 

@@ -1725,6 +1725,51 @@ static hd_status check_zigzag(verifier *v, const hd_op *op,
     return is_tensor(v) ? check_placed(v, op, zigzag) : HD_OK;
 }
 
+// A sequence is of as many keys as rows, in places of the same numbers. Its
+// count is of an element of the batch, of all of its dimensions or the first.
+static hd_status check_sequences(verifier *v, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_GROUPS);
+    const hd_key *other = hd_op_key(op, HD_KEY_BLOCKS);
+    hd_dim rows = inner_dim(op, op->noutputs, ROWS),
+           keys = inner_dim(op, op->noutputs + 1, ROWS);
+    hd_type out = type_of(op, 0), counts;
+
+    if (key == NULL)
+        return HD_OK;
+    if (other == NULL)
+        other = hd_op_key(op, HD_KEY_ZIGZAG);
+    if (other != NULL)
+        return hd_error(v->diag, HD_E0302, key->loc,
+                        "%s takes groups without %s: its sequences are whole",
+                        op_text(op), hd_key_info_get(other->code)->text);
+    counts = type_of(op, key->view);
+    HD_TRY(check_dtype(v, op, key->view, HD_DTYPE_I32));
+    if (!hd_dim_as_long(rows, keys))
+        return hd_error(v->diag, HD_E0311, key->loc,
+                        "groups of %s rows and of %s keys; sequences have as "
+                        "many of both",
+                        dim_text(v, rows), dim_text(v, keys));
+    if (counts.ndims < 1 || counts.ndims - 1 > hd_op_batch(op, 0, out.ndims))
+        return hd_error(v->diag, HD_E0311, key->loc,
+                        "groups of %s for a result of %s; of its dimensions "
+                        "ahead of the last three they have the first ones, or "
+                        "all, and one more, a count a sequence",
+                        type_text(v, &counts), type_text(v, &out));
+    for (int d = 0; d < counts.ndims - 1; d++)
+        if (!hd_dim_same(counts.dim[d], out.dim[d]))
+            return hd_error(v->diag, HD_E0311, key->loc,
+                            "groups of %s for a result of %s: dimension %d "
+                            "differs in extent or placement",
+                            type_text(v, &counts), type_text(v, &out), d);
+    if (hd_dim_is_sharded(counts.dim[counts.ndims - 1]))
+        return hd_error(v->diag, HD_E0311, key->loc,
+                        "groups of %s: how many rows each sequence has is on "
+                        "each rank whole, `set` it to a local one first",
+                        type_text(v, &counts));
+    return HD_OK;
+}
+
 static hd_status check_causal(verifier *v, const hd_op *op)
 {
     const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
@@ -1949,11 +1994,13 @@ static hd_status check_attend(verifier *v, const hd_op *op)
     HD_TRY(check_lead(v, op));
     switch (hd_op_attend(op)) {
     case HD_ATTEND_ATTENTION:
-        return check_attention(v, op);
+        HD_TRY(check_attention(v, op));
+        return check_sequences(v, op);
     case HD_ATTEND_MERGE:
         return check_merge(v, op);
     case HD_ATTEND_ATTENTION_GRAD:
-        return check_attention_grad(v, op);
+        HD_TRY(check_attention_grad(v, op));
+        return check_sequences(v, op);
     case HD_ATTEND_NONE:
         break;
     }
@@ -2201,15 +2248,16 @@ static bool takes_counts(const hd_op *op)
 static hd_status refuse_counts(verifier *v, const hd_op *op,
                                const hd_view *view)
 {
+    static const hd_key_code alone[] = {HD_KEY_BLOCKS, HD_KEY_ZIGZAG,
+                                        HD_KEY_GROUPS};
     bool grouped = hd_op_key(op, HD_KEY_GROUPS) != NULL;
 
-    bool zigzag = hd_op_key(op, HD_KEY_ZIGZAG) != NULL;
-
-    if (zigzag || hd_op_key(op, HD_KEY_BLOCKS) != NULL)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "%%%s has counts, %%%s: %s takes none with %s",
-                        view->buffer->name, view->buffer->by->name, op_text(op),
-                        zigzag ? "zigzag" : "blocks");
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (hd_op_meets_keys(op) && hd_op_key(op, alone[i]) != NULL)
+            return hd_error(v->diag, HD_E0319, view->loc,
+                            "%%%s has counts, %%%s: %s takes none with %s",
+                            view->buffer->name, view->buffer->by->name,
+                            op_text(op), hd_key_info_get(alone[i])->text);
     return hd_error(v->diag, HD_E0319, view->loc,
                     "%%%s has counts, %%%s: %s takes none; `copy` it to a "
                     "tensor without",

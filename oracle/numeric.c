@@ -1116,6 +1116,12 @@ typedef struct rows {
     int64_t blocks, heads, each; // rows of a block
 } rows;
 
+// Which sequence of several that lie one behind the other a row is of, and the
+// key of its number, and which row of that it is.
+typedef struct member {
+    int64_t sequence, number; // -1 and 0 of a row of none
+} member;
+
 // What the rows of one element of the batch are made of.
 typedef struct attention {
     rows o, lse, q, k, v;
@@ -1124,6 +1130,7 @@ typedef struct attention {
     bool zigzag;           // or how many blocks rows are behind it
     int64_t window;        // 0: no window
     int64_t nrows, nkeys;  // those behind them are not counted
+    member *member;        // each row; NULL: there is one sequence
     double unit;
     double loose; // a weight may be rounded to the operands' dtype
     bool twice;   // a result may be rounded to that ahead of its own
@@ -1207,12 +1214,24 @@ static int64_t place_of(const attention *a, int64_t behind, int64_t i)
     return chunk * half + i % half;
 }
 
+// Whether a row, or a key, is one at all, as counts and sequences say.
+static bool is_there(const attention *a, int64_t counted, int64_t i)
+{
+    return i < counted && (a->member == NULL || a->member[i].sequence >= 0);
+}
+
 static bool sees(const attention *a, int64_t row, int64_t key)
 {
     int64_t causal = a->causal[key / a->k.each];
 
-    if (row >= a->nrows || key >= a->nkeys)
+    if (!is_there(a, a->nrows, row) || !is_there(a, a->nkeys, key))
         return false;
+    if (a->member != NULL) {
+        if (a->member[row].sequence != a->member[key].sequence)
+            return false;
+        row = a->member[row].number;
+        key = a->member[key].number;
+    }
     if (!a->zigzag && causal == HD_SEES_ALL)
         return true;
     key %= a->k.each;
@@ -1371,7 +1390,7 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
     item lse, before = {-INFINITY, 0, 0};
     double relative;
 
-    if (updates && row >= a->nrows)
+    if (updates && !is_there(a, a->nrows, row))
         return; // what is not counted stays as it was
     for (int64_t j = 0; j < rows_of_all(&a->k); j++)
         a->score[j] = score_of(a, head, row, shared, j);
@@ -1473,6 +1492,55 @@ static void take_counts(attention *a, const hd_step *step,
     a->nkeys = lines_of(step, values, HD_KEY_COUNTS_OF_KEYS, b);
 }
 
+// Room for where the step's rows are, if they are of several sequences.
+static hd_status reserve_members(attention *a, const hd_step *step)
+{
+    const hd_span *q = &step->span[step->op->noutputs];
+
+    if (hd_op_key(step->op, HD_KEY_GROUPS) == NULL)
+        return HD_OK;
+    a->member = calloc((size_t)q->extent[q->ndims - 2] + 1, sizeof *a->member);
+    return a->member != NULL ? HD_OK : HD_ERROR_NO_MEMORY;
+}
+
+// The counts that element `b` of the batch has: the index of each dimension of
+// the batch that they have, too, which are the first.
+static hd_span counts_of_sequences(const hd_step *step, int view, int64_t b)
+{
+    const hd_span *out = &step->span[0];
+    hd_span counts = step->span[view];
+    int last = counts.ndims - 1;
+
+    for (int d = hd_op_batch(step->op, 0, out->ndims); d-- > 0;
+         b /= out->extent[d])
+        if (d < last)
+            counts.offset += b % out->extent[d] * counts.stride[d];
+    counts.ndims = 1;
+    counts.extent[0] = counts.extent[last];
+    counts.stride[0] = counts.stride[last];
+    return counts;
+}
+
+static void find_members(attention *a, const hd_step *step,
+                         hd_values *const *values, int64_t b)
+{
+    int view = hd_op_key_view(step->op, HD_KEY_GROUPS);
+    int64_t rows = a->q.each, row = 0;
+    hd_span counts;
+
+    if (a->member == NULL)
+        return;
+    counts = counts_of_sequences(step, view, b);
+    for (int64_t s = 0; s < counts.extent[0]; s++) {
+        int64_t n = count_of(values[view], place(&counts, s), rows - row);
+
+        for (int64_t i = 0; i < n; i++)
+            a->member[row++] = (member){s, i};
+    }
+    while (row < rows)
+        a->member[row++] = (member){-1, 0};
+}
+
 static hd_status compute_attention(const hd_step *step,
                                    hd_values *const *values)
 {
@@ -1484,8 +1552,10 @@ static hd_status compute_attention(const hd_step *step,
         (hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL || a.k.blocks > 1 ||
          a.k.span.buffer->type.dtype != step->span[0].buffer->type.dtype);
     a.score = calloc((size_t)rows_of_all(&a.k) + 1, sizeof *a.score);
-    if (a.score == NULL)
+    if (a.score == NULL || reserve_members(&a, step) != HD_OK) {
+        free(a.score);
         return HD_ERROR_NO_MEMORY;
+    }
     for (int64_t b = 0; b < elements_ahead(step); b++) {
         a.o = rows_of(step, values, 0, b);
         a.lse = rows_of(step, values, 1, b);
@@ -1493,11 +1563,13 @@ static hd_status compute_attention(const hd_step *step,
         a.k = rows_of(step, values, 3, b);
         a.v = rows_of(step, values, 4, b);
         take_counts(&a, step, values, b);
+        find_members(&a, step, values, b);
         for (int64_t head = 0; head < a.q.span.extent[0]; head++)
             for (int64_t row = 0; row < a.q.span.extent[1]; row++)
                 attend_row(&a, step, head, row);
     }
     free(a.score);
+    free(a.member);
     return HD_OK;
 }
 
@@ -1658,7 +1730,7 @@ static void sum_keys(gradients *g, int64_t head, int64_t row)
     const rows *k = &g->a.k;
     int64_t keys = rows_of_all(k);
 
-    if (g->updates && row >= g->a.nrows)
+    if (g->updates && !is_there(&g->a, g->a.nrows, row))
         return;
     g->seen = 0;
     for (int64_t j = 0; j < keys; j++)
@@ -1703,7 +1775,7 @@ static void meet_rows(gradients *g, int64_t shared, int64_t key)
 {
     int64_t rows = g->a.q.span.extent[1];
 
-    if (g->updates && key >= g->a.nkeys)
+    if (g->updates && !is_there(&g->a, g->a.nkeys, key))
         return;
     g->seen = 0;
     for (int64_t i = 0; i < g->group * rows; i++)
@@ -1726,7 +1798,8 @@ static void make_gradients(gradients *g)
             meet_rows(g, shared, j);
 }
 
-static hd_status reserve(gradients *g, const rows *q, const rows *k)
+static hd_status reserve(gradients *g, const hd_step *step, const rows *q,
+                         const rows *k)
 {
     size_t rows = (size_t)(q->heads * q->each) + 1;
     size_t keys = (size_t)rows_of_all(k) + 1;
@@ -1739,7 +1812,7 @@ static hd_status reserve(gradients *g, const rows *q, const rows *k)
     return g->delta == NULL || g->p == NULL || g->ds == NULL ||
                    g->is_seen == NULL
                ? HD_ERROR_NO_MEMORY
-               : HD_OK;
+               : reserve_members(&g->a, step);
 }
 
 static hd_status compute_attention_grad(const hd_step *step,
@@ -1749,7 +1822,7 @@ static hd_status compute_attention_grad(const hd_step *step,
                    .dtype = step->span[3].buffer->type.dtype,
                    .updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL};
     rows q = rows_of(step, values, 3, 0), k = rows_of(step, values, 4, 0);
-    hd_status status = reserve(&g, &q, &k);
+    hd_status status = reserve(&g, step, &q, &k);
 
     for (int64_t b = 0; status == HD_OK && b < elements_ahead(step); b++) {
         g.dq = rows_of(step, values, 0, b);
@@ -1762,6 +1835,7 @@ static hd_status compute_attention_grad(const hd_step *step,
         g.a.lse = rows_of(step, values, 7, b);
         g.grad = rows_of(step, values, 8, b);
         take_counts(&g.a, step, values, b);
+        find_members(&g.a, step, values, b);
         if (g.a.loose > 0)
             g.a.o.taken = g.grad.taken = g.dtype;
         g.group = g.a.q.heads / g.a.k.heads;
@@ -1771,6 +1845,7 @@ static hd_status compute_attention_grad(const hd_step *step,
     free(g.p);
     free(g.ds);
     free(g.is_seen);
+    free(g.a.member);
     return status;
 }
 

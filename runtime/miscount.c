@@ -54,6 +54,24 @@ static void put_group(hd_line *line, const hd_step *step,
                 (long long)step->span[1].extent[0]);
 }
 
+// A count of a sequence, by its indices among all of the step's.
+static void put_sequence(hd_line *line, const hd_step *step,
+                         const hd_miscount *miscount)
+{
+    const hd_span *counts =
+        &step->span[hd_op_key_view(step->op, HD_KEY_GROUPS)];
+    const hd_span *rows = &step->span[step->op->noutputs];
+
+    hd_line_put(line, "): sequence");
+    put_indices(line, counts, miscount->group);
+    hd_line_put(line,
+                " of %%%s has %lld rows; it may have 0 to %lld, what the "
+                "sequences before it leave of %lld",
+                counts->buffer->name, (long long)miscount->count,
+                (long long)miscount->left,
+                (long long)rows->extent[rows->ndims - 2]);
+}
+
 void hd_miscount_print(const hd_module *module, int rank, const hd_step *step,
                        const hd_miscount *miscount, char out[HD_GROUP_TEXT])
 {
@@ -64,6 +82,8 @@ void hd_miscount_print(const hd_module *module, int rank, const hd_step *step,
                      step->op->loc.column, step->index, step->stream + 1, -1);
     if (hd_op_has_counts(step->op))
         put_count(&line, step, miscount);
+    else if (hd_op_has_sequences(step->op))
+        put_sequence(&line, step, miscount);
     else
         put_group(&line, step, miscount);
 }

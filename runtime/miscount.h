@@ -1,6 +1,6 @@
-// Counts of grouped products, and of dimensions, that do not fit: what they are
-// taken for, and what is said of them. The run goes on; the host's next wait
-// for it fails.
+// Counts of grouped products, of sequences and of dimensions that do not fit:
+// what they are taken for, and what is said of them. The run goes on; the
+// host's next wait for it fails.
 #ifndef HD_RUNTIME_MISCOUNT_H
 #define HD_RUNTIME_MISCOUNT_H
 
@@ -9,10 +9,10 @@
 
 HD_BEGIN_DECLS
 
-// A count of a grouped product that is no number of rows it may have, or one of
-// a dimension that is no number of its indices: the first in the order of the
-// groups, or of the counts that the step reads, those of keys behind those of
-// rows. All zero: there is none.
+// A count of a grouped product, or of an attention's sequences, that is no
+// number of rows it may have, or one of a dimension that is no number of its
+// indices: the first in the order of the groups, or of the counts that the step
+// reads, those of keys behind those of rows. All zero: there is none.
 typedef struct hd_miscount {
     bool found;
     int64_t group, count; // which one it is, and what it says

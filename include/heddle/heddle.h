@@ -246,8 +246,9 @@ typedef struct hd_argument {
     size_t elements;       // of the whole array
     size_t local_elements;
     size_t local_bytes; // local_elements times the size of the dtype
-    // Where the argument is the counts of a grouped matmul: how many rows the
-    // groups along its last dimension have together, at most. Else 0.
+    // Where the argument is the counts of a grouped matmul, or of an
+    // attention's sequences: how many rows the groups along its last dimension
+    // have together, at most. Else 0.
     int64_t grouped_rows;
     // Where the argument is the indices of a take: the extent of the dimension
     // that it takes from, at most. Else 0.

@@ -250,6 +250,25 @@ static void attend_batch(const hd_step *step, void *const *base,
     attend(&j);
 }
 
+// Of one element of the batch.
+static void compute(const hd_step *step, void *const *base,
+                    const hd_cpu_rows view[HD_ATTEND_VIEWS], double *memory)
+{
+    switch (hd_op_attend(step->op)) {
+    case HD_ATTEND_ATTENTION:
+        attend_batch(step, base, view, memory);
+        break;
+    case HD_ATTEND_MERGE:
+        merge(view, memory);
+        break;
+    case HD_ATTEND_ATTENTION_GRAD:
+        hd_cpu_attend_grad(step, base, view, memory);
+        break;
+    case HD_ATTEND_NONE:
+        break;
+    }
+}
+
 // ------------------------------------------------------------------- counts
 
 // Notes the first count that does not fit, of those of the step from number
@@ -305,6 +324,59 @@ static void keep_counted(const hd_step *step, int64_t rows, int64_t keys,
     }
 }
 
+// ---------------------------------------------------------------- sequences
+
+// How many rows the sequence is taken to have whose count is number `i`.
+static int64_t rows_of_sequence(const hd_step *step,
+                                const hd_sequences *sequences, int64_t i,
+                                int64_t left, void *const *base,
+                                hd_miscount *miscount)
+{
+    const int32_t *count = base[hd_op_key_view(step->op, HD_KEY_GROUPS)];
+
+    return hd_miscount_clamp(miscount, i, count[hd_sequences_at(sequences, i)],
+                             left);
+}
+
+static void note_sequences(hd_cpu_scratch *scratch, const hd_step *step,
+                           const hd_sequences *sequences, void *const *base)
+{
+    int64_t left = 0;
+
+    for (int64_t i = 0; i < sequences->n; i++) {
+        if (i % sequences->each == 0)
+            left = sequences->room;
+        left -= rows_of_sequence(step, sequences, i, left, base,
+                                 &scratch->miscount);
+    }
+}
+
+// Each sequence is done as if it were all that there is. Rows of none see no
+// key.
+static void compute_sequences(const hd_step *step,
+                              const hd_sequences *sequences, int64_t b,
+                              void *const *base,
+                              const hd_cpu_rows view[HD_ATTEND_VIEWS],
+                              double *memory)
+{
+    int64_t first = hd_sequences_number(sequences, b), from = 0;
+    hd_cpu_rows part[HD_ATTEND_VIEWS];
+    hd_miscount noted = {0};
+
+    for (int64_t i = first; i < first + sequences->each; i++) {
+        int64_t rows = rows_of_sequence(step, sequences, i,
+                                        sequences->room - from, base, &noted);
+
+        for (int v = 0; v < step->op->noutputs + step->op->ninputs; v++)
+            part[v] = hd_cpu_rows_part(&view[v], from, rows);
+        compute(step, base, part, memory);
+        from += rows;
+    }
+    for (int v = 0; v < step->op->noutputs; v++)
+        if (hd_op_access(step->op, v) == HD_ACCESS_WRITE)
+            clear_rows(&view[v], from, v == hd_op_lse(step->op));
+}
+
 // ------------------------------------------------------------------- entry
 
 void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
@@ -312,6 +384,7 @@ void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
 {
     hd_row_counts rows = hd_row_counts_of(step, HD_KEY_COUNTS);
     hd_row_counts keys = hd_row_counts_of(step, HD_KEY_COUNTS_OF_KEYS);
+    hd_sequences sequences = hd_sequences_of(step);
     hd_cpu_rows view[HD_ATTEND_VIEWS];
     hd_span all = step->span[0];
 
@@ -319,6 +392,7 @@ void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
     assert(doubles_of(step) * sizeof(double) <= scratch->bytes);
     note_counts(scratch, &rows, 0, base);
     note_counts(scratch, &keys, rows.n, base);
+    note_sequences(scratch, step, &sequences, base);
     all.ndims = hd_op_batch(step->op, 0, all.ndims);
     for (int64_t b = 0; b < hd_span_elements(&all); b++) {
         for (int i = 0; i < step->op->noutputs + step->op->ninputs; i++)
@@ -326,18 +400,9 @@ void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
         if (hd_op_has_counts(step->op))
             keep_counted(step, rows_counted(&rows, b, base),
                          rows_counted(&keys, b, base), view);
-        switch (hd_op_attend(step->op)) {
-        case HD_ATTEND_ATTENTION:
-            attend_batch(step, base, view, scratch->memory);
-            break;
-        case HD_ATTEND_MERGE:
-            merge(view, scratch->memory);
-            break;
-        case HD_ATTEND_ATTENTION_GRAD:
-            hd_cpu_attend_grad(step, base, view, scratch->memory);
-            break;
-        case HD_ATTEND_NONE:
-            break;
-        }
+        if (sequences.counts != NULL)
+            compute_sequences(step, &sequences, b, base, view, scratch->memory);
+        else
+            compute(step, base, view, scratch->memory);
     }
 }

@@ -40,6 +40,15 @@ static char *row_at(const hd_cpu_rows *b, int64_t head, int64_t row)
            (head * b->stride[0] + row * b->stride[1]) * (int64_t)b->size;
 }
 
+hd_cpu_rows hd_cpu_rows_part(const hd_cpu_rows *b, int64_t from, int64_t n)
+{
+    hd_cpu_rows part = *b;
+
+    part.at = row_at(b, 0, from);
+    part.extent[1] = n;
+    return part;
+}
+
 void hd_cpu_rows_load(const hd_cpu_rows *b, int64_t head, int64_t row,
                       double *to)
 {

@@ -19,6 +19,8 @@ typedef struct hd_cpu_rows {
 // along which it may repeat.
 hd_cpu_rows hd_cpu_rows_of(const hd_step *step, int view, void *base,
                            int64_t number);
+// Rows [from, from + n) of each head.
+hd_cpu_rows hd_cpu_rows_part(const hd_cpu_rows *b, int64_t from, int64_t n);
 void hd_cpu_rows_load(const hd_cpu_rows *b, int64_t head, int64_t row,
                       double *to);
 void hd_cpu_rows_store(const hd_cpu_rows *b, int64_t head, int64_t row,

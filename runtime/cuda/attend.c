@@ -456,6 +456,8 @@ static const char *object(const hd_step *step)
 
     if (hd_op_has_counts(step->op))
         return "its rows or keys have counts";
+    if (hd_op_has_sequences(step->op))
+        return "its rows are of sequences that have counts";
     if (dtype != HD_DTYPE_BF16 && dtype != HD_DTYPE_F16)
         return "its operands are neither bf16 nor f16";
     if (hd_op_key(step->op, HD_KEY_WINDOW) != NULL)

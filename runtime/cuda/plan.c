@@ -142,7 +142,8 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
     if (hd_op_family(step->op) == HD_FAMILY_PICK ||
         (hd_op_has_counts(step->op) && !hd_op_meets_keys(step->op)))
         return hd_cuda_add_step(device, stream_of(step), step, diag);
-    if (hd_span_elements(to) == 0 && !hd_op_has_counts(step->op))
+    if (hd_span_elements(to) == 0 && !hd_op_has_counts(step->op) &&
+        !hd_op_has_sequences(step->op))
         return HD_OK;
     if (hd_op_family(step->op) == HD_FAMILY_CALL)
         return plan_call(device, step, diag);

@@ -145,6 +145,49 @@ const char *const kCounted[] = {
     "{ %o, %l = attention %q, %k, %v causal tp * 3 - 1 window 5 }",
 };
 
+// E sequences, one behind the other, of which each attends to itself.
+const char *const kPacked[] = {
+    "in %n : i32[B@tp, E] in %q : $[B@tp, G * Q, S, D] "
+    "in %k : $[B@tp, G, S, D] in %v : $[B@tp, G, S, W] "
+    "in %g : $[B@tp, G * Q, S, W] out %o : $[B@tp, G * Q, S, W] "
+    "out %l : L[B@tp, G * Q, S] out %a : $[B@tp, G * Q, S, D] "
+    "out %b : $[B@tp, G, S, D] out %c : L[B@tp, G, S, W] "
+    "{ %o, %l = attention %q, %k, %v groups %n M "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g groups %n M }",
+    // Of the first dimensions of the batch, of which one index is taken, and
+    // counts that lie apart. Operands repeat, and lie apart, too.
+    "in %m : i32[2, B@tp, E, 2] in %q : $[2, B@tp, 3, G * Q, S, D] "
+    "in %k : $[B@tp, 3, G, 2 * S, D] in %v : $[G, S, W] in %g : L[G * Q, S, W] "
+    "out %o : L[B@tp, 3, G * Q, S, W] out %l : L[B@tp, 3, G * Q, S] "
+    "out %a : L[B@tp, 3, G * Q, S, D] out %b : $[B@tp, 3, G, S, D] "
+    "out %c : $[B@tp, 3, G, S, W] "
+    "{ %o, %l = attention %q[1], %k[:, :, :, S..2 * S], %v scale 0.25 "
+    "groups %m[1, :, :, 1] M "
+    "%a, %b, %c = attention_grad %q[1], %k[:, :, :, S..2 * S], %v, %o, %l, %g "
+    "scale 0.25 groups %m[1, :, :, 1] M }",
+    // The same sequences in all of the batch.
+    "in %n : i32[E] in %q : $[B@tp, G, S, D] in %k : $[G, S, D] "
+    "in %v : $[G, S, W] in %g : $[B@tp, G, S, W] in %f : f32[1] "
+    "out %o : $[B@tp, G, S, W] out %l : L[B@tp, G, S] "
+    "out %a : $[B@tp, G, S, D] out %b : L[B@tp, G, S, D] "
+    "out %c : L[B@tp, G, S, W] "
+    "{ %o, %l = attention %q, %k, %v scale %f groups %n M "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g scale %f groups %n M }",
+    // Rows of none, and keys of none, stay as they were.
+    "in %n : i32[B@tp, 1, E] in %q : $[B@tp, 1, G, S, D] "
+    "in %k : $[B@tp, 1, 1, S, D] in %v : $[B@tp, 1, 1, S, W] "
+    "in %g : L[B@tp, 1, G, S, W] inout %o : $[B@tp, 1, G, S, W] "
+    "inout %l : L[B@tp, 1, G, S] inout %a : L[B@tp, 1, G, S, D] "
+    "inout %b : L[B@tp, 1, 1, S, D] inout %c : $[B@tp, 1, 1, S, W] "
+    "{ %a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g accumulate groups %n "
+    "M %o, %l = attention %q, %k, %v accumulate groups %n M }",
+    // Each rank's rows have a place of their own.
+    "in %n : i32[size tp @tp, E] in %q : $[size tp @tp, G, S, D] "
+    "in %k : $[size tp @tp, G, S, D] in %v : $[G, S, W] "
+    "out %o : $[size tp @tp, G, S, W] out %l : L[size tp @tp, G, S] "
+    "{ %o, %l = attention %q, %k, %v groups %n causal tp * 3 - 1 window 5 }",
+};
+
 // The elements that are not counted of an argument.
 std::vector<size_t> Rest(const Arguments &arguments, size_t i)
 {
@@ -181,6 +224,56 @@ void Poison(Arguments *arguments)
                                !stays              ? NAN
                                : *info.name == 'l' ? -INFINITY
                                                    : 7.5);
+    }
+}
+
+std::vector<double> Counts(const Arguments &arguments)
+{
+    std::vector<double> counts(arguments.Info(0).elements);
+
+    hd_dtype_load(HD_DTYPE_I32, arguments.Whole()[0], counts.size(),
+                  counts.data());
+    return counts;
+}
+
+// How many rows each element of the batch has in its sequences, %n's.
+std::vector<int> Packed(const Arguments &arguments)
+{
+    const hd_argument &info = arguments.Info(0);
+    size_t each = size_t(info.extent[info.ndims - 1]);
+    std::vector<double> counts = Counts(arguments);
+    std::vector<int> rows(info.elements / each);
+
+    for (size_t i = 0; i < counts.size(); i++)
+        rows[i / each] += int(counts[i]);
+    return rows;
+}
+
+// What is of no sequence is a NaN, or stays.
+void PoisonPacked(Arguments *arguments)
+{
+    const hd_argument &counts = arguments->Info(0);
+    std::vector<double> drawn = Counts(*arguments);
+
+    // Those that lie apart are drawn to fit along another dimension.
+    for (size_t i = 0; *counts.name == 'm' && i < drawn.size(); i++)
+        arguments->Set(
+            0, i,
+            std::floor(drawn[i] / double(counts.extent[counts.ndims - 2])));
+    for (size_t i = 1; *counts.name == 'n' && i < arguments->Count(); i++) {
+        const hd_argument &info = arguments->Info(i);
+        bool lse = *info.name == 'l', stays = info.role == HD_ROLE_INOUT;
+        int at = info.ndims - (lse ? 1 : 2);
+        std::vector<int> rows = Packed(*arguments);
+        size_t inner = lse ? 1 : size_t(info.extent[info.ndims - 1]);
+
+        // What repeats has rows that some element has in its sequences.
+        if (info.role == HD_ROLE_OUT || at < counts.ndims)
+            continue;
+        for (size_t k = 0; k < info.elements; k++)
+            if (int(k / inner % size_t(info.extent[at])) >=
+                rows[k / (info.elements / rows.size())])
+                arguments->Set(i, k, !stays ? NAN : lse ? -INFINITY : 7.5);
     }
 }
 
@@ -285,6 +378,60 @@ TEST(Attention, OfCountedRowsAndKeysIsTheReferences)
          {'D', 20},
          {'W', 20}},
         Poison);
+}
+
+TEST(Attention, OfSequencesBehindEachOtherIsTheReferences)
+{
+    Try({std::begin(kPacked), std::end(kPacked)},
+        {{'B', 3},
+         {'E', 9},
+         {'G', 2},
+         {'Q', 2},
+         {'S', 80},
+         {'K', 80},
+         {'D', 12},
+         {'W', 12}},
+        PoisonPacked);
+}
+
+// One count is too much, or none, sometimes two: the first is told.
+TEST(Attention, CountsOfSequencesThatDoNotFitAreClampedAndTold)
+{
+    const std::string text =
+        "heddle 1 host program packed in %n : i32[2, 3] "
+        "in %q : f32[2, 2, 2, 9, 4] in %k : f32[2, 2, 1, 9, 4] "
+        "in %g : f32[2, 2, 2, 9, 4] out %o : f32[2, 2, 2, 9, 4] "
+        "out %l : f32[2, 2, 2, 9] out %a : f32[2, 2, 2, 9, 4] "
+        "out %b : f32[2, 2, 1, 9, 4] out %c : f32[2, 2, 1, 9, 4] "
+        "{ %o, %l = attention %q, %k, %k groups %n causal 1 "
+        "%a, %b, %c = attention_grad %q, %k, %k, %o, %l, %g groups %n "
+        "causal 1 }";
+    std::mt19937 random(Seed());
+    std::deque<Case> cases;
+
+    for (int wrong : {-1, INT_MIN, 6, INT_MAX})
+        for (int at = 0; at < 6; at++) {
+            int before = at % 3 == 0 ? 0 : Between(4, 5, random);
+
+            cases.emplace_back(
+                Read(text, "f32"), text, 1, Seed(), [&](Arguments *arguments) {
+                    for (size_t i = 0; i < 6; i++)
+                        arguments->Set(0, i, 0);
+                    if (before > 0)
+                        arguments->Set(0, size_t(at) - 1, before);
+                    arguments->Set(0, size_t(at),
+                                   wrong == 6 ? 10 - before : wrong);
+                    if (at < 4)
+                        arguments->Set(0, 5, -8);
+                });
+            cases.back().told =
+                "sequence [" + std::to_string(at / 3) + ", " +
+                std::to_string(at % 3) + "] of %n has " +
+                std::to_string(wrong == 6 ? 10 - before : wrong) +
+                " rows; it may have 0 to " + std::to_string(9 - before) +
+                ", what the sequences before it leave of 9";
+        }
+    RunCases(cases, RunMiscounted);
 }
 
 // What the counts of keys say first is told behind those of rows.
@@ -436,12 +583,37 @@ struct Shape {
     int heads, shared, rows, keys, depth, wide;
     bool masked;
     int causal, window;
-    int nrows, nkeys; // that are counted, or all
+    int nrows, nkeys;        // that are counted, or all
+    std::vector<int> counts; // of sequences; none: there is one
+
+    // Which sequence a row is of, and which of its rows it is; none has -1.
+    std::pair<int, int> Place(int row) const
+    {
+        int end = 0, sequence = 0;
+
+        for (int n : counts) {
+            n = std::min(std::max(n, 0), rows - end);
+            if (row < end + n)
+                return {sequence, row - end};
+            end += n;
+            sequence++;
+        }
+        return {-1, 0};
+    }
 
     bool Sees(int row, int key) const
     {
         if (row >= nrows || key >= nkeys)
             return false;
+        if (!counts.empty()) {
+            auto [of, i] = Place(row);
+            auto [other, j] = Place(key);
+
+            if (of < 0 || of != other)
+                return false;
+            row = i;
+            key = j;
+        }
         return !masked || (key <= row + causal &&
                            (window == 0 || key > row + causal - window));
     }
@@ -544,7 +716,11 @@ Longs Numbers(int n, std::mt19937 &random)
     return numbers;
 }
 
-Attention Draw(bool masked, bool windowed, bool counted, std::mt19937 &random)
+// What says how many rows and keys there are.
+enum Lengths { kExtents, kCounts, kSequences, kLengths };
+
+Attention Draw(bool masked, bool windowed, Lengths lengths,
+               std::mt19937 &random)
 {
     Attention a;
     Shape &s = a.s;
@@ -559,9 +735,15 @@ Attention Draw(bool masked, bool windowed, bool counted, std::mt19937 &random)
          0,
          0,
          0,
-         0};
-    s.nrows = counted ? Between(0, s.rows, random) : s.rows;
-    s.nkeys = counted ? Between(0, s.keys, random) : s.keys;
+         0,
+         {}};
+    if (lengths == kSequences) {
+        s.keys = s.rows;
+        for (int n = Between(1, 5, random); n > 0; n--)
+            s.counts.push_back(Between(-1, s.rows / 2 + 1, random));
+    }
+    s.nrows = lengths == kCounts ? Between(0, s.rows, random) : s.rows;
+    s.nkeys = lengths == kCounts ? Between(0, s.keys, random) : s.keys;
     s.heads = s.shared * Between(1, 3, random);
     s.causal = Between(-s.rows, s.keys, random);
     s.window = windowed ? Between(1, s.keys, random) : 0;
@@ -573,8 +755,8 @@ Attention Draw(bool masked, bool windowed, bool counted, std::mt19937 &random)
     return a;
 }
 
-// With counts, %n and %m, of rows and of keys.
-std::string TextOf(const Shape &s, bool counted)
+// With counts, %n and %m, of rows and of keys; %n of sequences.
+std::string TextOf(const Shape &s, Lengths lengths)
 {
     auto of = [](std::vector<int> extents) {
         std::string text = " : f64[";
@@ -589,7 +771,7 @@ std::string TextOf(const Shape &s, bool counted)
     std::string v = of({s.shared, s.keys, s.wide});
     std::string o = of({s.heads, s.rows, s.wide});
 
-    if (counted) {
+    if (lengths == kCounts) {
         for (std::string *rows : {&q, &o})
             rows->insert(rows->rfind(','), " by %n");
         for (std::string *keys : {&k, &v})
@@ -597,8 +779,13 @@ std::string TextOf(const Shape &s, bool counted)
     }
     if (s.masked && s.window > 0)
         mask += " window " + std::to_string(s.window);
+    if (lengths == kSequences)
+        mask += " groups %n";
     return "heddle 1 tensor program t mesh tp=1 " +
-           std::string(counted ? "in %n : i32[] in %m : i32[] " : "") +
+           (lengths == kCounts ? std::string("in %n : i32[] in %m : i32[] ")
+            : lengths == kSequences
+                ? "in %n : i32[" + std::to_string(s.counts.size()) + "] "
+                : std::string()) +
            "in %q" + q + "in %k" + k + "in %v" + v + "in %g" + o + "out %o" +
            o + "out %l" + of({s.heads, s.rows}) + "out %a" + q + "out %b" + k +
            "out %c" + v + "{ %o, %l = attention %q, %k, %v" + mask +
@@ -626,16 +813,18 @@ TEST(Attention, TheReferenceIsTheDefinition)
     std::mt19937 random(Seed());
 
     for (int n = 0; n < 300; n++) {
-        bool counted = n % 2 > 0;
-        Attention a = Draw(n % 3 > 0, n % 3 == 2, counted, random);
+        auto lengths = Lengths(n / 3 % kLengths);
+        Attention a = Draw(n % 3 > 0, n % 3 == 2, lengths, random);
         std::vector<std::vector<double>> in;
         std::vector<const void *> whole;
         hd_reference *reference = nullptr;
 
-        SCOPED_TRACE(TextOf(a.s, counted));
-        Module module = Parse(TextOf(a.s, counted), "f64", 1);
-        if (counted)
+        SCOPED_TRACE(TextOf(a.s, lengths));
+        Module module = Parse(TextOf(a.s, lengths), "f64", 1);
+        if (lengths == kCounts)
             whole = {&a.s.nrows, &a.s.nkeys};
+        if (lengths == kSequences)
+            whole = {a.s.counts.data()};
         for (const Longs *x : {&a.q, &a.k, &a.v, &a.up})
             in.emplace_back(x->begin(), x->end());
         for (const std::vector<double> &x : in)
@@ -662,9 +851,10 @@ TEST(Attention, TheDefinitionOfGradientsIsTheSlope)
     std::mt19937 random(Seed());
 
     for (int n = 0; n < 60; n++) {
-        Attention a = Draw(n % 3 > 0, n % 3 == 2, n % 2 > 0, random);
+        auto lengths = Lengths(n / 3 % kLengths);
+        Attention a = Draw(n % 3 > 0, n % 3 == 2, lengths, random);
 
-        SCOPED_TRACE(TextOf(a.s, n % 2 > 0));
+        SCOPED_TRACE(TextOf(a.s, lengths));
         a.Backward();
         for (auto [x, slope] : {std::pair(&a.q, &a.dq), std::pair(&a.k, &a.dk),
                                 std::pair(&a.v, &a.dv)}) {
