@@ -6,6 +6,7 @@
 
 #include <assert.h>
 
+#include "ir/counts.h"
 #include "ir/product.h"
 
 // A node with its spans again.
@@ -81,7 +82,7 @@ static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
         step->span[1].buffer->type.dtype);
 }
 
-// How many keys the rows of one head see.
+// How many keys the rows of one head see, of one sequence.
 static double visible(const hd_step *step, int64_t rows, int64_t keys)
 {
     const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
@@ -98,6 +99,19 @@ static double visible(const hd_step *step, int64_t rows, int64_t keys)
         n += past > from ? (double)(past - from) : 0;
     }
     return n;
+}
+
+// How many of them a row does. How long sequences are is data: here they share
+// the rows out evenly.
+static double seen_by_row(const hd_step *step, int64_t rows, int64_t keys)
+{
+    hd_sequences sequences = hd_sequences_of(step);
+    int64_t n = sequences.each, each;
+
+    if (sequences.counts == NULL || n == 0)
+        return visible(step, rows, keys) / (double)rows;
+    each = (rows + n - 1) / n;
+    return visible(step, each, each) / (double)each;
 }
 
 // How wide its products are together: scores and their mean of values; for
@@ -130,7 +144,7 @@ static hd_cost attend_cost(const hd_machine *machine, const hd_step *step)
         return (hd_cost){.width = 1};
     heads = (double)hd_span_elements(&step->span[0]) /
             (double)(rows * step->span[0].extent[step->span[0].ndims - 1]);
-    seen = visible(step, rows, keys) / (double)rows;
+    seen = seen_by_row(step, rows, keys);
     return work_cost(machine,
                      (work){(double)rows, (double)columns, seen, heads},
                      q->buffer->type.dtype);

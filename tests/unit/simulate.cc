@@ -125,6 +125,28 @@ TEST(Simulation, BlocksOfKeysThatArriveByTurnsTakeSlotsAlone)
             }
 }
 
+// How long each is data, so that they are taken to share the rows evenly.
+TEST(Simulation, SequencesCostAsMuchAsAsManyOfOneLength)
+{
+    hd_machine fast = Round();
+
+    fast.memory = 1e9;
+    for (const char *mask : {"", " causal 0", " causal 1 window 2"}) {
+        auto time = [&](const std::string &of, const std::string &groups) {
+            return Simulated(
+                       "host program attends in %n : i32[3] in %q : f32[" + of +
+                           ", 8] out %o : f32[" + of + ", 8] out %l : f32[" +
+                           of + "] { %o, %l = attention %q, %q, %q" + groups +
+                           mask + " }",
+                       fast)
+                .p.time;
+        };
+
+        EXPECT_DOUBLE_EQ(time("4, 15", " groups %n"), time("3, 4, 5", ""));
+        EXPECT_GT(time("4, 15", ""), time("4, 15", " groups %n"));
+    }
+}
+
 TEST(Simulation, StepsOfAStreamFollowEachOther)
 {
     Simulated s("host program chain in %x : u8[3] out %y : u8[3] "
