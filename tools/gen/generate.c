@@ -24,7 +24,7 @@ enum {
     TENSORS_PER_OP = 2 * MAX_SUMMANDS + 7, // at most
     BYTES_PER_OP = 64,
     MAX_INPUTS = 3, // of an element-wise op
-    KEYS = 64,      // bytes of those of an attention
+    KEYS = 96,      // bytes of those of an attention
     NAME = 16,      // and of what its operands are called
 };
 
@@ -2157,14 +2157,30 @@ static void name_rows(maker *m, int x, bool counted, char out[NAME])
     fprintf(m->body, "    %s = copy %%t%d\n", out, x);
 }
 
+// Whether rows and keys may be of several sequences: as many of both, which
+// counts say of each of the first dimensions of the batch.
+static bool draw_sequences(maker *m, const tensor *q, bool blocks, tensor *n)
+{
+    *n = (tensor){.dtype = I32};
+    if (blocks || !once_in(m, 4) || q->dim[q->ndims - 2].extent >= MANY)
+        return false;
+    for (; n->ndims < q->ndims - 3 && !once_in(m, 4); n->ndims++) {
+        n->dim[n->ndims] = q->dim[n->ndims];
+        if (n->dim[n->ndims].mark == STREAM)
+            n->dim[n->ndims].mark = LOCAL;
+    }
+    append_dim(n, (dim){1 + pick(m, 4), LOCAL, 0});
+    return true;
+}
+
 // Keys and values are of the queries' batch or of one for all, and may be in
-// blocks, or padded.
+// blocks, or padded, or of several sequences.
 static void make_attention(maker *m, int x)
 {
-    tensor q, k, v, o, lse;
+    tensor q, k, v, o, lse, n;
     attended a;
     int to[2];
-    bool keep = once_in(m, 4), blocks;
+    bool keep = once_in(m, 4), blocks, sequences;
     dim count;
 
     if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
@@ -2173,7 +2189,9 @@ static void make_attention(maker *m, int x)
     blocks = draw_blocks(m, &count) && q.ndims < HD_MAX_DIMS;
     if (once_in(m, 3))
         drop_dims(&k, 0, q.ndims - 3);
-    k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
+    sequences = draw_sequences(m, &q, blocks, &n);
+    if (!sequences)
+        k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
     if (once_in(m, 2))
         k.dim[k.ndims - 3].extent = 1;
     if (blocks)
@@ -2194,8 +2212,11 @@ static void make_attention(maker *m, int x)
     a.lse = to[1];
     a.blocks = blocks;
     draw_sight(m, &q, blocks, a.keys);
-    name_rows(m, a.q, !blocks && once_in(m, 3), a.rows);
-    name_rows(m, a.k, !blocks && once_in(m, 3), a.key_rows);
+    if (sequences)
+        snprintf(a.keys + strlen(a.keys), KEYS - strlen(a.keys),
+                 " groups %%t%d", read_tensor(m, add_input(m, &n)));
+    name_rows(m, a.q, !blocks && !sequences && once_in(m, 3), a.rows);
+    name_rows(m, a.k, !blocks && !sequences && once_in(m, 3), a.key_rows);
     fprintf(m->body, "    %%t%d, %%t%d = attention %s, %s, %%t%d%s%s%s\n", a.o,
             a.lse, a.rows, a.key_rows, a.v, a.keys, keep ? " accumulate" : "",
             blocks ? " blocks" : "");
