@@ -137,8 +137,8 @@ def beside(batch: Dims, x: Tensor, n: int) -> Dims:
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
               causal: Causal = False, window: Optional[int] = None,
               blocks: bool = False, step: Union[None, int, str, Expr] = None,
-              accumulate: bool = False, out: Optional[Tuple[Tensor, Tensor]] = None
-              ) -> Tuple[Tensor, Tensor]:
+              groups: Optional[Tensor] = None, accumulate: bool = False,
+              out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
     """`o`, which is softmax(scale q k^T) v, and `lse`, the natural logarithm of what
     that softmax divides by, f32. q is [.., H, Sq, D], k [.., Hkv, Sk, D] and v
     [.., Hkv, Sk, Dv], H a multiple of Hkv. Without `scale` it is 1 / sqrt(D).
@@ -148,14 +148,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     `blocks` k is [.., n, Hkv, Sk, D] and v likewise, and `causal` is more by `step`, a
     number or a text, of each next block; without it, less by Sk.
     `accumulate` merges with what `out`, the two results, hold. Rows of q may have counts,
-    which `o` and `lse` have, too, and keys counts of their own.
+    which `o` and `lse` have, too, and keys counts of their own. `groups`, i32[.., n], has
+    how many rows each of n sequences has that lie one behind the other: a row sees keys of
+    its own one, of which there are as many, and numbers are those within it.
     """
     batch = builtins.max((q._dims[:-3], *(x._dims[:-4 if blocks else -3] for x in (k, v))),
                          key=len)
     dims = beside(batch, q, 3)[:-1] + v._dims[-1:]
     wide = "f64" if q.dtype == "f64" else "f32"
     o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", wide, dims[:-1])),
-                      sight(scale, causal, window, accumulate, blocks, step), out)
+                      sight(scale, causal, window, accumulate, blocks, step, groups), out)
     return o, lse
 
 
@@ -171,7 +173,8 @@ def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
 def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *,
                    scale: Optional[Operand] = None, causal: Causal = False,
                    window: Optional[int] = None, blocks: bool = False,
-                   step: Union[None, int, str, Expr] = None, accumulate: bool = False,
+                   step: Union[None, int, str, Expr] = None,
+                   groups: Optional[Tensor] = None, accumulate: bool = False,
                    out: Optional[Tuple[Tensor, Tensor, Tensor]] = None
                    ) -> Tuple[Tensor, Tensor, Tensor]:
     """`dq`, `dk` and `dv`, of what `attention` was given and made and of `do`, the
@@ -185,13 +188,15 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
     results = [(name, q.dtype, beside(batch, x, n))
                for name, x, n in (("dq", q, 3), ("dk", k, own), ("dv", v, own))]
     dq, dk, dv = attended("attention_grad", (q, k, v, o, lse, do), results,
-                          sight(scale, causal, window, accumulate, blocks, step), out)
+                          sight(scale, causal, window, accumulate, blocks, step, groups), out)
     return dq, dk, dv
 
 
 def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
-          accumulate: bool, blocks: bool, step: Union[None, int, str, Expr]) -> Attributes:
+          accumulate: bool, blocks: bool, step: Union[None, int, str, Expr],
+          groups: Optional[Tensor]) -> Attributes:
     attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
+    attributes += [] if groups is None else [("groups", groups)]
     attributes += [("accumulate", None)] if accumulate else []
     attributes += [("blocks", None)] if blocks else []
     if causal is not False:

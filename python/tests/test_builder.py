@@ -365,6 +365,43 @@ class Built(unittest.TestCase):
                 np.testing.assert_allclose(got["lse"][i, :, :r], np.log(total[..., 0]), atol=1e-5)
             self.assertTrue((got["lse"][i, :, r:] == -np.inf).all())
 
+    def test_attention_of_packed_sequences_is_that_of_each(self):
+        def attend(name, shape, groups):
+            b = heddle.Builder(name)
+            n = b.input("n", "i32", (2, 3)) if groups else None
+            q, do = b.input("q", "f32", (*shape, 8)), b.input("do", "f32", (*shape, 3))
+            k, v = (b.input(name, "f32", (shape[0], 1, shape[2], size))
+                    for name, size in (("k", 8), ("v", 3)))
+            o, lse = ops.attention(q, k, v, causal=1, window=3, groups=n)
+            grads = ops.attention_grad(q, k, v, o, lse, do, causal=1, window=3, groups=n)
+            for name, x in zip(RESULTS, (o, lse, *grads)):
+                b.output(name, x)
+            return b.build()
+
+        RESULTS = ("o", "lse", "dq", "dk", "dv")
+        counts = np.array([[4, 0, 3], [1, 9, 1]], np.int32)
+        arrays = {"q": floats(2, 2, 11, 8), "do": floats(2, 2, 11, 3), "k": floats(2, 1, 11, 8),
+                  "v": floats(2, 1, 11, 3)}
+        program = attend("packed", (2, 2, 11), True)
+        self.assertIn("= attention %q, %k, %v groups %n causal 1 window 3", str(program))
+        with heddle.Group.local() as group:
+            got = dict(zip(RESULTS, heddle.compile(program, group, {})(n=counts, **arrays)))
+            for i, row in enumerate(counts):
+                ends = np.cumsum(row)
+                for first, end in zip(ends - row, ends):
+                    if first == end:
+                        continue
+                    alone = {name: np.ascontiguousarray(x[i:i + 1, :, first:end])
+                             for name, x in arrays.items()}
+                    program = attend("alone", (1, 2, int(end - first)), False)
+                    want = heddle.compile(program, group, {})(**alone)
+                    for name, x in zip(RESULTS, want):
+                        np.testing.assert_allclose(got[name][i, :, first:end], x[0], rtol=0,
+                                                   atol=1e-5, err_msg=name)
+                for name in RESULTS:
+                    none = -np.inf if name == "lse" else 0
+                    self.assertTrue((got[name][i, :, ends[-1]:] == none).all(), name)
+
     def test_gradients_of_attention_in_parts_are_those_of_numpy(self):
         b = heddle.Builder("parts")
         q, v = b.input("q", "f32", (2, 4, 5, 8)), b.input("v", "f32", (2, 6, 3))
