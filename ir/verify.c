@@ -1663,6 +1663,23 @@ static bool is_index_of(const hd_op *op, int axis)
     return false;
 }
 
+// A rank's rows are one of the blocks, and not what a step has of it, which is
+// clamped.
+static hd_status check_own_block(verifier *v, const hd_op *op,
+                                 const hd_key *zigzag, const hd_env *env,
+                                 int64_t rank)
+{
+    int64_t own = 0, last = hd_causal_blocks(op) - 1;
+
+    if (hd_expr_eval(v->module, zigzag->expr, env, &own) && own >= 0 &&
+        own <= last)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0312, zigzag->loc,
+                    "zigzag %lld on rank %lld: it says which block the rows "
+                    "are, of 0 to %lld",
+                    (long long)own, (long long)rank, (long long)last);
+}
+
 // A tensor program has the same on every rank, but for what is a rank's own.
 static hd_status check_placed(verifier *v, const hd_op *op,
                               const hd_key *causal)
@@ -1687,13 +1704,8 @@ static hd_status check_placed(verifier *v, const hd_op *op,
             return hd_error(
                 v->diag, HD_E0312, causal->loc, "%s has no value on rank %lld",
                 hd_key_info_get(causal->code)->text, (long long)rank);
-        if (causal->code == HD_KEY_ZIGZAG &&
-            (offset[0] < 0 || offset[0] >= hd_causal_blocks(op)))
-            return hd_error(v->diag, HD_E0312, causal->loc,
-                            "zigzag %lld on rank %lld: it says which block the "
-                            "rows are, of 0 to %lld",
-                            (long long)offset[0], (long long)rank,
-                            (long long)hd_causal_blocks(op) - 1);
+        if (causal->code == HD_KEY_ZIGZAG)
+            HD_TRY(check_own_block(v, op, causal, &env, rank));
     }
     return HD_OK;
 }
@@ -1717,7 +1729,8 @@ static hd_status check_zigzag(verifier *v, const hd_op *op,
                         "%s takes zigzag in tensor programs with blocks only",
                         op_text(op));
     if (hd_dim_is_sized(rows) || hd_dim_is_sized(keys) ||
-        rows.extent != keys.extent || rows.extent % 2 != 0)
+        hd_dim_is_counted(rows) || rows.extent != keys.extent ||
+        rows.extent % 2 != 0)
         return hd_error(v->diag, HD_E0312, zigzag->loc,
                         "zigzag of %s rows and of %s keys in a block; both "
                         "are as many, an even constant",
