@@ -41,6 +41,47 @@ static void drop_key(hd_op *op, hd_key_code code)
     op->nkeys = n;
 }
 
+// Whether a rank begins with a block of a sequence in zigzag that only the
+// second half of its rows sees. Loops that go from block to block in order
+// begin with one that all rows are not before.
+static bool begins_behind(const hd_pipe *p, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_ZIGZAG);
+    int64_t *var = hd_new_array(p->scratch, int64_t, p->module->nvars);
+    hd_env env = {.var = var};
+    int64_t offset;
+
+    if (key == NULL || p->schedule->shard == NULL ||
+        p->schedule->shard == hd_trip_step)
+        return false;
+    for (int64_t rank = 0; rank < p->module->nranks; rank++) {
+        for (int axis = 0; axis < p->module->naxes; axis++)
+            env.coord[axis] = hd_mesh_coord(p->module, rank, axis);
+        var[p->loop->var] = env.coord[p->axis];
+        if (hd_expr_eval(p->module, key->expr, &env, &offset) && offset < 0)
+            return true;
+    }
+    return false;
+}
+
+// The first of what others add to, which makes all of the result: where it sees
+// only half of the rows, it adds to what keys make that no row sees.
+static void begin_op(hd_pipe *p, hd_build *b, const hd_op *op,
+                     const hd_piece *at)
+{
+    hd_op *fresh = hd_pipe_clone(p, b, op, at);
+    hd_type rows;
+
+    drop_key(fresh, HD_KEY_ACCUMULATE);
+    if (!begins_behind(p, op))
+        return;
+    rows = hd_view_type(&op->view[op->noutputs]);
+    drop_key(fresh, HD_KEY_ZIGZAG);
+    hd_build_key(fresh, HD_KEY_CAUSAL,
+                 hd_pipe_number(p, -rows.dim[rows.ndims - 2].extent));
+    hd_pipe_clone(p, b, op, at);
+}
+
 // A statement for a piece. What adds to earlier pieces is begun with the first,
 // which `first` says.
 static void emit_op(hd_pipe *p, hd_build *b, const hd_op *op,
@@ -53,7 +94,7 @@ static void emit_op(hd_pipe *p, hd_build *b, const hd_op *op,
     if (begins && !known)
         begun = hd_build_if(b, first, &others);
     if (begins && (!known || hd_expr_value(p->module, first) != 0))
-        drop_key(hd_pipe_clone(p, &begun, op, at), HD_KEY_ACCUMULATE);
+        begin_op(p, &begun, op, at);
     if (!begins || !known || hd_expr_value(p->module, first) == 0)
         hd_pipe_clone(p, &others, op, at);
 }
