@@ -1976,6 +1976,22 @@ static int placed_axis(const maker *m, const tensor *q)
     return -1;
 }
 
+// A scale, and which of so many blocks the rows are: all ranks' the same one,
+// or each's another, in order or not.
+static void draw_zigzag(maker *m, const tensor *q, int blocks, char keys[KEYS])
+{
+    const char *scale = once_in(m, 2) ? " scale 0.125" : "";
+    int own = pick(m, blocks), axis = placed_axis(m, q);
+
+    if (axis < 0 || once_in(m, 3))
+        snprintf(keys, KEYS, "%s zigzag %d", scale, own);
+    else if (m->axis[axis] <= blocks && once_in(m, 2))
+        snprintf(keys, KEYS, "%s zigzag %s", scale, axis_names[axis]);
+    else
+        snprintf(keys, KEYS, "%s zigzag (%d * %s + %d) mod %d", scale,
+                 1 + pick(m, 3), axis_names[axis], own, blocks);
+}
+
 // A scale, and a mask that some rows may see nothing by. Blocks of keys stand
 // one behind the other, or in any other way.
 static void draw_sight(maker *m, const tensor *q, bool blocks, char keys[KEYS])
@@ -2180,7 +2196,7 @@ static void make_attention(maker *m, int x)
     tensor q, k, v, o, lse, n;
     attended a;
     int to[2];
-    bool keep = once_in(m, 4), blocks, sequences;
+    bool keep = once_in(m, 4), blocks, sequences, zigzag;
     dim count;
 
     if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
@@ -2190,7 +2206,8 @@ static void make_attention(maker *m, int x)
     if (once_in(m, 3))
         drop_dims(&k, 0, q.ndims - 3);
     sequences = draw_sequences(m, &q, blocks, &n);
-    if (!sequences)
+    zigzag = blocks && q.dim[q.ndims - 2].extent % 2 == 0 && once_in(m, 2);
+    if (!sequences && !zigzag)
         k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
     if (once_in(m, 2))
         k.dim[k.ndims - 3].extent = 1;
@@ -2211,7 +2228,10 @@ static void make_attention(maker *m, int x)
     a.o = to[0];
     a.lse = to[1];
     a.blocks = blocks;
-    draw_sight(m, &q, blocks, a.keys);
+    if (zigzag)
+        draw_zigzag(m, &q, count.extent, a.keys);
+    else
+        draw_sight(m, &q, blocks, a.keys);
     if (sequences)
         snprintf(a.keys + strlen(a.keys), KEYS - strlen(a.keys),
                  " groups %%t%d", read_tensor(m, add_input(m, &n)));
