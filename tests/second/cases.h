@@ -443,6 +443,138 @@ const std::vector<Case> kCases = {
      "inout %a : f32[2, 4, 8] inout %b : f32[1, 6, 8] out %c : f32[1, 6, 8] "
      "{ %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q accumulate }",
      {UNWRITTEN}},
+    {"in zigzag, behind the keys: half of them",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[1, 4, 8] "
+     "{ %n[:, 0..2] = copy %k[:, 0..2] %o, %l = attention %q, %n, %n zigzag 1 "
+     "}",
+     {}},
+    {"in zigzag, behind the keys: the other half",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[1, 4, 8] "
+     "{ %n[:, 2..4] = copy %k[:, 2..4] %o, %l = attention %q, %n, %n zigzag 1 "
+     "}",
+     {UNWRITTEN}},
+    {"in zigzag, the own block: all of the keys",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[1, 4, 8] "
+     "{ %n[:, 0..3] = copy %k[:, 0..3] %o, %l = attention %q, %n, %n zigzag 0 "
+     "}",
+     {UNWRITTEN}},
+    {"in zigzag, ahead of the keys: half of the rows, of each head",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] out %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] temp %n : f32[2, 4, 8] temp %a : f32[2, 4, 8] "
+     "temp %b : f32[2, 4] "
+     "{ %n[:, 2..4] = copy %q[:, 2..4] %a[:, 2..4] = copy %q[:, 2..4] "
+     "%b[:, 2..4] = copy %q[:, 2..4, 0] "
+     "%a, %b = attention %n, %k, %k accumulate zigzag -3 "
+     "%a[:, 0..2] = copy %q[:, 0..2] %b[:, 0..2] = copy %q[:, 0..2, 0] "
+     "%o = copy %a %l = copy %b }",
+     {}},
+    {"in zigzag, ahead of the keys: a row that is not there",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] inout %o : f32[2, 4, 8] "
+     "inout %l : f32[2, 4] temp %n : f32[2, 4, 8] "
+     "{ %n[:, 0..3] = copy %q[:, 0..3] "
+     "%o, %l = attention %n, %k, %k accumulate zigzag -1 }",
+     {UNWRITTEN}},
+    {"in zigzag, ahead of the keys: an lse that is not there",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] inout %o : f32[2, 4, 8] "
+     "out %l : f32[2, 4] { %l[:, 0..3] = copy %q[:, 0..3, 0] "
+     "%o, %l = attention %q, %k, %k accumulate zigzag -1 "
+     "%l = copy %q[:, :, 1] }",
+     {UNWRITTEN}},
+    {"in zigzag, ahead of the keys without what is merged with",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] inout %o : f32[2, 4, 8] "
+     "inout %l : f32[2, 4] { %o, %l = attention %q, %k, %k zigzag -1 }",
+     {INVALID}},
+    {"in zigzag, ahead of the keys on one rank alone",
+     "mesh cp=2 in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] "
+     "inout %o : f32[2, 4, 8] inout %l : f32[2, 4] "
+     "{ %o, %l = attention %q, %k, %k zigzag -cp }",
+     {INVALID}},
+    {"in zigzag, the first of all ranks' blocks in order",
+     "mesh cp=3 in %q : f32[2, 4, 8] in %k : f32[3, 1, 4, 8] "
+     "out %o : f32[2, 4, 8] out %l : f32[2, 4] { for b in 0..3 { if b == 0 { "
+     "%o, %l = attention %q, %k[b], %k[b] zigzag cp - b } else { "
+     "%o, %l = attention %q, %k[b], %k[b] accumulate zigzag cp - b } } }",
+     {}},
+    {"in zigzag, the first of all ranks' blocks backwards",
+     "mesh cp=3 in %q : f32[2, 4, 8] in %k : f32[3, 1, 4, 8] "
+     "out %o : f32[2, 4, 8] out %l : f32[2, 4] { for b in 0..3 { if b == 0 { "
+     "%o, %l = attention %q, %k[2 - b], %k[2 - b] zigzag cp - 2 + b } else { "
+     "%o, %l = attention %q, %k[2 - b], %k[2 - b] accumulate zigzag cp - 2 + b "
+     "} } }",
+     {INVALID}},
+    {"in zigzag, halves of the rows on streams of their own",
+     "streams 2 in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] "
+     "inout %o : f32[2, 4, 8] inout %l : f32[2, 4] "
+     "{ fork on stream 0 { %o, %l = attention %q, %k, %k accumulate zigzag -1 "
+     "} on stream 1 { %o[:, 0..2], %l[:, 0..2] = attention %q[:, 0..2], %k, %k "
+     "} join }",
+     {}},
+    {"in zigzag, rows of one half on streams of their own",
+     "streams 2 in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] "
+     "inout %o : f32[2, 4, 8] inout %l : f32[2, 4] "
+     "{ fork on stream 0 { %o, %l = attention %q, %k, %k accumulate zigzag -1 "
+     "} on stream 1 { %o[:, 1..3], %l[:, 1..3] = attention %q[:, 1..3], %k, %k "
+     "} join }",
+     {RACE}},
+    {"gradients in zigzag, behind the keys: half of them, and all rows",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] in %l : f32[2, 4] "
+     "inout %a : f32[2, 4, 8] out %b : f32[1, 4, 8] out %c : f32[1, 4, 8] "
+     "temp %n : f32[1, 4, 8] "
+     "{ %n[:, 0..2] = copy %k[:, 0..2] %b[:, 0..2] = copy %n[:, 0..2] "
+     "%c[:, 0..2] = copy %n[:, 0..2] "
+     "%a, %b, %c = attention_grad %q, %n, %n, %q, %l, %q accumulate zigzag 2 "
+     "%b[:, 2..4] = copy %k[:, 2..4] %c[:, 2..4] = copy %k[:, 2..4] }",
+     {}},
+    {"gradients in zigzag, behind the keys, whose second half stays as it was",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] in %l : f32[2, 4] "
+     "inout %a : f32[2, 4, 8] out %b : f32[1, 4, 8] inout %c : f32[1, 4, 8] "
+     "{ %b[:, 0..2] = copy %k[:, 0..2] "
+     "%a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q accumulate zigzag 2 }",
+     {HOLE}},
+    {"gradients in zigzag, behind the keys, of rows that are not there",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] in %l : f32[2, 4] "
+     "out %a : f32[2, 4, 8] inout %b : f32[1, 4, 8] inout %c : f32[1, 4, 8] "
+     "{ %a[:, 2..4] = copy %q[:, 2..4] "
+     "%a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q accumulate zigzag 2 "
+     "%a = copy %q }",
+     {UNWRITTEN}},
+    {"gradients in zigzag, ahead of the keys: half of all that is of rows",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] out %a : f32[2, 4, 8] "
+     "inout %b : f32[1, 4, 8] inout %c : f32[1, 4, 8] temp %x : f32[2, 4, 8] "
+     "temp %o : f32[2, 4, 8] temp %l : f32[2, 4] temp %g : f32[2, 4, 8] "
+     "{ %x[:, 2..4] = copy %q[:, 2..4] %o[:, 2..4] = copy %q[:, 2..4] "
+     "%l[:, 2..4] = copy %q[:, 2..4, 0] %g[:, 2..4] = copy %q[:, 2..4] "
+     "%a[:, 2..4] = copy %q[:, 2..4] "
+     "%a, %b, %c = attention_grad %x, %k, %k, %o, %l, %g accumulate zigzag -1 "
+     "%a[:, 0..2] = copy %q[:, 0..2] }",
+     {}},
+    {"gradients in zigzag, ahead of the keys, of an lse that is not there",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] inout %a : f32[2, 4, 8] "
+     "inout %b : f32[1, 4, 8] inout %c : f32[1, 4, 8] temp %l : f32[2, 4] "
+     "{ %l[:, 0..3] = copy %q[:, 0..3, 0] "
+     "%a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q accumulate zigzag -1 "
+     "}",
+     {UNWRITTEN}},
+    {"gradients in zigzag, of keys of which a half is not there",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] in %l : f32[2, 4] "
+     "inout %a : f32[2, 4, 8] inout %b : f32[1, 4, 8] inout %c : f32[1, 4, 8] "
+     "temp %n : f32[1, 4, 8] { %n[:, 0..2] = copy %k[:, 0..2] "
+     "%a, %b, %c = attention_grad %q, %n, %k, %q, %l, %q accumulate zigzag -1 "
+     "}",
+     {UNWRITTEN}},
+    {"gradients in zigzag of the own block",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] in %l : f32[2, 4] "
+     "out %a : f32[2, 4, 8] out %b : f32[1, 4, 8] out %c : f32[1, 4, 8] "
+     "{ %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q zigzag 0 }",
+     {}},
+    {"gradients in zigzag behind the keys, of half of them",
+     "in %q : f32[2, 4, 8] in %k : f32[1, 4, 8] in %l : f32[2, 4] "
+     "inout %a : f32[2, 4, 8] inout %b : f32[1, 4, 8] inout %c : f32[1, 4, 8] "
+     "{ %a, %b, %c = attention_grad %q, %k, %k, %q, %l, %q zigzag 1 }",
+     {INVALID}},
     {"gradients of keys and of values in one place",
      "in %q : f32[2, 4, 8] in %k : f32[1, 6, 8] in %l : f32[2, 4] "
      "out %a : f32[2, 4, 8] inout %b : f32[2, 1, 6, 8] "

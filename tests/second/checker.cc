@@ -9,7 +9,7 @@ namespace
 
 const std::set<std::string> kCodes[NRULES] = {
     {"HD0601", "HD0603", "HD0604", "HD0605", "HD0606", "HD0607", "HD0608",
-     "HD0307"},
+     "HD0609", "HD0307"},
     {"HD0701", "HD0702", "HD0703", "HD0704", "HD0705"},
     {"HD0706"},
     {"HD0707"},

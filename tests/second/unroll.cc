@@ -194,6 +194,8 @@ class Unroller
     void Operation(const Stmt &stmt);
     int64_t SecondLast(const View &view, bool *sized);
     bool SeesNothing(const Stmt &stmt);
+    void TakeHalves(const Stmt &stmt, std::vector<Piece> *operands,
+                    std::vector<Piece> *results);
     void Compute(const Stmt &stmt, Work *work);
     void Transfer(const Stmt &stmt, Work *work);
     void Collective(const Stmt &stmt, Work *work);
@@ -505,6 +507,40 @@ bool Unroller::SeesNothing(const Stmt &stmt)
     return true;
 }
 
+// Half of the indices of a dimension: rows, or keys.
+void Halve(Piece *piece, size_t from_end, bool second)
+{
+    auto &dims = piece->region.dims;
+    auto &dim = dims.at(dims.size() - from_end);
+
+    dim.first /= 2;
+    piece->region.offset += second ? dim.first * dim.second : 0;
+}
+
+// Of a sequence in zigzag, `zigzag` blocks behind the keys, all rows see the
+// first half of the keys; ahead of them the second half of the rows sees all.
+// Results are then of no other rows or keys, and what is there has to be kept.
+void Unroller::TakeHalves(const Stmt &stmt, std::vector<Piece> *operands,
+                          std::vector<Piece> *results)
+{
+    bool grads = stmt.op == "attention_grad";
+    int64_t behind =
+        stmt.Find("zigzag") ? values_.Value(stmt.Find("zigzag")->expr[0]) : 0;
+    // Of q, k, v, o, lse and do, and of o and lse, or of dq, dk and dv.
+    std::vector<size_t> rows = {0, 3, 4, 5}, keys = {1, 2};
+
+    if (behind == 0)
+        return;
+    if ((behind < 0 || grads) && !stmt.Find("accumulate"))
+        throw Broken(INVALID, "zigzag that leaves a half as it was");
+    for (size_t i : behind < 0 ? rows : keys)
+        if (i < operands->size())
+            Halve(&(*operands)[i], i == 4 ? 1 : 2, behind < 0);
+    for (size_t i = 0; i < results->size(); i++)
+        if (grads ? (i == 0) == (behind < 0) : behind < 0)
+            Halve(&(*results)[i], !grads && i == 1 ? 1 : 2, behind < 0);
+}
+
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
 void Unroller::Compute(const Stmt &stmt, Work *work)
@@ -514,11 +550,17 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         ((stmt.op == "sum" || stmt.op == "max" || stmt.op == "min") &&
          !stmt.Find("dim"));
     std::vector<Region> operands, results;
+    std::vector<Piece> from, to;
 
-    for (const View &view : stmt.operands) {
-        operands.push_back(Resolve(view).Folded());
-        if (elementwise && !stmt.results.empty())
-            CheckShapes(Resolve(view).region, Resolve(stmt.results[0]).region);
+    for (const View &view : stmt.operands)
+        from.push_back(Resolve(view));
+    for (const View &view : stmt.results)
+        to.push_back(Resolve(view));
+    TakeHalves(stmt, &from, &to);
+    for (const Piece &piece : from) {
+        operands.push_back(piece.Folded());
+        if (elementwise && !to.empty())
+            CheckShapes(piece.region, to[0].region);
     }
     for (const char *key : {"bias", "scale", "by", "value", "groups"})
         if (stmt.Find(key))
@@ -528,8 +570,8 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         for (const View &view : views)
             for (const View &counts : CountsOf(view))
                 operands.push_back(Resolve(counts).Folded());
-    for (const View &view : stmt.results)
-        results.push_back(Resolve(view).Folded());
+    for (const Piece &piece : to)
+        results.push_back(piece.Folded());
     if (stmt.Find("aux"))
         results.push_back(Resolve(stmt.Find("aux")->view[0]).Folded());
     if (!results.empty() && results[0].Elements() > 0)
