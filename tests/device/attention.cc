@@ -104,6 +104,36 @@ const char *const kGradients[] = {
     "causal tp * 3 - 1 window 5 %b = sum %pk dim 0 %c = sum %pv dim 0 }",
 };
 
+// A sequence in zigzag, of which each rank has a block: halves of rows and
+// keys, which lie apart.
+const char *const kZigzag[] = {
+    "in %q : $[size tp @tp, G * Q, 2 * S, D] in %k : $[size tp, G, 2 * S, D] "
+    "in %v : $[size tp, G, 2 * S, W] in %g : L[size tp @tp, G * Q, 2 * S, W] "
+    "out %o : $[size tp @tp, G * Q, 2 * S, W] "
+    "out %l : L[size tp @tp, G * Q, 2 * S] "
+    "out %a : $[size tp @tp, G * Q, 2 * S, D] "
+    "out %b : $[size tp @tp, size tp, G, 2 * S, D] "
+    "out %c : L[size tp @tp, size tp, G, 2 * S, W] "
+    "{ %o, %l = attention %q, %k, %v blocks zigzag tp "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g blocks zigzag tp }",
+    // Behind a batch, in parts of what is there, which is added to. There is
+    // a block that no rank's rows are.
+    "in %q : $[2, size tp @tp, B, G * Q, 3 * S, 2, D] "
+    "in %k : $[B, size tp + 1, G, 2 * S, 3, D] "
+    "in %v : $[B, size tp + 1, G, 3 * S, W] in %f : f32[1] "
+    "in %g : $[G * Q, 2 * S, W] inout %o : $[2, size tp @tp, B, G * Q, 2 * S, "
+    "W] inout %l : L[size tp @tp, B, G * Q, 2, 2 * S] "
+    "inout %a : L[2, size tp @tp, B, G * Q, 3 * S, D] "
+    "inout %b : L[size tp @tp, B, size tp + 1, G, 2 * S, D] "
+    "inout %c : $[size tp @tp, B, size tp + 1, G, 2 * S, 2, W] "
+    "{ %o[1], %l[:, :, :, 1] = attention %q[1, :, :, :, S..3 * S, 1], "
+    "%k[:, :, :, :, 2], %v[:, :, :, S..3 * S] scale %f accumulate blocks "
+    "zigzag size tp - tp %a[1, :, :, :, S..3 * S], %b, %c[:, :, :, :, :, 1] = "
+    "attention_grad %q[1, :, :, :, S..3 * S, 1], %k[:, :, :, :, 2], "
+    "%v[:, :, :, S..3 * S], %o[1], %l[:, :, :, 1], %g scale %f accumulate "
+    "blocks zigzag size tp - tp }",
+};
+
 // Each element of the batch has as many rows and keys as counts say.
 const char *const kCounted[] = {
     // Sequences that attend to themselves. What has no counts joins.
@@ -365,6 +395,17 @@ TEST(Attention, GradientsOfAnyShapeAndMaskAreTheReferences)
                                                          {'K', 80},
                                                          {'D', 20},
                                                          {'W', 20}});
+}
+
+TEST(Attention, OfASequenceInZigzagIsTheReferences)
+{
+    Try({std::begin(kZigzag), std::end(kZigzag)}, {{'B', 2},
+                                                   {'G', 2},
+                                                   {'Q', 2},
+                                                   {'S', 8},
+                                                   {'K', 1},
+                                                   {'D', 16},
+                                                   {'W', 16}});
 }
 
 TEST(Attention, OfCountedRowsAndKeysIsTheReferences)

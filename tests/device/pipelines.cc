@@ -172,24 +172,64 @@ const char *const kBlocks =
     "causal -7 * tp step 7\n"
     "  %e, %f = merge %a, %b, %c, %d }\n";
 
-TEST_P(Pipelines, AttendToBlocksOnEveryNumberOfRanks)
+// Blocks of a sequence in zigzag, which a rank holds in order and from the
+// other end: then the first to come may be behind half of its rows. Gradients
+// go back.
+const char *const kZigzag =
+    "heddle 1 tensor program zigzag mesh tp=2\n"
+    "in %q : $[size tp @tp, 2, 6, 8, 6] in %k : $[2, size tp @tp, 3, 8, 6]\n"
+    "in %v : $[2, size tp @tp, 3, 8, 5] in %g : $[size tp @tp, 2, 6, 8, 5]\n"
+    "temp %kg : $[2, size tp @stream, 3, 8, 6]\n"
+    "temp %vg : $[2, size tp @stream, 3, 8, 5]\n"
+    "temp %kh : $[2, size tp @stream, 3, 8, 6]\n"
+    "temp %vh : $[2, size tp @stream, 3, 8, 5]\n"
+    "temp %ki : $[2, size tp @stream, 3, 8, 6]\n"
+    "temp %vi : $[2, size tp @stream, 3, 8, 5]\n"
+    "out %o : f32[size tp @tp, 2, 6, 8, 5] out %l : f32[size tp @tp, 2, 6, 8]\n"
+    "out %p : $[size tp @tp, 2, 6, 8, 5] out %m : f32[size tp @tp, 2, 6, 8]\n"
+    "out %a : $[size tp @tp, 2, 6, 8, 6]\n"
+    "temp %bs : f32[size tp @tp, 2, size tp @stream, 3, 8, 6]\n"
+    "temp %cs : f32[size tp @tp, 2, size tp @stream, 3, 8, 5]\n"
+    "out %b : f32[2, size tp @tp, 3, 8, 6]\n"
+    "out %c : f32[2, size tp @tp, 3, 8, 5]\n"
+    "{ %kg = set %k %vg = set %v\n"
+    "  %o, %l = attention %q, %kg, %vg blocks zigzag tp\n"
+    "  %kh = set %k %vh = set %v\n"
+    "  %p, %m = attention %q, %kh, %vh blocks zigzag size tp - 1 - tp\n"
+    "  %ki = set %k %vi = set %v\n"
+    "  %a, %bs, %cs = attention_grad %q, %ki, %vi, %o, %l, %g blocks zigzag "
+    "tp\n"
+    "  %b = sum %bs dim 0\n"
+    "  %c = sum %cs dim 0 }\n";
+
+void AttendTo(const char *program, const char *dtype, int transfer)
 {
     std::mt19937 random(Seed());
 
     for (int ranks : Choose<int>({1, 2, 3, 5, 8}, {1, 2, 3})) {
         if (ranks > MostRanks())
             break;
-        Module tensor = Parse(kBlocks, "f32", ranks);
+        Module tensor = Parse(program, dtype, ranks);
         Expected expected(tensor.get(), kRuns, Seed());
-        hd_lower_options options = OptionsOf(GetParam());
+        hd_lower_options options = OptionsOf(transfer);
 
         options.protocol = static_cast<hd_protocol>(Between(0, 1, random));
         options.streams = Between(1, 3, random);
         options.copy_own = Between(0, 1, random) != 0;
         options.comm_stream = ranks % 2 != 0;
         options.defer_sends = Between(0, 1, random) != 0;
-        RunsOf(kBlocks, expected, "f32", ranks, options);
+        RunsOf(program, expected, dtype, ranks, options);
     }
+}
+
+TEST_P(Pipelines, AttendToBlocksOnEveryNumberOfRanks)
+{
+    AttendTo(kBlocks, "f32", GetParam());
+}
+
+TEST_P(Pipelines, AttendToBlocksInZigzagOnEveryNumberOfRanks)
+{
+    AttendTo(kZigzag, "bf16", GetParam());
 }
 
 // Each fused form, an axis between others, what its matmul does besides, and
