@@ -21,6 +21,7 @@ __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max
 
 Attributes = List[Tuple[str, Any]]
 Causal = Union[bool, int, str, Expr]
+Place = Union[None, int, str, Expr]
 
 
 def axis_of(x: Tensor, dim: int) -> int:
@@ -136,7 +137,7 @@ def beside(batch: Dims, x: Tensor, n: int) -> Dims:
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
               causal: Causal = False, window: Optional[int] = None,
-              blocks: bool = False, step: Union[None, int, str, Expr] = None,
+              blocks: bool = False, step: Place = None, zigzag: Place = None,
               groups: Optional[Tensor] = None, accumulate: bool = False,
               out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
     """`o`, which is softmax(scale q k^T) v, and `lse`, the natural logarithm of what
@@ -146,7 +147,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     Row i of q sees the keys up to i + `causal`, of which True is 0, False is all keys
     and a text is an expression (docs/semantics.md); of those the last `window`. With
     `blocks` k is [.., n, Hkv, Sk, D] and v likewise, and `causal` is more by `step`, a
-    number or a text, of each next block; without it, less by Sk.
+    number or a text, of each next block; without it, less by Sk. Of blocks that are two
+    chunks of a sequence each, one from either end, `zigzag` is which block q is, a number
+    or a text, and nothing else says what it sees.
     `accumulate` merges with what `out`, the two results, hold. Rows of q may have counts,
     which `o` and `lse` have, too, and keys counts of their own. `groups`, i32[.., n], has
     how many rows each of n sequences has that lie one behind the other: a row sees keys of
@@ -157,7 +160,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     dims = beside(batch, q, 3)[:-1] + v._dims[-1:]
     wide = "f64" if q.dtype == "f64" else "f32"
     o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", wide, dims[:-1])),
-                      sight(scale, causal, window, accumulate, blocks, step, groups), out)
+                      sight(scale, causal, window, accumulate, blocks, step, zigzag, groups),
+                      out)
     return o, lse
 
 
@@ -173,7 +177,7 @@ def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
 def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *,
                    scale: Optional[Operand] = None, causal: Causal = False,
                    window: Optional[int] = None, blocks: bool = False,
-                   step: Union[None, int, str, Expr] = None,
+                   step: Place = None, zigzag: Place = None,
                    groups: Optional[Tensor] = None, accumulate: bool = False,
                    out: Optional[Tuple[Tensor, Tensor, Tensor]] = None
                    ) -> Tuple[Tensor, Tensor, Tensor]:
@@ -188,24 +192,24 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
     results = [(name, q.dtype, beside(batch, x, n))
                for name, x, n in (("dq", q, 3), ("dk", k, own), ("dv", v, own))]
     dq, dk, dv = attended("attention_grad", (q, k, v, o, lse, do), results,
-                          sight(scale, causal, window, accumulate, blocks, step, groups), out)
+                          sight(scale, causal, window, accumulate, blocks, step, zigzag, groups),
+                          out)
     return dq, dk, dv
 
 
 def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
-          accumulate: bool, blocks: bool, step: Union[None, int, str, Expr],
+          accumulate: bool, blocks: bool, step: Place, zigzag: Place,
           groups: Optional[Tensor]) -> Attributes:
     attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
     attributes += [] if groups is None else [("groups", groups)]
     attributes += [("accumulate", None)] if accumulate else []
     attributes += [("blocks", None)] if blocks else []
+    places: List[Tuple[str, Place]] = [("step", step), ("zigzag", zigzag)]
     if causal is not False:
-        place = 0 if causal is True else causal
-        attributes += [("causal", str(place) if isinstance(place, (str, Expr))
-                        else str(integer(place, "causal")))]
-    if step is not None:
-        attributes += [("step", str(step) if isinstance(step, (str, Expr))
-                        else str(integer(step, "step")))]
+        places.insert(0, ("causal", 0 if causal is True else causal))
+    attributes += [(key, str(place) if isinstance(place, (str, Expr))
+                    else str(integer(place, key)))
+                   for key, place in places if place is not None]
     attributes += [] if window is None else [("window", str(integer(window, "window")))]
     return attributes
 

@@ -451,6 +451,44 @@ class Built(unittest.TestCase):
             np.testing.assert_allclose(result, expected, rtol=0,
                                        atol=1e-5 * abs(arrays["v"]).max())
 
+    def test_attention_in_zigzag_is_that_of_the_sequence(self):
+        # Of 3 blocks that are chunks i and 5 - i, forward and backward.
+        chunks = np.array([[i, 5 - i] for i in range(3)])
+        place = (chunks[..., None] * 2 + np.arange(2)).reshape(3, 4)
+        b = heddle.Builder("zigzag", mesh={"cp": 1})
+        q, do = b.input("q", "f32", (1, 4, 4, 8), ("cp", None, None, None)), \
+            b.input("do", "f32", (1, 4, 4, 6), ("cp", None, None, None))
+        k, v = b.input("k", "f32", (3, 2, 4, 8)), b.input("v", "f32", (3, 2, 4, 6))
+        for own, said in enumerate((0, "cp + 1", heddle.Expr("2"))):
+            o, lse = ops.attention(q, k, v, blocks=True, zigzag=said)
+            grads = ops.attention_grad(q, k, v, o, lse, do, blocks=True, zigzag=said)
+            for name, x in zip(("o", "dq", "dk", "dv"), (o, *grads)):
+                b.output(name + str(own), x)
+        arrays = {x.name: floats(*x.shape) for x in (q, do, k, v)}
+        with heddle.Group.local() as group:
+            got = heddle.compile(b.build(), group, {})(**arrays)
+        heads = {x: arrays[x].astype(float).transpose(1, 0, 2, 3).reshape(2, 12, -1).repeat(2, 0)
+                 for x in "kv"}
+        rows, up = (arrays[x][0].astype(float) for x in ("q", "do"))
+        for own in range(3):
+            s = np.einsum("hqd,hkd->hqk", rows, heads["k"]) / 8 ** 0.5
+            s[:, place[own][:, None] < place.reshape(-1)] = -np.inf
+            p = np.exp(s - s.max(-1, keepdims=True))
+            p /= p.sum(-1, keepdims=True)
+            o = p @ heads["v"]
+            ds = p * (up @ heads["v"].transpose(0, 2, 1) - (up * o).sum(-1, keepdims=True))
+            of_keys = (ds.transpose(0, 2, 1) @ rows / 8 ** 0.5, p.transpose(0, 2, 1) @ up)
+            wants = [o[None], (ds @ heads["k"] / 8 ** 0.5)[None]]
+            wants += [x.reshape(2, 2, 3, 4, -1).sum(1).transpose(1, 0, 2, 3)[None]
+                      for x in of_keys]
+            for have, want in zip(got[4 * own:], wants):
+                np.testing.assert_allclose(have, want, rtol=0, atol=1e-5 * abs(want).max())
+        with self.assertRaisesRegex(heddle.Error, "zigzag is 1.5, which is no whole number"):
+            ops.attention(q, k, v, blocks=True, zigzag=1.5)
+        with self.assertRaisesRegex(heddle.Error, r"zigzag 3 on rank 0: .* of 0 to 2"):
+            b.output("beyond", ops.attention(q, k, v, blocks=True, zigzag=3)[0])
+            b.build()
+
     def test_results_of_attention_are_two(self):
         b = heddle.Builder("one")
         q = b.input("q", "f32", (4, 5, 8))
