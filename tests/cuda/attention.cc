@@ -121,6 +121,51 @@ const char *const kGradients[] = {
     "%a = copy %t }",
 };
 
+// The second of three blocks of a sequence in zigzag: half of the keys before
+// it, the own block, and half of the rows by the keys behind it. What is there
+// may be merged with half by half, in f32 and in the operands' dtype.
+const char *const kZigzag[] = {
+    "in %q : $[B, G * Q, 2 * S, D] in %k : $[3, B, G, 2 * S, D] "
+    "in %v : $[3, B, G, 2 * S, W] out %o : $[B, G * Q, 2 * S, W] "
+    "out %l : f32[B, G * Q, 2 * S] temp %t : f32[B, G * Q, 2 * S, W] "
+    "{ for i in 0..3 { if i == 0 { "
+    "%t, %l = attention %q, %k[i], %v[i] zigzag 1 - i } else { "
+    "%t, %l = attention %q, %k[i], %v[i] zigzag 1 - i accumulate } } "
+    "%o = copy %t }",
+    "in %q : $[B, 4 * S, G, D] in %k : $[G, 2 * S, 3, D] in %v : $[G, 2 * S, "
+    "W] "
+    "inout %o : f32[B, G, 3 * S, W] inout %l : f32[B, G, 3 * S] "
+    "inout %p : $[B, 2, G, 2 * S, W] inout %u : f32[B, G, 2 * S] "
+    "temp %r : $[B, G, 4 * S, D] { %r = transpose %q dim0 1 dim1 2 "
+    "%o[:, :, S..3 * S], %l[:, :, S..3 * S] = attention %r[:, :, S..3 * S], "
+    "%k[:, :, 2], %v scale 0.3 zigzag -5 accumulate "
+    "%p[:, 1], %u = attention %r[:, :, 0..2 * S], %k[:, :, 0], %v zigzag -1 "
+    "accumulate %p[:, 1], %u = attention %r[:, :, 2 * S..4 * S], %k[:, :, 0], "
+    "%v zigzag 1 accumulate }",
+};
+
+const char *const kZigzagGradients[] = {
+    "in %q : $[B, G * Q, 2 * S, D] in %k : $[3, B, G, 2 * S, D] "
+    "in %v : $[3, B, G, 2 * S, W] in %g : $[B, G * Q, 2 * S, W] "
+    "temp %o : f32[B, G * Q, 2 * S, W] temp %l : f32[B, G * Q, 2 * S] "
+    "temp %t : f32[B, G * Q, 2 * S, D] out %a : $[B, G * Q, 2 * S, D] "
+    "out %b : f32[3, B, G, 2 * S, D] out %c : f32[3, B, G, 2 * S, W] "
+    "{ for i in 0..3 { if i == 0 { "
+    "%o, %l = attention %q, %k[i], %v[i] zigzag 1 - i } else { "
+    "%o, %l = attention %q, %k[i], %v[i] zigzag 1 - i accumulate } } "
+    "%t = fill value 0 %b = fill value 0 %c = fill value 0 for i in 0..3 { "
+    "%t, %b[i], %c[i] = attention_grad %q, %k[i], %v[i], %o, %l, %g "
+    "zigzag 1 - i accumulate } %a = copy %t }",
+    "in %q : $[B, G, 2 * S, D] in %k : $[B, G, 4 * S, D] "
+    "in %v : $[B, G, 2 * S, W] in %g : f32[B, G, 2 * S, W] "
+    "temp %o : $[B, G, 2 * S, W] temp %l : f32[B, G, 2 * S] "
+    "inout %a : f32[B, G, 2 * S, D] inout %b : f32[B, G, 4 * S, D] "
+    "inout %c : f32[2, B, G, 2 * S, W] "
+    "{ %o, %l = attention %q, %k[:, :, S..3 * S], %v zigzag 0 "
+    "for i in 0..3 { %a, %b[:, :, S..3 * S], %c[1] = attention_grad %q, "
+    "%k[:, :, S..3 * S], %v, %o, %l, %g zigzag i - 1 accumulate } }",
+};
+
 // Sums of 16 bits, which two parts of a step would round twice.
 const char *const kNarrow[] = {
     "in %q : $[B, G * Q, S, D] in %k : $[B, G, 2 * K, D] "
@@ -190,7 +235,8 @@ std::string Attends(Session &session)
 }
 
 // Two sets of memory in turns, each of which is run twice.
-hd_status RunByTurns(Rank &rank, const Program &program, int which)
+hd_status RunByTurns(Rank &rank, const Program &program, int which,
+                     const char *by)
 {
     hd_session_options options = CudaOptions();
     Session session;
@@ -198,7 +244,7 @@ hd_status RunByTurns(Rank &rank, const Program &program, int which)
     options.graph = which % 2 == 0;
     options.deterministic = which % 3 == 0;
     HD_TRY(session.Open(rank, program, options));
-    RANK_EXPECT(Attends(session).find("cuDNN 9.19.0 (") == 0);
+    RANK_EXPECT(Attends(session).find(by) == 0);
     for (int turn = 0; turn < 2; turn++) {
         Memory memory;
 
@@ -213,12 +259,14 @@ hd_status RunByTurns(Rank &rank, const Program &program, int which)
     return HD_OK;
 }
 
-// With `setting` "cudnn" it does all of it.
+// With `setting` "cudnn" it does all of it, with "generated" nothing.
 void Try(const std::vector<const char *> &forms, int unit,
          const char *setting = "cudnn")
 {
     std::mt19937 random(Seed());
     ScopedSetting chosen("HEDDLE_ATTENTION", setting);
+    const char *by = strcmp(setting, "generated") == 0 ? "generated kernels"
+                                                       : "cuDNN 9.19.0 (";
     int which = 0;
 
     for (const char *form : forms)
@@ -229,7 +277,7 @@ void Try(const std::vector<const char *> &forms, int unit,
 
                 SCOPED_TRACE(text);
                 AllAreRight(RunRanks(1, [&](Rank &rank) {
-                    return RunByTurns(rank, program, which);
+                    return RunByTurns(rank, program, which, by);
                 }));
             }
 }
@@ -249,6 +297,15 @@ TEST(CudaAttention, OfGradientsByCudnnIsTheReferences)
 TEST(CudaAttention, OfGradientsThatSumIn16BitsIsTheReferences)
 {
     Try({std::begin(kNarrow), std::end(kNarrow)}, 4, "");
+}
+
+TEST(CudaAttention, OfASequenceInZigzagIsTheReferences)
+{
+    for (const char *setting : {"cudnn", "generated"}) {
+        Try({std::begin(kZigzag), std::end(kZigzag)}, 1, setting);
+        Try({std::begin(kZigzagGradients), std::end(kZigzagGradients)}, 4,
+            setting);
+    }
 }
 
 // ------------------------------------------------------- what falls back
