@@ -283,18 +283,20 @@ static void add_times(uint64_t *to, uint64_t factor, const hd_values *values,
 }
 
 // `to` is a row of a result, of which `sum` is the new part. What nothing is
-// added to is not rounded anew.
+// added to is not rounded anew, but where keys come in blocks, whose sums for
+// rows are of a wider dtype.
 static void put_row(hd_values *values, const hd_attention *a, int view,
                     int64_t at, const uint64_t *sum)
 {
     const hd_tile *to = &a->tile[view];
+    bool joins = view == DQ && hd_op_has_blocks(a->op, K);
 
     for (int64_t d = 0; d < to->extent[2]; d++) {
         int64_t i = at + d * to->stride[2];
 
         if (!a->updates)
             put(values, a, view, i, sum[d]);
-        else if (sum[d] != 0)
+        else if (sum[d] != 0 || joins)
             put(values, a, view, i, hd_field_add(values->value[i], sum[d]));
     }
 }
