@@ -2206,7 +2206,7 @@ static void make_attention(maker *m, int x)
     if (once_in(m, 3))
         drop_dims(&k, 0, q.ndims - 3);
     sequences = draw_sequences(m, &q, blocks, &n);
-    zigzag = blocks && q.dim[q.ndims - 2].extent % 2 == 0 && once_in(m, 2);
+    zigzag = blocks && q.dim[q.ndims - 2].extent % 2 == 0 && !once_in(m, 4);
     if (!sequences && !zigzag)
         k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
     if (once_in(m, 2))
