@@ -96,7 +96,16 @@ inline std::vector<Base> TensorBases()
         "out %o : f32[4@tp, 1, 2, 2] out %l : f32[4@tp, 1, 2] "
         "{ %g = set %k %o, %l = attention %q, %g, %g blocks }";
 
+    // Halves of rows and of keys: of three ranks' blocks some see others.
+    static const char *const zigzag =
+        "tensor program zigzag mesh tp=3 in %q : f32[3@tp, 1, 2, 2] "
+        "in %k : f32[3@tp, 1, 2, 2] temp %g : f32[3@stream, 1, 2, 2] "
+        "out %o : f32[3@tp, 1, 2, 2] out %l : f32[3@tp, 1, 2] "
+        "{ %g = set %k %o, %l = attention %q, %g, %g blocks zigzag 2 - tp }";
+
     return {
+        {"zigzag3", zigzag, true, Options(HD_TRANSFER_RING, 2)},
+        {"zigzag3direct", zigzag, true, Options(HD_TRANSFER_DIRECT, 2)},
         {"attends4", attends, true, Beside(Options(HD_TRANSFER_DIRECT, 2))},
         {"attends4get", attends, true,
          Options(HD_TRANSFER_DIRECT, 2, 1, HD_PROTOCOL_GET)},
