@@ -2,12 +2,9 @@
 // blocks, a rank each, leaves the last rank twice the mean.
 #include "simulate/uneven.h"
 
-static const double most_uneven = 1.25;
+#include "ir/causal.h"
 
-static bool is_masked(const hd_op *op)
-{
-    return hd_op_key(op, HD_KEY_CAUSAL) != NULL;
-}
+static const double most_uneven = 1.25;
 
 // What a rank attends for. `longest` is the step with a mask of its own that
 // takes the longest, -1 if none has one.
@@ -24,7 +21,8 @@ static double attending(hd_simulation *s, int rank, int64_t *longest)
             continue;
         seconds = hd_simulation_cost(s, &g->node[i]).seconds;
         total += seconds;
-        if (is_masked(g->node[i].op) && (*longest < 0 || seconds > most)) {
+        if (hd_causal_key(g->node[i].op) != NULL &&
+            (*longest < 0 || seconds > most)) {
             most = seconds;
             *longest = i;
         }
@@ -37,6 +35,7 @@ void hd_uneven_lint(hd_simulation *s, hd_diag *diag)
     const hd_graph *g = &s->graph;
     double all = 0, most = 0;
     int64_t longest = -1, found;
+    const hd_key *key;
     int last = 0;
 
     for (int rank = 0; rank < g->nranks; rank++) {
@@ -51,9 +50,9 @@ void hd_uneven_lint(hd_simulation *s, hd_diag *diag)
     }
     if (longest < 0 || !(most * g->nranks > most_uneven * all))
         return;
-    hd_warning(diag, HD_E0814,
-               hd_op_key(g->node[longest].op, HD_KEY_CAUSAL)->loc,
+    key = hd_causal_key(g->node[longest].op);
+    hd_warning(diag, HD_E0814, key->loc,
                "rank %d attends for %.2f times as long as ranks do on average: "
-               "'causal' leaves it more keys than others, who wait",
-               last, most * g->nranks / all);
+               "'%s' leaves it more keys than others, who wait",
+               last, most * g->nranks / all, hd_key_info_get(key->code)->text);
 }
