@@ -301,11 +301,9 @@ TEST(CudaAttention, OfGradientsThatSumIn16BitsIsTheReferences)
 
 TEST(CudaAttention, OfASequenceInZigzagIsTheReferences)
 {
-    for (const char *setting : {"cudnn", "generated"}) {
-        Try({std::begin(kZigzag), std::end(kZigzag)}, 1, setting);
-        Try({std::begin(kZigzagGradients), std::end(kZigzagGradients)}, 4,
-            setting);
-    }
+    Try({std::begin(kZigzag), std::end(kZigzag)}, 1);
+    Try({std::begin(kZigzagGradients), std::end(kZigzagGradients)}, 4);
+    Try({kZigzag[0], kZigzagGradients[0]}, 4, "generated");
 }
 
 // ------------------------------------------------------- what falls back
