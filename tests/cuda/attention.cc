@@ -269,17 +269,19 @@ void Try(const std::vector<const char *> &forms, int unit,
                                                        : "cuDNN 9.19.0 (";
     int which = 0;
 
+    // A form is compiled anew each time.
     for (const char *form : forms)
-        for (const std::string dtype : {"bf16", "f16"})
-            for (int i = 0; i < (IsQuick() ? 1 : 3); i++) {
-                std::string text = Filled(form, dtype, unit, which++, random);
-                Program program(text, 2);
+        for (int i = 0; i < (IsQuick() ? 1 : 6); i++) {
+            bool first = IsQuick() ? random() % 2 == 0 : i % 2 == 0;
+            std::string text =
+                Filled(form, first ? "bf16" : "f16", unit, which++, random);
+            Program program(text, 2);
 
-                SCOPED_TRACE(text);
-                AllAreRight(RunRanks(1, [&](Rank &rank) {
-                    return RunByTurns(rank, program, which, by);
-                }));
-            }
+            SCOPED_TRACE(text);
+            AllAreRight(RunRanks(1, [&](Rank &rank) {
+                return RunByTurns(rank, program, which, by);
+            }));
+        }
 }
 
 TEST(CudaAttention, ByCudnnIsTheReferences)
@@ -303,7 +305,8 @@ TEST(CudaAttention, OfASequenceInZigzagIsTheReferences)
 {
     Try({std::begin(kZigzag), std::end(kZigzag)}, 1);
     Try({std::begin(kZigzagGradients), std::end(kZigzagGradients)}, 4);
-    Try({kZigzag[0], kZigzagGradients[0]}, 4, "generated");
+    if (!IsQuick()) // of generated kernels tests/device has more
+        Try({kZigzag[0], kZigzagGradients[0]}, 4, "generated");
 }
 
 // ------------------------------------------------------- what falls back
