@@ -158,7 +158,7 @@ static const char attend_text[] =
     "{\n"
     "    %kg = set %k\n"
     "    %vg = set %v\n"
-    "    %o, %lse = attention %q, %kg, %vg blocks\n"
+    "    %o, %lse = attention %q, %kg, %vg blocks$Z\n"
     "}\n";
 
 static const char attend_whole_text[] =
@@ -174,7 +174,7 @@ static const char attend_whole_text[] =
     "{\n"
     "    %kg = set %k\n"
     "    %vg = set %v\n"
-    "    %o, %lse = attention %q, %kg, %vg blocks\n"
+    "    %o, %lse = attention %q, %kg, %vg blocks$Z\n"
     "}\n";
 
 // All keys are there, each head's in a row.
@@ -188,6 +188,22 @@ static const char attend_alone_text[] = "tensor program attention\n"
                                         "{\n"
                                         "    %o, %lse = attention %q, %k, %v\n"
                                         "}\n";
+
+// Likewise of a rank's two chunks in zigzag, which see what is not behind them.
+static const char zigzag_alone_text[] =
+    "tensor program attention\n"
+    "mesh tp=$R\n"
+    "in %q : $T[$R @tp, $H, $S, $D]\n"
+    "in %k : $T[$G, $L, $D]\n"
+    "in %v : $T[$G, $L, $D]\n"
+    "out %o : $T[$R @tp, $H, $S, $D]\n"
+    "temp %lse : f32[$R @tp, $H, $S]\n"
+    "{\n"
+    "    %o[:, :, 0..$C], %lse[:, :, 0..$C] = attention %q[:, :, 0..$C], %k, "
+    "%v causal tp * $C\n"
+    "    %o[:, :, $C..$S], %lse[:, :, $C..$S] = attention %q[:, :, $C..$S], "
+    "%k, %v causal (2 * $R - 1 - tp) * $C\n"
+    "}\n";
 
 static const char attend_link_text[] = "host program all_gather\n"
                                        "mesh tp=$R\n"
@@ -257,6 +273,8 @@ static int64_t number_of(const shape *shape, int ranks, char letter)
         return shape->attention.rows;
     case 'S':
         return shape->attention.rows / ranks;
+    case 'C':
+        return shape->attention.rows / ranks / 2;
     default:
         return shape->attention.depth;
     }
@@ -264,7 +282,7 @@ static int64_t number_of(const shape *shape, int ranks, char letter)
 
 // $R ranks, $T dtype, $M $N $K the shape, $B the rows of one rank; $H $G $L $D
 // an attention's heads in all batches, those of keys, rows and depth, $S the
-// rows of one rank.
+// rows of one rank, $C half of these, $Z what blocks in zigzag say more.
 static char *fill(const char *text, const shape *shape, int ranks)
 {
     char *out = need(strlen(text) * 4 + 1024, 1), *to = out;
@@ -275,6 +293,9 @@ static char *fill(const char *text, const shape *shape, int ranks)
             *to++ = *text;
         else if (*++text == 'T')
             to += sprintf(to, "%s", hd_dtype_text(shape->dtype));
+        else if (*text == 'Z')
+            to +=
+                sprintf(to, "%s", shape->kind == SHAPE_CZ ? " zigzag tp" : "");
         else
             to += sprintf(to, "%" PRId64, number_of(shape, ranks, *text));
     return out;
@@ -583,6 +604,7 @@ static double bytes_in(const shape *shape, int ranks)
     case SHAPE_AR:
         return 2 * others * m * (double)shape->n * size;
     case SHAPE_CP:
+    case SHAPE_CZ:
         break;
     }
     return 2 * others * m * (double)shape->n * size *
@@ -607,6 +629,8 @@ static const programs programs_of[] = {
     [SHAPE_AR] = {"matmul", JUDGE_OWN, reduce_matmul_text, reduce_link_text,
                   NULL, reduce_whole_text, reduce_text},
     [SHAPE_CP] = {"attention", JUDGE_ROWS, attend_alone_text, attend_link_text,
+                  attend_ring_text, attend_whole_text, attend_text},
+    [SHAPE_CZ] = {"attention", JUDGE_ROWS, zigzag_alone_text, attend_link_text,
                   attend_ring_text, attend_whole_text, attend_text},
 };
 
@@ -634,13 +658,15 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
 
 static outcome check_rows(const shape *shape, int ranks)
 {
-    bool attends = shape->kind == SHAPE_CP;
+    bool attends = shape_attends(shape);
     int64_t rows = attends ? shape->attention.rows : shape->m;
+    int each = shape->kind == SHAPE_CZ ? 2 : 1; // chunks of a rank
 
-    if (rows % ranks == 0)
+    if (rows % (ranks * each) == 0)
         return FINE;
-    return complain(WRONG, "%s: %s is %" PRId64 ", no multiple of %d ranks",
-                    shape->id, attends ? "S" : "M", rows, ranks);
+    return complain(WRONG, "%s: %s is %" PRId64 ", no multiple of %s%d ranks",
+                    shape->id, attends ? "S" : "M", rows,
+                    each == 2 ? "2 x " : "", ranks);
 }
 
 outcome contest_shape(const shape *shape, const contest_options *options,

@@ -207,7 +207,7 @@ static int64_t row_of(const rank *rank, bool sharded, int64_t rows, int64_t i)
 {
     if (sharded)
         return rank->rank * rows + i;
-    if (rank->contest->shape.kind == SHAPE_CP)
+    if (shape_attends(&rank->contest->shape))
         return attended_row(&rank->contest->shape.attention,
                             rank->measure->ranks, i);
     return i;
@@ -470,7 +470,7 @@ static hd_status expect_rows(rank *rank)
         .m = shape->m,
         .n = shape->n,
         .k = shape->k,
-        .attention = shape->kind == SHAPE_CP ? &shape->attention : NULL,
+        .attention = shape_attends(shape) ? &shape->attention : NULL,
         .ranks = rank->measure->ranks,
         .split = shape->kind == SHAPE_RS || shape->kind == SHAPE_AR};
     if (!sample_open(sample))

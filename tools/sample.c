@@ -198,8 +198,28 @@ int64_t attended_row(const attended *attention, int ranks, int64_t row)
     int64_t block = attention->rows / ranks;
     int64_t heads = attention->batch * attention->kv_heads;
     int64_t head = row / attention->rows, at = row % attention->rows;
+    int64_t chunk = block / 2, owner = at / block;
 
-    return (at / block * heads + head) * block + at % block;
+    if (attention->zigzag && at / chunk < ranks) {
+        owner = at / chunk;
+        at = at % chunk;
+    } else if (attention->zigzag) {
+        owner = 2 * ranks - 1 - at / chunk;
+        at = chunk + at % chunk;
+    }
+    return (owner * heads + head) * block + at % block;
+}
+
+int64_t attended_place(const attended *attention, int ranks, int64_t row)
+{
+    int64_t block = attention->rows / ranks, chunk = block / 2;
+    int64_t owner = row / (attention->batch * attention->heads * block);
+    int64_t at = row % block;
+
+    if (!attention->zigzag)
+        return owner * block + at;
+    return at < chunk ? owner * chunk + at
+                      : (2 * ranks - 2 - owner) * chunk + at;
 }
 
 // One sampled row of an attention.
@@ -208,6 +228,7 @@ typedef struct query {
     double *q, *row; // depth elements
     double *weight;  // a key each
     int64_t head;    // of K and V, in all batches
+    int64_t keys;    // the first ones of the sequence, which it sees
     double most;     // the largest score
     double size;     // the largest sum of a score's products by absolute value
 } query;
@@ -237,7 +258,7 @@ static void score_keys(query *query)
 
     query->most = -INFINITY;
     query->size = 0;
-    for (int64_t j = 0; j < query->sample->attention->rows; j++) {
+    for (int64_t j = 0; j < query->keys; j++) {
         double score = 0, size = 0;
 
         load_key(query, "k", j);
@@ -257,7 +278,7 @@ static void score_keys(query *query)
 typedef struct mean {
     double value, size; // and of the absolute values
     double squares;     // of weight times value
-    double block;       // value of the rank's block that is being added
+    double block;       // value of the block, or chunk, that is being added
     double blocks;      // sizes of those before it
 } mean;
 
@@ -290,18 +311,21 @@ static double mean_bound(const query *query, const mean *m)
 static void mean_values(const query *query, double *value, double *bound)
 {
     const sample *sample = query->sample;
-    int64_t depth = sample->attention->depth, rows = sample->attention->rows;
-    int64_t block = rows / sample->ranks;
+    int64_t depth = sample->attention->depth;
+    int64_t block = sample->attention->rows / sample->ranks;
     mean *means = need((size_t)depth, sizeof *means);
     double sum = 0;
 
-    for (int64_t j = 0; j < rows; j++) {
+    if (sample->attention->zigzag)
+        block /= 2;
+    for (int64_t j = 0; j < query->keys; j++) {
         double weight = exp(query->weight[j] - query->most);
+        bool last = j % block == block - 1 || j == query->keys - 1;
 
         load_key(query, "v", j);
         sum += weight;
         for (int64_t d = 0; d < depth; d++)
-            add_key(&means[d], weight, query->row[d], j % block == block - 1);
+            add_key(&means[d], weight, query->row[d], last);
     }
     for (int64_t d = 0; d < depth; d++) {
         value[d] = means[d].value / sum;
@@ -327,6 +351,10 @@ static void compute_attention(sample *sample, int rank)
         int64_t of_each = attention->heads / attention->kv_heads;
 
         query.head = head % (attention->batch * attention->heads) / of_each;
+        query.keys =
+            attention->zigzag
+                ? attended_place(attention, sample->ranks, sample->row[i]) + 1
+                : attention->rows;
         load_row(sample, "q", sample->row[i], query.q);
         score_keys(&query);
         mean_values(&query, sample->part + (size_t)i * depth,

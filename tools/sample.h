@@ -31,18 +31,23 @@ void pool_close(pool *pool);
 // Row `row` of tensor `name` in input set `set`.
 const void *pool_row(const pool *pool, int set, const char *name, int64_t row);
 
-// Attention over sequences that ranks share: rank r has block r of each.
+// Attention over sequences that ranks share: rank r has block r of each. In
+// zigzag these are chunks r and 2 ranks - 1 - r, one behind the other, and rows
+// see what is not behind them.
 //
 //     Q, O [ranks, batch, heads, rows / ranks, depth]      K, V with kv_heads
 typedef struct attended {
     int64_t batch, heads, kv_heads;
     int64_t rows; // of a whole sequence
     int64_t depth;
+    bool zigzag;
 } attended;
 
 // Which row of K or V, in the order of the shards, is row `row` of the same
 // sequences as [batch, kv_heads, rows].
 int64_t attended_row(const attended *attention, int ranks, int64_t row);
+// Where row `row` of Q, in the order of the shards, is in its sequence.
+int64_t attended_place(const attended *attention, int ranks, int64_t row);
 
 // What is checked of one product, or of one attention.
 typedef struct sample {

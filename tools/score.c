@@ -259,7 +259,7 @@ static void put_shape(cJSON *object, const shape *shape)
 {
     const attended *attention = &shape->attention;
 
-    if (shape->kind != SHAPE_CP) {
+    if (!shape_attends(shape)) {
         json_integer(object, "m", shape->m);
         json_integer(object, "n", shape->n);
         json_integer(object, "k", shape->k);

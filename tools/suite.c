@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"ag", "rs", "ar", "cp"};
+static const char *const kinds[] = {"ag", "rs", "ar", "cp", "cz"};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
 // A number of a shape.
@@ -27,16 +27,22 @@ enum { MOST_FIELDS = 6 };
     {                                        \
         name, offsetof(shape, member), false \
     }
+#define ATTENTION                                                    \
+    {                                                                \
+        FIELD("B", attention.batch), FIELD("H", attention.heads),    \
+            FIELD("S", attention.rows), FIELD("D", attention.depth), \
+        {                                                            \
+            "Hkv", offsetof(shape, attention.kv_heads), true         \
+        }                                                            \
+    }
 static const field fields[NKINDS][MOST_FIELDS] = {
     [SHAPE_AG] = {FIELD("M", m), FIELD("K", k), FIELD("n", n)},
     [SHAPE_RS] = {FIELD("M", m), FIELD("N", n), FIELD("k", k)},
     [SHAPE_AR] = {FIELD("M", m), FIELD("N", n), FIELD("k", k)},
-    [SHAPE_CP] = {FIELD("B", attention.batch),
-                  FIELD("H", attention.heads),
-                  FIELD("S", attention.rows),
-                  FIELD("D", attention.depth),
-                  {"Hkv", offsetof(shape, attention.kv_heads), true}},
+    [SHAPE_CP] = ATTENTION,
+    [SHAPE_CZ] = ATTENTION,
 };
+#undef ATTENTION
 #undef FIELD
 
 enum { SUITE_LIMIT = 4 << 20, MOST_SHAPES = 4096, LARGEST = 1 << 24 };
@@ -46,6 +52,11 @@ static const double MOST_ELEMENTS = 0x1p40; // of a tensor of an attention
 const char *shape_kind_name(shape_kind kind)
 {
     return kinds[kind];
+}
+
+bool shape_attends(const shape *shape)
+{
+    return shape->kind == SHAPE_CP || shape->kind == SHAPE_CZ;
 }
 
 // ------------------------------------------------------------------- places
@@ -273,14 +284,15 @@ static outcome complete_attention(const reader *reader, int i, shape *out)
     double elements = (double)attention->batch * (double)attention->heads *
                       (double)attention->rows * (double)attention->depth;
 
+    attention->zigzag = out->kind == SHAPE_CZ;
     if (attention->kv_heads == 0)
         attention->kv_heads = attention->heads;
     if (attention->heads % attention->kv_heads != 0)
-        return refuse(name_place(reader, kinds[SHAPE_CP], i, "Hkv"),
+        return refuse(name_place(reader, kinds[out->kind], i, "Hkv"),
                       " is %" PRId64 ", which does not divide H, %" PRId64,
                       attention->kv_heads, attention->heads);
     if (elements > MOST_ELEMENTS)
-        return refuse(name_place(reader, kinds[SHAPE_CP], i, NULL),
+        return refuse(name_place(reader, kinds[out->kind], i, NULL),
                       ": B, H, S and D make %.0f elements, more than %.0f",
                       elements, MOST_ELEMENTS);
     out->m = attention->batch * attention->heads * attention->rows;
@@ -301,7 +313,7 @@ static outcome take_shape(const reader *reader, int kind, int i,
     cJSON_ArrayForEach(value, object)
         TRY(take_value(reader, kind, i, value, out));
     TRY(find_missing(reader, kind, i, object));
-    if (kind == SHAPE_CP)
+    if (shape_attends(out))
         TRY(complete_attention(reader, i, out));
     reader->suite->n++;
     return FINE;
@@ -358,8 +370,8 @@ static outcome take_dtype(reader *reader, const cJSON *value)
 // The dtype is read before the shapes, wherever it stands.
 static outcome take_suite(reader *reader, const cJSON *root)
 {
-    static const char *const names[] = {"ag",    "rs",    "ar",  "cp",
-                                        "world", "dtype", "note"};
+    static const char *const names[] = {"ag", "rs",    "ar",    "cp",
+                                        "cz", "world", "dtype", "note"};
     enum { NAMES = sizeof names / sizeof *names };
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(root, "dtype");
     const cJSON *value;

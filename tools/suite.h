@@ -19,6 +19,7 @@ typedef enum shape_kind {
     SHAPE_RS, // C[M / ranks, N] = reduce_scatter(A[M, k] W[N, k]^T)
     SHAPE_AR, // C[M, N] = all_reduce(A[M, k] W[N, k]^T)
     SHAPE_CP, // O = attention of Q, and of K and V of all ranks
+    SHAPE_CZ, // the same, causal, of a sequence in zigzag
 } shape_kind;
 
 // Of one rank: n is what W has rows of there, k what A has columns of (after
@@ -46,5 +47,6 @@ void suite_close(suite *suite);
 outcome suite_pick(suite *suite, const char *path, const char *ids);
 
 const char *shape_kind_name(shape_kind kind);
+bool shape_attends(const shape *shape);
 
 #endif

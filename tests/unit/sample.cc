@@ -243,8 +243,10 @@ TEST(Sample, AMissingTermOfTheSumIsRefused)
 class Attention
 {
   public:
-    Attention(int ranks, int64_t heads, int64_t kv_heads, int64_t rows)
+    Attention(int ranks, int64_t heads, int64_t kv_heads, int64_t rows,
+              bool zigzag = false)
     {
+        attended_.zigzag = zigzag;
         attended_.batch = 2;
         attended_.heads = heads;
         attended_.kv_heads = kv_heads;
@@ -275,8 +277,9 @@ class Attention
         pool_close(&pool_);
     }
 
-    // Sampled row `i` by the definition, without the keys from `past` on.
-    std::vector<double> Row(int i, int64_t past) const
+    // Sampled row `i` by the definition, without the key at place `without` of
+    // the sequence.
+    std::vector<double> Row(int i, int64_t without = -1) const
     {
         int64_t block = attended_.rows / (int64_t)sample_.size();
         int64_t at = sample_[0].row[i] / block;
@@ -287,12 +290,19 @@ class Attention
         std::vector<long double> sums(q.size() + 1);
         std::vector<double> row(q.size());
 
-        for (int64_t j = 0; j < past; j++) {
+        for (int64_t j = 0; j < attended_.rows; j++) {
             int64_t k =
                 ((j / block * attended_.batch + batch) * attended_.kv_heads +
                  shared) *
                     block +
                 j % block;
+            int64_t place = Place(j / block, j % block);
+
+            if (place == without ||
+                (attended_.zigzag &&
+                 place > Place(at / attended_.heads / attended_.batch,
+                               sample_[0].row[i] % block)))
+                continue;
             std::vector<double> key = Load("k", k), value = Load("v", k);
             long double score = 0, weight;
 
@@ -321,6 +331,19 @@ class Attention
     }
 
   private:
+    // Where a row of a rank's block is in the sequence: of two chunks, one from
+    // either end, or of a block behind those of the ranks before.
+    int64_t Place(int64_t rank, int64_t row) const
+    {
+        int64_t ranks = (int64_t)sample_.size(), block = attended_.rows / ranks;
+        int64_t chunk = rank;
+
+        if (!attended_.zigzag)
+            return rank * block + row;
+        if (row >= block / 2)
+            chunk = 2 * ranks - 1 - rank;
+        return chunk * (block / 2) + row % (block / 2);
+    }
     std::vector<double> Load(const char *name, int64_t row) const
     {
         std::vector<double> values((size_t)attended_.depth);
@@ -343,10 +366,24 @@ TEST(Sample, AnAttentionIsAcceptedAndOneWithoutAKeyIsNot)
         size_t off = 0;
 
         for (int i = 0; i < SAMPLE_ROWS; i++) {
-            EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i, 32)).off,
-                      0u)
+            EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i)).off, 0u)
                 << "row " << i << " of " << ranks;
             off += attention.Judge(0, i, attention.Row(i, 31)).off;
+        }
+        EXPECT_GT(off, SAMPLE_ROWS * 24u / 2);
+    }
+}
+
+TEST(Sample, AnAttentionInZigzagIsAcceptedAndOneWithoutAKeyIsNot)
+{
+    for (int ranks : {1, 2, 3}) {
+        Attention attention(ranks, 6, 3, 24, true);
+        size_t off = 0;
+
+        for (int i = 0; i < SAMPLE_ROWS; i++) {
+            EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i)).off, 0u)
+                << "row " << i << " of " << ranks;
+            off += attention.Judge(0, i, attention.Row(i, 0)).off;
         }
         EXPECT_GT(off, SAMPLE_ROWS * 24u / 2);
     }
@@ -355,7 +392,7 @@ TEST(Sample, AnAttentionIsAcceptedAndOneWithoutAKeyIsNot)
 TEST(Sample, OneElementOfAnAttentionThatIsOffIsFound)
 {
     Attention attention(2, 4, 4, 32);
-    std::vector<double> row = attention.Row(5, 32);
+    std::vector<double> row = attention.Row(5);
 
     // Nothing is added up over ranks, whatever moves the keys.
     EXPECT_EQ(attention.Judge(1, 5, row, SAMPLE_HOPS).off, 0u);
@@ -366,7 +403,7 @@ TEST(Sample, OneElementOfAnAttentionThatIsOffIsFound)
 
 TEST(Sample, RowsOfWholeSequencesAreThoseOfTheShards)
 {
-    attended attention = {2, 6, 3, 12, 8};
+    attended attention = {2, 6, 3, 12, 8, false};
     std::set<int64_t> rows;
 
     for (int64_t i = 0; i < 2 * 3 * 12; i++)
@@ -377,6 +414,22 @@ TEST(Sample, RowsOfWholeSequencesAreThoseOfTheShards)
     EXPECT_EQ(attended_row(&attention, 4, (1 * 3 + 2) * 12 + 7),
               ((2 * 2 + 1) * 3 + 2) * 3 + 1);
     EXPECT_EQ(attended_row(&attention, 1, 43), 43);
+}
+
+// What is where in the sequence the row of a block says that it is.
+TEST(Sample, RowsInZigzagAreInTheirPlaces)
+{
+    attended attention = {2, 3, 3, 12, 8, true};
+
+    for (int ranks : {1, 2, 3})
+        for (int64_t i = 0; i < 2 * 3 * 12; i++)
+            EXPECT_EQ(attended_place(&attention, ranks,
+                                     attended_row(&attention, ranks, i)),
+                      i % 12)
+                << i << " of " << ranks;
+    // Batch 1, head 2, row 7, which is in chunk 3 of 6: rank 2 has it second.
+    EXPECT_EQ(attended_row(&attention, 3, (1 * 3 + 2) * 12 + 7),
+              ((2 * 2 + 1) * 3 + 2) * 4 + 2 + 1);
 }
 
 TEST(Pool, RowsOfSetsTensorsAndPlacesDiffer)

@@ -14,7 +14,7 @@ at = 0
 for shape in board["shapes"]:
     by_name = {c["name"]: c for c in shape["candidates"]}
     link = shape["bytes_in"] / board["link_rate"]
-    alone = "attention" if shape["kind"] == "cp" else "matmul"
+    alone = "attention" if shape["kind"] in ("cp", "cz") else "matmul"
     floor = max(by_name[alone]["median"], link)
     assert abs(shape["floor"] - floor) < 1e-9 * floor, shape
     for name, c in by_name.items():
