@@ -163,11 +163,15 @@ int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b)
     return number;
 }
 
+// Which element of its buffer number `i` of a view is.
+static int64_t element_of(const hd_span *span, int64_t i)
+{
+    return span->offset + hd_span_offset(span, 0, span->ndims, i);
+}
+
 int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i)
 {
-    const hd_span *span = &counts->step->span[counts->view];
-
-    return span->offset + hd_span_offset(span, 0, span->ndims, i);
+    return element_of(&counts->step->span[counts->view], i);
 }
 
 // ---------------------------------------------------------------- sequences
@@ -195,9 +199,7 @@ int64_t hd_sequences_number(const hd_sequences *sequences, int64_t b)
 
 int64_t hd_sequences_at(const hd_sequences *sequences, int64_t i)
 {
-    const hd_span *span = sequences->counts;
-
-    return span->offset + hd_span_offset(span, 0, span->ndims, i);
+    return element_of(sequences->counts, i);
 }
 
 // ---------------------------------------------------------------- transfers

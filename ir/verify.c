@@ -2250,32 +2250,39 @@ static hd_status check_attended_counts(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
+// The key of an op that no view with counts goes with; NULL if it has none.
+static const hd_key *find_alone(const hd_op *op)
+{
+    static const hd_key_code alone[] = {HD_KEY_BLOCKS, HD_KEY_ZIGZAG,
+                                        HD_KEY_GROUPS};
+    const hd_key *key = NULL;
+
+    for (size_t i = 0; i < sizeof alone / sizeof *alone && key == NULL; i++)
+        key = hd_op_key(op, alone[i]);
+    return key;
+}
+
 static bool takes_counts(const hd_op *op)
 {
-    return op->code != HD_OP_RESHAPE && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-           hd_op_key(op, HD_KEY_BLOCKS) == NULL &&
-           hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
+    return op->code != HD_OP_RESHAPE && find_alone(op) == NULL &&
            (!hd_op_is_batched(op) || hd_op_meets_keys(op));
 }
 
 static hd_status refuse_counts(verifier *v, const hd_op *op,
                                const hd_view *view)
 {
-    static const hd_key_code alone[] = {HD_KEY_BLOCKS, HD_KEY_ZIGZAG,
-                                        HD_KEY_GROUPS};
-    bool grouped = hd_op_key(op, HD_KEY_GROUPS) != NULL;
+    const hd_key *alone = find_alone(op);
 
-    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
-        if (hd_op_meets_keys(op) && hd_op_key(op, alone[i]) != NULL)
-            return hd_error(v->diag, HD_E0319, view->loc,
-                            "%%%s has counts, %%%s: %s takes none with %s",
-                            view->buffer->name, view->buffer->by->name,
-                            op_text(op), hd_key_info_get(alone[i])->text);
+    if (alone != NULL && hd_op_meets_keys(op))
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "%%%s has counts, %%%s: %s takes none with %s",
+                        view->buffer->name, view->buffer->by->name, op_text(op),
+                        hd_key_info_get(alone->code)->text);
     return hd_error(v->diag, HD_E0319, view->loc,
                     "%%%s has counts, %%%s: %s takes none; `copy` it to a "
                     "tensor without",
                     view->buffer->name, view->buffer->by->name,
-                    grouped ? "a grouped matmul" : op_text(op));
+                    alone != NULL ? "a grouped matmul" : op_text(op));
 }
 
 static hd_status check_counted(verifier *v, const hd_op *op)

@@ -580,7 +580,7 @@ static void keep_half(const hd_step *step, hd_span *span, bool of_keys,
                       bool second)
 {
     for (int i = 0; i < step->op->noutputs + step->op->ninputs; i++) {
-        int line = span[i].ndims - (i == hd_op_lse(step->op) ? 1 : 2);
+        int line = hd_op_batch(step->op, i, span[i].ndims) + 1;
 
         if (hd_op_has_keys(step->op, i) != of_keys)
             continue;

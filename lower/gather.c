@@ -47,13 +47,13 @@ static void drop_key(hd_op *op, hd_key_code code)
 static bool begins_behind(const hd_pipe *p, const hd_op *op)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_ZIGZAG);
-    int64_t *var = hd_new_array(p->scratch, int64_t, p->module->nvars);
-    hd_env env = {.var = var};
-    int64_t offset;
+    hd_env env = {0};
+    int64_t *var, offset;
 
     if (key == NULL || p->schedule->shard == NULL ||
         p->schedule->shard == hd_trip_step)
         return false;
+    env.var = var = hd_new_array(p->scratch, int64_t, p->module->nvars);
     for (int64_t rank = 0; rank < p->module->nranks; rank++) {
         for (int axis = 0; axis < p->module->naxes; axis++)
             env.coord[axis] = hd_mesh_coord(p->module, rank, axis);

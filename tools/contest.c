@@ -178,32 +178,25 @@ static const char attend_whole_text[] =
     "}\n";
 
 // All keys are there, each head's in a row.
-static const char attend_alone_text[] = "tensor program attention\n"
-                                        "mesh tp=$R\n"
-                                        "in %q : $T[$R @tp, $H, $S, $D]\n"
-                                        "in %k : $T[$G, $L, $D]\n"
-                                        "in %v : $T[$G, $L, $D]\n"
-                                        "out %o : $T[$R @tp, $H, $S, $D]\n"
-                                        "temp %lse : f32[$R @tp, $H, $S]\n"
-                                        "{\n"
-                                        "    %o, %lse = attention %q, %k, %v\n"
-                                        "}\n";
+#define ATTEND_ALONE(body)              \
+    "tensor program attention\n"        \
+    "mesh tp=$R\n"                      \
+    "in %q : $T[$R @tp, $H, $S, $D]\n"  \
+    "in %k : $T[$G, $L, $D]\n"          \
+    "in %v : $T[$G, $L, $D]\n"          \
+    "out %o : $T[$R @tp, $H, $S, $D]\n" \
+    "temp %lse : f32[$R @tp, $H, $S]\n" \
+    "{\n" body "}\n"
 
-// Likewise of a rank's two chunks in zigzag, which see what is not behind them.
-static const char zigzag_alone_text[] =
-    "tensor program attention\n"
-    "mesh tp=$R\n"
-    "in %q : $T[$R @tp, $H, $S, $D]\n"
-    "in %k : $T[$G, $L, $D]\n"
-    "in %v : $T[$G, $L, $D]\n"
-    "out %o : $T[$R @tp, $H, $S, $D]\n"
-    "temp %lse : f32[$R @tp, $H, $S]\n"
-    "{\n"
+static const char attend_alone_text[] =
+    ATTEND_ALONE("    %o, %lse = attention %q, %k, %v\n");
+
+// Of a rank's two chunks in zigzag, which see what is not behind them.
+static const char zigzag_alone_text[] = ATTEND_ALONE(
     "    %o[:, :, 0..$C], %lse[:, :, 0..$C] = attention %q[:, :, 0..$C], %k, "
     "%v causal tp * $C\n"
     "    %o[:, :, $C..$S], %lse[:, :, $C..$S] = attention %q[:, :, $C..$S], "
-    "%k, %v causal (2 * $R - 1 - tp) * $C\n"
-    "}\n";
+    "%k, %v causal (2 * $R - 1 - tp) * $C\n");
 
 static const char attend_link_text[] = "host program all_gather\n"
                                        "mesh tp=$R\n"
@@ -295,7 +288,7 @@ static char *fill(const char *text, const shape *shape, int ranks)
             to += sprintf(to, "%s", hd_dtype_text(shape->dtype));
         else if (*text == 'Z')
             to +=
-                sprintf(to, "%s", shape->kind == SHAPE_CZ ? " zigzag tp" : "");
+                sprintf(to, "%s", shape->attention.zigzag ? " zigzag tp" : "");
         else
             to += sprintf(to, "%" PRId64, number_of(shape, ranks, *text));
     return out;
@@ -660,7 +653,7 @@ static outcome check_rows(const shape *shape, int ranks)
 {
     bool attends = shape_attends(shape);
     int64_t rows = attends ? shape->attention.rows : shape->m;
-    int each = shape->kind == SHAPE_CZ ? 2 : 1; // chunks of a rank
+    int each = shape->attention.zigzag ? 2 : 1; // chunks of a rank
 
     if (rows % (ranks * each) == 0)
         return FINE;

@@ -41,10 +41,10 @@ static hd_cuda_detour *detour_at(const sums *s, int64_t i)
     return &s->device->plan->detour[i];
 }
 
-// Whether a span has all elements of one of the same buffer, and more.
-static bool has_more(const hd_span *all, const hd_span *some)
+// Whether a span has all elements of one of the same buffer.
+static bool has_all_of(const hd_span *all, const hd_span *some)
 {
-    int64_t apart = some->offset - all->offset, more = 0;
+    int64_t apart = some->offset - all->offset;
 
     if (all->ndims != some->ndims || apart < 0)
         return false;
@@ -54,22 +54,20 @@ static bool has_more(const hd_span *all, const hd_span *some)
         if (all->stride[d] != some->stride[d] ||
             index + some->extent[d] > all->extent[d])
             return false;
-        more += all->extent[d] - some->extent[d];
         apart %= all->stride[d];
     }
-    return apart == 0 && more > 0;
+    return apart == 0;
 }
 
-// The last step before this one that makes just the same, or adds to it, or
-// makes that and more; -1 if none does.
+// The last step before this one that makes the same, or adds to it, and maybe
+// more; -1 if none does.
 static int previous(const sums *s, int i)
 {
     const hd_span *sum = &step_at(s, i)->span[0];
 
     do
         i = s->before[i];
-    while (i >= 0 && !hd_span_equal(&step_at(s, i)->span[0], sum) &&
-           !has_more(&step_at(s, i)->span[0], sum));
+    while (i >= 0 && !has_all_of(&step_at(s, i)->span[0], sum));
     return i;
 }
 
@@ -81,7 +79,7 @@ static bool adds_to_all_of(const sums *s, int i, int k)
     const hd_span *had = &step_at(s, k)->span[0];
 
     return hd_span_equal(had, sum) ||
-           (has_more(had, sum) && previous(s, k) < 0);
+           (has_all_of(had, sum) && previous(s, k) < 0);
 }
 
 // Whether none of those up to `last` adds to the same behind it.

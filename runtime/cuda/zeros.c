@@ -21,7 +21,7 @@ typedef struct filled {
     const hd_span *piece[PIECES]; // borrowed
     int npieces;
     int64_t elements; // of all that are stored
-    bool full;        // there is no room for another piece
+    bool over;        // all of it is touched, or there is no more room
 } filled;
 
 static bool fills_with_zeros(const hd_step *step)
@@ -55,16 +55,17 @@ static bool touch_first(filled *f, const hd_span *span)
             return false;
         first &= !hd_span_overlaps(f->piece[i], span);
     }
-    f->full = f->npieces == PIECES;
-    if (!f->full)
-        f->piece[f->npieces++] = span;
-    return first && !f->full;
+    f->over = f->npieces == PIECES || is_piece(span, f->span);
+    if (f->npieces == PIECES)
+        return false;
+    f->piece[f->npieces++] = span;
+    return first;
 }
 
 // Notes what the step has of the fill, and says in `detour` what it stores.
 static void take(filled *f, const hd_step *step, hd_cuda_detour *detour)
 {
-    for (int i = 0; i < step->op->nviews && !f->full; i++) {
+    for (int i = 0; i < step->op->nviews && !f->over; i++) {
         const hd_span *span = &step->span[i];
 
         if (!hd_span_overlaps(f->span, span) || !touch_first(f, span) ||
@@ -82,7 +83,7 @@ static bool is_needless(const hd_steps *steps, int64_t fill,
     filled f = {.span = &steps->step[fill].span[0]};
     int64_t all = hd_span_elements(f.span);
 
-    for (int64_t i = fill + 1; i < steps->nsteps && f.elements < all && !f.full;
+    for (int64_t i = fill + 1; i < steps->nsteps && f.elements < all && !f.over;
          i++)
         take(&f, &steps->step[i], detour);
     return f.elements == all;

@@ -359,34 +359,30 @@ class Attention
     std::vector<double> parts_;
 };
 
+void IsAcceptedAndWithoutAKeyIsNot(int ranks, const Attention &attention,
+                                   int64_t without)
+{
+    size_t off = 0;
+
+    for (int i = 0; i < SAMPLE_ROWS; i++) {
+        EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i)).off, 0u)
+            << "row " << i << " of " << ranks;
+        off += attention.Judge(0, i, attention.Row(i, without)).off;
+    }
+    EXPECT_GT(off, SAMPLE_ROWS * 24u / 2);
+}
+
 TEST(Sample, AnAttentionIsAcceptedAndOneWithoutAKeyIsNot)
 {
-    for (int ranks : {1, 2, 4}) {
-        Attention attention(ranks, 6, 3, 32);
-        size_t off = 0;
-
-        for (int i = 0; i < SAMPLE_ROWS; i++) {
-            EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i)).off, 0u)
-                << "row " << i << " of " << ranks;
-            off += attention.Judge(0, i, attention.Row(i, 31)).off;
-        }
-        EXPECT_GT(off, SAMPLE_ROWS * 24u / 2);
-    }
+    for (int ranks : {1, 2, 4})
+        IsAcceptedAndWithoutAKeyIsNot(ranks, Attention(ranks, 6, 3, 32), 31);
 }
 
 TEST(Sample, AnAttentionInZigzagIsAcceptedAndOneWithoutAKeyIsNot)
 {
-    for (int ranks : {1, 2, 3}) {
-        Attention attention(ranks, 6, 3, 24, true);
-        size_t off = 0;
-
-        for (int i = 0; i < SAMPLE_ROWS; i++) {
-            EXPECT_EQ(attention.Judge(ranks - 1, i, attention.Row(i)).off, 0u)
-                << "row " << i << " of " << ranks;
-            off += attention.Judge(0, i, attention.Row(i, 0)).off;
-        }
-        EXPECT_GT(off, SAMPLE_ROWS * 24u / 2);
-    }
+    for (int ranks : {1, 2, 3})
+        IsAcceptedAndWithoutAKeyIsNot(ranks, Attention(ranks, 6, 3, 24, true),
+                                      0);
 }
 
 TEST(Sample, OneElementOfAnAttentionThatIsOffIsFound)
