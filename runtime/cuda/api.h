@@ -63,6 +63,7 @@ enum { // flags and kinds
     HD_CU_CAPTURE_ACTIVE = 1,
     HD_CU_NODE_KERNEL = 0, // CUgraphNodeType
     HD_CU_NODE_COPY = 1,
+    HD_CU_NODE_FILL = 2,
     HD_CU_NODE_WORDS = 12,
     HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType
     HD_CU_OP_WRITE_32 = 2,
@@ -131,6 +132,13 @@ typedef struct hd_cu_kernel_node { // CUDA_KERNEL_NODE_PARAMS_v2
     void *kernel; // where `function` is NULL
     hd_cu_context context;
 } hd_cu_kernel_node;
+
+typedef struct hd_cu_fill_node { // CUDA_MEMSET_NODE_PARAMS_v1
+    hd_cu_ptr to;
+    size_t pitch; // of one row: anything
+    unsigned value, element_bytes;
+    size_t width, height; // elements, rows
+} hd_cu_fill_node;
 
 typedef struct hd_cu_copy_end { // half of CUDA_MEMCPY3D
     size_t x, y, z, level;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/plan.h"
+#include "runtime/cuda/attends.h"
 
 hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag)
 {
@@ -72,6 +72,56 @@ hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
     command->from = from;
     command->bytes = bytes;
     return HD_OK;
+}
+
+// ------------------------------------------------------------ addresses
+
+bool hd_cuda_address_of(const hd_device *device, const hd_cuda_command *command,
+                        int i, hd_cuda_at *out)
+{
+    const hd_cuda_at copy[] = {command->to, command->from};
+    const hd_cuda_at product[] = {command->a, command->b, command->c,
+                                  command->bias};
+    const hd_cuda_at *at = NULL;
+    int n = 0;
+
+    switch (command->kind) {
+    case HD_CUDA_COPY:
+        at = copy;
+        n = 2;
+        break;
+    case HD_CUDA_PRODUCT:
+        at = product;
+        n = 4;
+        break;
+    case HD_CUDA_ATTEND:
+        at = device->plan->attend[command->first].at;
+        n = HD_CUDA_PARTS;
+        break;
+    case HD_CUDA_KERNEL:
+        n = device->plan->launch[command->launch].npatches;
+        if (i < n)
+            *out = device->plan
+                       ->patch[device->plan->launch[command->launch].patch + i]
+                       .at;
+        return i < n;
+    case HD_CUDA_CALL:
+        n = command->step->op->nviews;
+        if (i < n)
+            *out = hd_cuda_at_span(&command->step->span[i]);
+        return i < n;
+    case HD_CUDA_WORDS:
+    case HD_CUDA_RECORD:
+    case HD_CUDA_WAIT:
+    case HD_CUDA_RECORD_ARGUMENT:
+    case HD_CUDA_WAIT_ARGUMENT:
+    case HD_CUDA_NCCL:
+    case HD_CUDA_FUSED:
+        break;
+    }
+    if (i < n)
+        *out = at[i];
+    return i < n;
 }
 
 // ------------------------------------------------------------- launches

@@ -13,6 +13,7 @@
 #include "runtime/cuda/pass.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/products.h"
+#include "runtime/cuda/single.h"
 #include "runtime/cuda/transport.h"
 
 // --------------------------------------------------------------- memory

@@ -1,17 +1,15 @@
 // Which nodes of a graph are which command's, and how they are given other
-// addresses. A product's become the kernels that it is on these
-// (cuda/single.c). What NCCL, cuDNN or a function of the caller's captures is
+// addresses. A product's and an attention's become the kernels that they are on
+// these (cuda/single.c). What NCCL or a function of the caller's captures is
 // left as it is, and so is what is not understood: a copy that CUDA describes
-// otherwise than it was asked for, a product of kernels of which two are the
-// same.
+// otherwise than it was asked for, a call of kernels of which two are the same.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/attends.h"
-#include "runtime/cuda/products.h"
+#include "runtime/cuda/single.h"
 
 hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
                             hd_cuda_graph *out)
@@ -56,61 +54,12 @@ void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
     free(graph->held);
 }
 
-// The `i`th address that a run writes into the command; false after the last.
-static bool address_of(const hd_device *device, const hd_cuda_command *command,
-                       int i, hd_cuda_at *out)
-{
-    const hd_cuda_at copy[] = {command->to, command->from};
-    const hd_cuda_at product[] = {command->a, command->b, command->c,
-                                  command->bias};
-    const hd_cuda_at *at = NULL;
-    int n = 0;
-
-    switch (command->kind) {
-    case HD_CUDA_COPY:
-        at = copy;
-        n = 2;
-        break;
-    case HD_CUDA_PRODUCT:
-        at = product;
-        n = 4;
-        break;
-    case HD_CUDA_ATTEND:
-        at = device->plan->attend[command->first].at;
-        n = HD_CUDA_PARTS;
-        break;
-    case HD_CUDA_KERNEL:
-        n = device->plan->launch[command->launch].npatches;
-        if (i < n)
-            *out = device->plan
-                       ->patch[device->plan->launch[command->launch].patch + i]
-                       .at;
-        return i < n;
-    case HD_CUDA_CALL:
-        n = command->step->op->nviews;
-        if (i < n)
-            *out = hd_cuda_at_span(&command->step->span[i]);
-        return i < n;
-    case HD_CUDA_WORDS:
-    case HD_CUDA_RECORD:
-    case HD_CUDA_WAIT:
-    case HD_CUDA_RECORD_ARGUMENT:
-    case HD_CUDA_WAIT_ARGUMENT:
-    case HD_CUDA_NCCL:
-    case HD_CUDA_FUSED:
-        break;
-    }
-    if (i < n)
-        *out = at[i];
-    return i < n;
-}
-
 static bool carries_number(const hd_device *device,
                            const hd_cuda_command *command)
 {
     hd_cuda_at at;
 
-    for (int i = 0; address_of(device, command, i, &at); i++) {
+    for (int i = 0; hd_cuda_address_of(device, command, i, &at); i++) {
         if (at.buffer == HD_CUDA_WORD_VALUE)
             return true;
     }
@@ -182,7 +131,7 @@ static bool is_understood(const hd_device *device,
                           const hd_cuda_command *command,
                           const hd_cuda_nodes *nodes)
 {
-    hd_cu_kernel_node kernel[HD_CUDA_NODES_MOST];
+    hd_cuda_work work[HD_CUDA_NODES_MOST];
 
     switch (command->kind) {
     case HD_CUDA_WORDS:
@@ -193,8 +142,8 @@ static bool is_understood(const hd_device *device,
     case HD_CUDA_KERNEL:
         return is_one(device, nodes, HD_CU_NODE_KERNEL);
     case HD_CUDA_PRODUCT:
-        return nodes->n > 0 && hd_cuda_single_kernels(device, nodes, kernel);
     case HD_CUDA_ATTEND:
+        return nodes->n > 0 && hd_cuda_single_read(device, nodes, work);
     case HD_CUDA_CALL: // whatever it enqueued
     case HD_CUDA_RECORD:
     case HD_CUDA_WAIT:
@@ -213,7 +162,7 @@ static void mark_named(const hd_device *device, const hd_cuda_command *command,
 {
     hd_cuda_at at;
 
-    for (int i = 0; address_of(device, command, i, &at); i++) {
+    for (int i = 0; hd_cuda_address_of(device, command, i, &at); i++) {
         if (hd_cuda_argument_of(device, at) >= 0)
             marks[hd_cuda_argument_of(device, at)] = true;
     }
@@ -432,7 +381,8 @@ static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
 {
     hd_cuda_at at;
 
-    for (int i = 0; address_of(device, &device->plan->command[command], i, &at);
+    for (int i = 0;
+         hd_cuda_address_of(device, &device->plan->command[command], i, &at);
          i++) {
         int named = hd_cuda_argument_of(device, at);
 

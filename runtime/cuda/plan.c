@@ -7,6 +7,7 @@
 #include "base/diag.h"
 #include "runtime/cuda/attends.h"
 #include "runtime/cuda/products.h"
+#include "runtime/cuda/single.h"
 #include "runtime/cuda/transport.h"
 
 static int stream_of(const hd_step *step)

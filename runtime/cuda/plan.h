@@ -58,8 +58,9 @@ typedef struct hd_cuda_launch {
     int patch, npatches;   // of the plan's
 } hd_cuda_launch;
 
-// What a command is in a graph: a node, or a chain of kernels for a product.
-#define HD_CUDA_NODES_MOST 3
+// What a command is in a graph: a node, or a chain of them for a call of a
+// library's.
+#define HD_CUDA_NODES_MOST 4
 typedef struct hd_cuda_nodes {
     hd_cu_node at[HD_CUDA_NODES_MOST];
     size_t n; // 0 if they cannot be set anew
@@ -79,7 +80,7 @@ typedef struct hd_cuda_command {
     int product;         // PRODUCT: of plan->product
     hd_cuda_at a, b, c, bias, workspace;
     double alpha, beta;
-    struct hd_cuda_single *single; // PRODUCT: borrowed from the plan
+    struct hd_cuda_single *single; // PRODUCT, ATTEND: borrowed from the plan
     int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
     int wait;  // NCCL, FUSED: of device->waits, with a mark behind it; or -1
 } hd_cuda_command;
@@ -121,7 +122,7 @@ struct hd_cuda_plan {
     int nproducts, product_room;
     struct hd_cuda_attend *attend; // owned: an attention of cuDNN's
     int nattends, attend_room;
-    struct hd_cuda_single *single; // owned: a product command
+    struct hd_cuda_single *single; // owned: a command of either kind
     int nsingles;
     int nwaits;       // of the device's, so far
     int nevents;      // likewise
@@ -163,6 +164,9 @@ hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag);
 // A command to fill in; NULL if memory runs out.
 hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
                              const hd_step *step);
+// The `i`th address that a run writes into the command; false after the last.
+bool hd_cuda_address_of(const hd_device *device, const hd_cuda_command *command,
+                        int i, hd_cuda_at *out);
 hd_cuda_at hd_cuda_at_span(const hd_span *span);
 hd_cuda_at hd_cuda_at_place(hd_location place);
 hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,

@@ -16,7 +16,7 @@
 #include "runtime/cuda/pass.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/plan.h"
-#include "runtime/cuda/products.h"
+#include "runtime/cuda/single.h"
 #include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
 #include "runtime/miscount.h"
@@ -194,9 +194,8 @@ static hd_status issue_command(hd_device *device,
         return start_kernel(device, &device->plan->launch[command->launch],
                             stream, diag);
     case HD_CUDA_PRODUCT:
-        return hd_cuda_issue_product(device, command, stream, diag);
     case HD_CUDA_ATTEND:
-        return hd_cuda_dnn_issue(device, command, stream, diag);
+        return hd_cuda_issue_single(device, command, stream, diag);
     case HD_CUDA_CALL:
         return call(device, command, stream, diag);
     case HD_CUDA_RECORD:

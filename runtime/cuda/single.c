@@ -1,9 +1,10 @@
-// A product as a graph of its own. cuBLASLt's call takes the host of an H200
-// 7 us, 12 where it starts two kernels, and a launch of a graph that holds
-// these 1.2 and 1.6. What it passes to kernels is its own secret, so the
-// product is captured, alone, on a stream where nothing runs, and the kernels
-// that this gives are what nodes are set to: those of its own graph, where runs
-// are issued, or its nodes in the graph of a run.
+// A call of a library's as a graph of its own. cuBLASLt's takes the host of an
+// H200 7 us, 12 where it starts two kernels, cuDNN's 11 and 18, and a launch of
+// a graph that holds these 1.2 and 1.6. What a library passes to kernels is its
+// own secret, so the call is captured, alone, on a stream where nothing runs,
+// and the kernels that this gives are what nodes are set to: those of its own
+// graph, where runs are issued, or its nodes in the graph of a run. What cuDNN
+// clears ahead of its kernels is workspace, which is where it was.
 //
 //   the session is made     capture ── instantiate ── upload
 //   addresses as last time                              launch
@@ -11,31 +12,46 @@
 //   others, not seen        capture ────── set nodes ─── launch    + 4.0 us
 //
 // In a run nothing is instantiated, which may have to wait for streams that
-// wait for peers. What is not kernels that are told apart, or what CUDA does
-// not capture, set or make a graph of, goes by cuBLASLt's call.
+// wait for peers. What cannot be told apart, or what CUDA does
+// not capture, set or make a graph of, goes by the library's call.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"
 #include "base/log.h"
 #include "runtime/cuda/products.h"
+#include "runtime/cuda/single.h"
 
-#define GRAPHS_MOST 1024 // of a session's products
+#define GRAPHS_MOST 1024 // of a session's calls
 
 static void find_operands(const hd_device *device,
                           const hd_cuda_command *command, hd_cu_ptr *out)
 {
-    const hd_cuda_at at[HD_CUDA_OPERANDS] = {command->a, command->b, command->c,
-                                             command->bias};
+    hd_cuda_at at;
 
-    for (int i = 0; i < HD_CUDA_OPERANDS; i++)
-        out[i] = hd_cuda_address(device, at[i]);
+    memset(out, 0, HD_CUDA_OPERANDS * sizeof *out);
+    for (int i = 0; hd_cuda_address_of(device, command, i, &at); i++)
+        out[i] = hd_cuda_address(device, at);
+}
+
+static bool is_single(const hd_cuda_command *command)
+{
+    return command->kind == HD_CUDA_PRODUCT || command->kind == HD_CUDA_ATTEND;
+}
+
+static hd_status call(hd_device *device, const hd_cuda_command *command,
+                      hd_cu_stream stream, hd_diag *diag)
+{
+    return command->kind == HD_CUDA_PRODUCT
+               ? hd_cuda_multiply(device, command, stream, diag)
+               : hd_cuda_dnn_issue(device, command, stream, diag);
 }
 
 // ------------------------------------------------------------- captures
 
 // Attributes of a node stay as they are, so it must be the same kernel.
-static bool is_same(const hd_cu_kernel_node *a, const hd_cu_kernel_node *b)
+static bool is_same_kernel(const hd_cu_kernel_node *a,
+                           const hd_cu_kernel_node *b)
 {
     return a->function == b->function && a->kernel == b->kernel &&
            a->shared_bytes == b->shared_bytes &&
@@ -43,23 +59,45 @@ static bool is_same(const hd_cu_kernel_node *a, const hd_cu_kernel_node *b)
            memcmp(a->block, b->block, sizeof a->block) == 0;
 }
 
-static const hd_cu_kernel_node *find_kernel(const hd_cu_kernel_node *kernel,
-                                            size_t n,
-                                            const hd_cu_kernel_node *like)
+static bool is_same_fill(const hd_cu_fill_node *a, const hd_cu_fill_node *b)
+{
+    return a->to == b->to && a->value == b->value &&
+           a->element_bytes == b->element_bytes && a->width == b->width &&
+           a->height == 1 && b->height == 1;
+}
+
+static const hd_cuda_work *find_work(const hd_cuda_work *work, size_t n,
+                                     const hd_cuda_work *like)
 {
     for (size_t i = 0; i < n; i++) {
-        if (is_same(&kernel[i], like))
-            return &kernel[i];
+        if (work[i].type == like->type &&
+            (like->type == HD_CU_NODE_KERNEL
+                 ? is_same_kernel(&work[i].kernel, &like->kernel)
+                 : is_same_fill(&work[i].fill, &like->fill)))
+            return &work[i];
     }
     return NULL;
 }
 
-bool hd_cuda_single_kernels(const hd_device *device, const hd_cuda_nodes *nodes,
-                            hd_cu_kernel_node *out)
+static bool read_node(const hd_device *device, hd_cu_node node,
+                      hd_cuda_work *out)
+{
+    const hd_cu_api *cu = &device->cu;
+
+    if (cu->node_type(node, &out->type) != HD_CU_SUCCESS)
+        return false;
+    if (out->type == HD_CU_NODE_KERNEL)
+        return cu->kernel_node(node, &out->kernel) == HD_CU_SUCCESS;
+    return out->type == HD_CU_NODE_FILL &&
+           cu->fill_node(node, &out->fill) == HD_CU_SUCCESS;
+}
+
+bool hd_cuda_single_read(const hd_device *device, const hd_cuda_nodes *nodes,
+                         hd_cuda_work *out)
 {
     for (size_t i = 0; i < nodes->n; i++) {
-        if (device->cu.kernel_node(nodes->at[i], &out[i]) != HD_CU_SUCCESS ||
-            find_kernel(out, i, &out[i]) != NULL)
+        if (!read_node(device, nodes->at[i], &out[i]) ||
+            find_work(out, i, &out[i]) != NULL)
             return false;
     }
     return true;
@@ -86,13 +124,12 @@ static bool capture(hd_device *device, const hd_cuda_command *command,
     if (device->cu.capture_begin(device->home->capture,
                                  HD_CU_CAPTURE_RELAXED) != HD_CU_SUCCESS)
         return false;
-    fine =
-        hd_cuda_multiply(device, command, device->home->capture, NULL) == HD_OK;
+    fine = call(device, command, device->home->capture, NULL) == HD_OK;
     fine = device->cu.capture_end(device->home->capture, &now.graph) ==
                HD_CU_SUCCESS &&
            fine && find_nodes(device, now.graph, &nodes) &&
-           hd_cuda_single_kernels(device, &nodes, now.kernel);
-    now.nkernels = nodes.n;
+           hd_cuda_single_read(device, &nodes, now.work);
+    now.n = nodes.n;
     if (fine)
         *out = now;
     else if (now.graph != NULL)
@@ -101,7 +138,7 @@ static bool capture(hd_device *device, const hd_cuda_command *command,
 }
 
 // The oldest goes when there is no room for one more; not the first one, whose
-// nodes the product's own graph has.
+// nodes the call's own graph has.
 static hd_cuda_captured *make_room(hd_device *device, hd_cuda_single *single)
 {
     hd_cuda_captured *oldest;
@@ -117,7 +154,7 @@ static hd_cuda_captured *make_room(hd_device *device, hd_cuda_single *single)
     return oldest;
 }
 
-// The product on the addresses of now; NULL if it cannot be had.
+// The call on the addresses of now; NULL if it cannot be had.
 static const hd_cuda_captured *capture_now(hd_device *device,
                                            const hd_cuda_command *command)
 {
@@ -145,17 +182,19 @@ bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
                         const hd_cuda_nodes *like)
 {
     const hd_cuda_captured *now = capture_now(device, command);
-    hd_cu_kernel_node before[HD_CUDA_NODES_MOST];
+    hd_cuda_work before[HD_CUDA_NODES_MOST];
 
-    if (now == NULL || now->nkernels != nodes->n ||
-        !hd_cuda_single_kernels(device, like, before))
+    if (now == NULL || now->n != nodes->n ||
+        !hd_cuda_single_read(device, like, before))
         return false;
     for (size_t i = 0; i < nodes->n; i++) {
-        const hd_cu_kernel_node *kernel =
-            find_kernel(now->kernel, nodes->n, &before[i]);
+        const hd_cuda_work *work = find_work(now->work, now->n, &before[i]);
 
-        if (kernel == NULL || device->cu.set_kernel_node(
-                                  exec, nodes->at[i], kernel) != HD_CU_SUCCESS)
+        if (work == NULL)
+            return false;
+        if (work->type == HD_CU_NODE_KERNEL &&
+            device->cu.set_kernel_node(exec, nodes->at[i], &work->kernel) !=
+                HD_CU_SUCCESS)
             return false;
     }
     return true;
@@ -204,17 +243,17 @@ hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)
     hd_cuda_plan *plan = device->plan;
     bool graphs = !device->binding.graph && plan == device->whole;
 
-    if (plan->nproducts == 0)
+    if (plan->nproducts == 0 && plan->nattends == 0)
         return HD_OK;
     plan->single = calloc((size_t)plan->ncommands + 1, sizeof *plan->single);
     if (plan->single == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for products");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for graphs");
     if (graphs)
         stand_in(device);
     for (int i = 0; i < plan->ncommands; i++) {
         hd_cuda_command *command = &plan->command[i];
 
-        if (command->kind != HD_CUDA_PRODUCT)
+        if (!is_single(command))
             continue;
         command->single = &plan->single[plan->nsingles++];
         if (graphs && plan->nsingles <= GRAPHS_MOST)
@@ -253,19 +292,19 @@ static bool is_ready(hd_device *device, const hd_cuda_command *command)
                                           &single->nodes, &single->nodes);
     if (single->refused)
         hd_log(HD_SEVERITY_WARNING,
-               "rank %d: CUDA does not set the graph of the product in step "
-               "%lld anew: from now on it is started call by call",
+               "rank %d: CUDA does not set the graph of step %lld anew: from "
+               "now on it is started call by call",
                device->rank, (long long)command->step->index);
     memcpy(single->operand, operand, sizeof operand);
     return !single->refused;
 }
 
-hd_status hd_cuda_issue_product(hd_device *device,
-                                const hd_cuda_command *command,
-                                hd_cu_stream stream, hd_diag *diag)
+hd_status hd_cuda_issue_single(hd_device *device,
+                               const hd_cuda_command *command,
+                               hd_cu_stream stream, hd_diag *diag)
 {
     if (!is_ready(device, command))
-        return hd_cuda_multiply(device, command, stream, diag);
+        return call(device, command, stream, diag);
     HD_CUDA_TRY(device, diag, graph_launch, command->single->exec, stream);
     return HD_OK;
 }

@@ -288,7 +288,7 @@ hd_cu_result cuGraphNodeGetType(hd_cu_node node, int *out)
 
     if (find_node(node, OTHER_NODE) == nullptr)
         return INVALID_VALUE;
-    *out = node->detail.type == OTHER_NODE ? 2 : node->detail.type;
+    *out = node->detail.type == OTHER_NODE ? HOST_NODE : node->detail.type;
     return SUCCESS;
 }
 
@@ -323,6 +323,17 @@ hd_cu_result cuGraphMemcpyNodeGetParams(hd_cu_node node, hd_cu_copy_node *out)
     if (find_node(node, HD_CU_NODE_COPY) == nullptr)
         return INVALID_VALUE;
     *out = node->detail.copy;
+    return SUCCESS;
+}
+
+hd_cu_result cuGraphMemsetNodeGetParams(hd_cu_node node, hd_cu_fill_node *out)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (find_node(node, HD_CU_NODE_FILL) == nullptr)
+        return INVALID_VALUE;
+    *out = node->detail.fill;
     return SUCCESS;
 }
 

@@ -190,7 +190,7 @@ CUfunc_st opaque_function;
 
 Detail fake::opaque_kernel(int (*fn)(void *data))
 {
-    Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}, {}};
+    Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}, {}, {}};
 
     detail.kernel.function = &opaque_function;
     detail.kernel.kernel = reinterpret_cast<void *>(fn);
@@ -307,7 +307,7 @@ hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
         return INVALID_VALUE;
     launch.parameters.resize(function->bytes / sizeof(uint64_t));
     memcpy(launch.parameters.data(), from, function->bytes);
-    Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}, {}};
+    Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}, {}, {}};
     detail.kernel.function = function;
     memcpy(detail.kernel.grid, config->grid, sizeof(config->grid));
     memcpy(detail.kernel.block, config->block, sizeof(config->block));

@@ -59,7 +59,8 @@ constexpr hd_cu_result UNKNOWN = 999;
 constexpr hd_cu_result UPDATE_FAILURE = 910;
 
 constexpr int CAPTURE_GLOBAL = 0; // CUstreamCaptureMode
-constexpr int OTHER_NODE = -1;    // one that nobody asks for
+constexpr int OTHER_NODE = -1;    // one that nobody asks for,
+constexpr int HOST_NODE = 3;      // and what it says it is
 constexpr int MEMORY_UNIFIED = 4; // CUmemorytype
 
 struct Lane {
@@ -83,6 +84,7 @@ struct Detail {
     hd_cu_kernel_node kernel{}; // of a kernel, whose parameters are:
     std::vector<char> bytes;
     std::vector<hd_cu_memop> words; // of a batch of these
+    hd_cu_fill_node fill{};         // of a fill
 };
 
 // Work and what it has to follow, by index; earlier nodes alone.

@@ -228,7 +228,10 @@ hd_cu_result fill(uint64_t at, T value, size_t n, hd_cu_stream handle)
     FAKE_STREAM(handle, stream);
     if (at % sizeof(T) != 0)
         return INVALID_VALUE;
-    return submit(stream, [=](Lane &) {
+    Detail detail{HD_CU_NODE_FILL, {}, {}, {}, {}, {}};
+
+    detail.fill = {at, 0, value, sizeof(T), n, 1};
+    auto work = [=](Lane &) {
         T *to = reinterpret_cast<T *>(static_cast<uintptr_t>(at));
 
         if (n != 0 && locate(at, n * sizeof(T)) != Place::DEVICE &&
@@ -236,7 +239,8 @@ hd_cu_result fill(uint64_t at, T value, size_t n, hd_cu_stream handle)
             return false;
         std::fill_n(to, n, value);
         return true;
-    });
+    };
+    return submit(stream, work, detail);
 }
 
 } // namespace
@@ -526,7 +530,7 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
     hd_cu_result result;
 
     if (is_capturing(stream)) {
-        Detail detail{HD_CU_NODE_COPY, {}, {}, {}, {}};
+        Detail detail{HD_CU_NODE_COPY, {}, {}, {}, {}, {}};
 
         detail.copy.from.memory = detail.copy.to.memory = MEMORY_UNIFIED;
         detail.copy.from.device = from;
@@ -604,7 +608,7 @@ hd_cu_result cuStreamBatchMemOp_v2(hd_cu_stream handle, unsigned n,
     for (unsigned i = 0; i < n; i++)
         (void)enter(ops[i].word.operation == HD_CU_OP_WAIT_32 ? "word waits"
                                                               : "word writes");
-    Detail detail{HD_CU_NODE_WORDS, {}, {}, {}, {ops, ops + n}};
+    Detail detail{HD_CU_NODE_WORDS, {}, {}, {}, {ops, ops + n}, {}};
     return submit(
         stream,
         [list = detail.words](Lane &lane) { return run_words(lane, list); },

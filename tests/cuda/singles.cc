@@ -1,6 +1,6 @@
-// Products that are launched as graphs of their own: how often cuBLASLt is
-// asked and nodes are set, and that what is computed is right whatever the
-// addresses are, and whatever CUDA refuses.
+// Products and attentions that are launched as graphs of their own: how often
+// their library is asked and nodes are set, and that what is computed is right
+// whatever the addresses are, and whatever CUDA refuses.
 #include <gtest/gtest.h>
 
 #include "tests/cuda/program.h"
@@ -58,16 +58,20 @@ const size_t kBias16 = 5, kR = 6; // among the arguments
 
 // What a rank's runs asked the libraries for, each run for itself.
 struct Counts {
-    std::vector<long> products, set, launched;
+    std::vector<long> calls, set, launched;
 };
 
-class CudaProducts : public testing::Test
+class CudaSingles : public testing::Test
 {
   protected:
     hd_session_options options_ = CudaOptions();
 
+    explicit CudaSingles(const char *call) : call_(call)
+    {
+    }
+
     // Runs on these sets of memory in turn, each with the right answer.
-    Counts RunOn(const std::vector<int> &sets, const char *text = kProducts)
+    Counts RunOn(const std::vector<int> &sets, const char *text) const
     {
         int n = 1 + *std::max_element(sets.begin(), sets.end());
         Program program(text, n);
@@ -83,7 +87,7 @@ class CudaProducts : public testing::Test
         for (size_t i = 0; i < sets.size(); i++) {
             const long *calls = &answers[0].calls[3 * i];
 
-            counts.products.push_back(calls[0]);
+            counts.calls.push_back(calls[0]);
             counts.set.push_back(calls[1]);
             counts.launched.push_back(calls[2]);
         }
@@ -91,11 +95,12 @@ class CudaProducts : public testing::Test
     }
 
   private:
-    static void Count(long *calls, int sign)
+    const char *call_; // of the library, that is counted
+
+    void Count(long *calls, int sign) const
     {
-        const char *const symbols[] = {"cublasLtMatmul",
-                                       "cuGraphExecKernelNodeSetParams_v2",
-                                       "cuGraphLaunch"};
+        const char *const symbols[] = {
+            call_, "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"};
         auto *count = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
 
         for (int i = 0; i < 3; i++)
@@ -103,9 +108,8 @@ class CudaProducts : public testing::Test
     }
 
     // Inputs are others in each run of a set.
-    static hd_status RunThem(Rank &rank, const Program &program,
-                             hd_session *session, const std::vector<int> &sets,
-                             int n)
+    hd_status RunThem(Rank &rank, const Program &program, hd_session *session,
+                      const std::vector<int> &sets, int n) const
     {
         Memory memory;
         int turn = 0;
@@ -130,6 +134,20 @@ class CudaProducts : public testing::Test
 
 typedef std::vector<long> Row;
 
+class CudaProducts : public CudaSingles
+{
+  protected:
+    CudaProducts() : CudaSingles("cublasLtMatmul")
+    {
+    }
+
+    Counts RunOn(const std::vector<int> &sets,
+                 const char *text = kProducts) const
+    {
+        return CudaSingles::RunOn(sets, text);
+    }
+};
+
 TEST_F(CudaProducts, AreCapturedOnceForEachAddress)
 {
     for (long kernels : {1, 2, 3}) {
@@ -137,7 +155,7 @@ TEST_F(CudaProducts, AreCapturedOnceForEachAddress)
         Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
         const long n = kNamed, m = kNamed * kernels;
 
-        EXPECT_EQ(counts.products, (Row{n, 0, n, 0, 0, n, 0}));
+        EXPECT_EQ(counts.calls, (Row{n, 0, n, 0, 0, n, 0}));
         EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
         EXPECT_EQ(counts.launched, Row(7, kAll));
     }
@@ -154,7 +172,7 @@ TEST_F(CudaProducts, AreCapturedAgainWhereThereAreTooManyAddresses)
     for (int set : {0, kKept, 2, 0, 2, 1})
         sets.push_back(set);
     captured.insert(captured.end(), {0, kNamed, 0, kNamed, 0, kNamed});
-    EXPECT_EQ(RunOn(sets).products, captured);
+    EXPECT_EQ(RunOn(sets).calls, captured);
 }
 
 // In a graph of a run as well.
@@ -166,7 +184,7 @@ TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
     for (const char *kernels : {"1", "2", "3"}) {
         ScopedSetting lt("FAKE_CUBLASLT_KERNELS", kernels);
         Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
-        EXPECT_EQ(counts.products, (Row{kAll, 0, n, 0, n, 0, 0}));
+        EXPECT_EQ(counts.calls, (Row{kAll, 0, n, 0, n, 0, 0}));
         EXPECT_EQ(counts.launched, Row(7, 1));
     }
 }
@@ -175,9 +193,9 @@ TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
 // room for what its first kernel does.
 TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
 {
-    ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "4");
+    ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "5");
     Counts many = RunOn({0, 0, 1, 0});
-    EXPECT_EQ(many.products, Row(4, kAll));
+    EXPECT_EQ(many.calls, Row(4, kAll));
     EXPECT_EQ(many.launched, Row(4, 0));
     setenv("FAKE_CUBLASLT_KERNELS", "3", 1);
     Counts same = RunOn({0, 0, 1, 0}, "heddle 1\n"
@@ -185,7 +203,7 @@ TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
                                       "in %x : f32[8, 64] in %w : f32[64, 32]\n"
                                       "out %y : f32[8, 32]\n"
                                       "{ %y = matmul %x, %w }\n");
-    EXPECT_EQ(same.products, Row(4, 1));
+    EXPECT_EQ(same.calls, Row(4, 1));
     EXPECT_EQ(same.launched, Row(4, 0));
 }
 
@@ -199,9 +217,9 @@ TEST_F(CudaProducts, AreIssuedWhereCudaRefuses)
           "cuGraphExecKernelNodeSetParams:1"}) {
         ScopedSetting fault("FAKE_CUDA_FAIL", call);
         Counts counts = RunOn({0, 0, 1, 1});
-        EXPECT_EQ(counts.products[1], 1) << call;
-        EXPECT_EQ(counts.products[2], kNamed) << call;
-        EXPECT_EQ(counts.products[3], 1) << call;
+        EXPECT_EQ(counts.calls[1], 1) << call;
+        EXPECT_EQ(counts.calls[2], kNamed) << call;
+        EXPECT_EQ(counts.calls[3], 1) << call;
         EXPECT_EQ(counts.launched, Row(4, kAll - 1)) << call;
     }
 }
@@ -256,7 +274,131 @@ TEST_F(CudaProducts, AreLaunchedWhereStepsAreTimed)
     std::vector<double> times(200);
 
     options_.times = times.data();
-    EXPECT_EQ(RunOn({0, 0, 1}).products, (Row{kNamed, 0, kNamed}));
+    EXPECT_EQ(RunOn({0, 0, 1}).calls, (Row{kNamed, 0, kNamed}));
+}
+
+// ------------------------------------------------------------ attention
+
+// Of arguments: results with and without a mask, and gradients; of the
+// session's own memory, results.
+const char *const kAttends =
+    "heddle 1\n"
+    "host program attends\n"
+    "mesh tp=2\n"
+    "in %q : bf16[2, 4, 24, 16]\n"
+    "in %k : bf16[2, 2, 32, 16]\n"
+    "in %v : bf16[2, 2, 32, 16]\n"
+    "in %g : bf16[2, 4, 24, 16]\n"
+    "out %o : bf16[2, 4, 24, 16]\n"
+    "out %l : f32[2, 4, 24]\n"
+    "out %dq : bf16[2, 4, 24, 16]\n"
+    "out %dk : bf16[2, 2, 32, 16]\n"
+    "out %dv : bf16[2, 2, 32, 16]\n"
+    "out %p : bf16[2, 4, 24, 16]\n"
+    "out %m : f32[2, 4, 24]\n"
+    "out %t : bf16[2, 4, 24, 16]\n"
+    "temp %x : bf16[2, 4, 24, 16]\n"
+    "temp %y : bf16[2, 4, 24, 16]\n"
+    "temp %z : f32[2, 4, 24]\n"
+    "{\n"
+    "    %x = copy %q\n"
+    "    %o, %l = attention %q, %k, %v\n"
+    "    %dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g\n"
+    "    %p, %m = attention %q, %k, %v causal 8\n"
+    "    %y, %z = attention %x, %x, %x\n"
+    "    %t = add %y, %q\n"
+    "}\n";
+const int kAttending = 4, kOnArguments = 3;
+
+class CudaAttends : public CudaSingles
+{
+  protected:
+    CudaAttends() : CudaSingles("cudnnBackendExecute")
+    {
+    }
+
+    Counts RunOn(const std::vector<int> &sets) const
+    {
+        return CudaSingles::RunOn(sets, kAttends);
+    }
+};
+
+// What a call clears is where it was, and is not set.
+TEST_F(CudaAttends, AreCapturedOnceForEachAddress)
+{
+    for (long kernels : {1, 2, 3}) {
+        ScopedSetting dnn("FAKE_CUDNN_KERNELS", std::to_string(kernels));
+        Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
+        const long n = kOnArguments, m = n * kernels;
+
+        EXPECT_EQ(counts.calls, (Row{n, 0, n, 0, 0, n, 0}));
+        EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
+        EXPECT_EQ(counts.launched, Row(7, kAttending));
+    }
+}
+
+TEST_F(CudaAttends, AreSetInAGraphAsTheyWereCaptured)
+{
+    const long n = kOnArguments;
+
+    options_.graph = true;
+    for (const char *kernels : {"1", "2", "3"}) {
+        ScopedSetting dnn("FAKE_CUDNN_KERNELS", kernels);
+        Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
+
+        EXPECT_EQ(counts.calls, (Row{kAttending, 0, n, 0, n, 0, 0}));
+        EXPECT_EQ(counts.launched, Row(7, 1));
+    }
+}
+
+// Four of which two are the same, and five, which are too many beside a fill.
+TEST_F(CudaAttends, OfKernelsThatAreNotToldApartAreIssued)
+{
+    for (const char *kernels : {"4", "5"}) {
+        ScopedSetting dnn("FAKE_CUDNN_KERNELS", kernels);
+        Counts counts = RunOn({0, 0, 1, 0});
+
+        EXPECT_EQ(counts.calls, Row(4, kAttending));
+        EXPECT_EQ(counts.launched, Row(4, 0));
+    }
+}
+
+// A fill would go where the operand was.
+TEST_F(CudaAttends, ThatClearOperandsAreIssuedWhereTheseAreElsewhere)
+{
+    ScopedSetting dnn("FAKE_CUDNN_CLEARS", "1");
+    Counts counts = RunOn({0, 0, 1, 0});
+    const long n = kOnArguments;
+
+    EXPECT_EQ(counts.calls, (Row{2 * n, n, n, n}));
+    EXPECT_EQ(counts.launched, Row(4, kAttending - n));
+}
+
+TEST_F(CudaAttends, AreIssuedWhereCudaRefuses)
+{
+    for (const char *call :
+         {"cuStreamBeginCapture:1", "cudnnBackendExecute:2",
+          "cuStreamEndCapture:3", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
+          "cuGraphMemsetNodeGetParams:1", "cuGraphKernelNodeGetParams:1",
+          "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
+          "cuGraphExecKernelNodeSetParams:1"}) {
+        ScopedSetting fault("FAKE_CUDA_FAIL", call);
+        Counts counts = RunOn({0, 0, 1, 1});
+
+        EXPECT_EQ(counts.calls[1], 1) << call;
+        EXPECT_EQ(counts.calls[2], kOnArguments) << call;
+        EXPECT_EQ(counts.calls[3], 1) << call;
+        EXPECT_EQ(counts.launched, Row(4, kAttending - 1)) << call;
+    }
+}
+
+TEST_F(CudaAttends, AreRightWithDelays)
+{
+    for (const char *seed : {"1", "2"}) {
+        ScopedSetting host("HEDDLE_CHAOS", seed),
+            streams("FAKE_CUDA_CHAOS", seed);
+        RunOn({0, 1, 1, 2, 0, 2});
+    }
 }
 
 } // namespace
