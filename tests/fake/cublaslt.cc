@@ -3,6 +3,7 @@
 // product. Matrices are column-major: D[m, n] = f(alpha op(A) op(B) + beta C +
 // bias).
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -482,6 +483,14 @@ bool is_apart(const Product &p)
     return true;
 }
 
+bool is_to_be_wrong(const Product &p)
+{
+    static std::atomic<uint64_t> ran;
+
+    return setting("FAKE_CUBLASLT_WRONG", 0) == p.m * p.n &&
+           ran++ >= setting("FAKE_CUBLASLT_RIGHT", 0);
+}
+
 // The workspace is this product's alone while it runs; whoever else writes
 // there is found.
 int run_product(void *data)
@@ -505,6 +514,8 @@ int run_product(void *data)
         multiply<double>(p);
     else
         multiply<float>(p);
+    if (is_to_be_wrong(p))
+        *static_cast<unsigned char *>(p.d) ^= 0x40;
     return marks && memcmp(p.workspace, mark.data(), WORKSPACE) != 0;
 }
 
