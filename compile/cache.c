@@ -180,7 +180,7 @@ static void put_string(hd_text *key, const char *text)
                    "a new member of " #type " belongs in the key")
 
 HAS_ALL_OF(hd_lower_options, asked);
-HAS_ALL_OF(hd_machine, network_bandwidth);
+HAS_ALL_OF(hd_machine, reduction_latency);
 HAS_ALL_OF(hd_session_options, deterministic);
 
 static void put_lower(hd_text *key, const hd_lower_options *o)
@@ -198,11 +198,12 @@ static void put_machine(hd_text *key, const hd_machine *m)
                    m->processors, m->units, m->tile_m, m->tile_n);
     for (int i = 0; i < HD_DTYPE_EVENT; i++)
         hd_text_printf(key, " %a", m->matmul[i]);
-    hd_text_printf(
-        key, " %a %a %a %a %a %a %a %a %a %a %a %a %a", m->issue, m->launch,
-        m->memory, m->hop, m->copy_latency, m->copy_bandwidth, m->link,
-        m->collision, m->collective_latency, m->collective_bandwidth,
-        m->collective_units, m->network_latency, m->network_bandwidth);
+    hd_text_printf(key, " %a %a %a %a %a %a %a %a %a %a %a %a %a %a", m->issue,
+                   m->launch, m->memory, m->hop, m->copy_latency,
+                   m->copy_bandwidth, m->link, m->collision,
+                   m->collective_latency, m->collective_bandwidth,
+                   m->collective_units, m->network_latency,
+                   m->network_bandwidth, m->reduction_latency);
 }
 
 static void put_text(hd_text *key, const hd_cache_request *r)

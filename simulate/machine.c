@@ -37,6 +37,7 @@ void hd_machine_default(hd_machine *out)
         .collective_units = 0.1,
         .network_latency = 15e-6,
         .network_bandwidth = 47e9,
+        .reduction_latency = 7e-6,
     };
 
     assert(out != NULL);
@@ -72,6 +73,7 @@ static const field fields[] = {
     FIELD(collective_units, 0, 1 - DBL_EPSILON, "at least 0 and below 1"),
     FIELD(network_latency, TIME),
     FIELD(network_bandwidth, RATE),
+    FIELD(reduction_latency, TIME),
 };
 
 hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)

@@ -52,10 +52,12 @@ static const field fields[] = {
     FIELD(collective_units, false, 0, 0.999),
     FIELD(network_latency, false, 0, 1),
     FIELD(network_bandwidth, false, 1, 1e18),
+    FIELD(reduction_latency, false, 0, 1), // the last: it may be missing
 };
 enum {
     NFIELDS = sizeof fields / sizeof *fields,
-    KEY_NAME = NFIELDS,
+    KEY_REDUCTION = NFIELDS - 1,
+    KEY_NAME,
     KEY_MATMUL,
     NKEYS
 };
@@ -321,9 +323,11 @@ static hd_status read_machine(reader *r)
     if (r->at < r->end)
         return refuse(r);
     for (int i = 0; i < NKEYS; i++)
-        if (i != KEY_NAME && !r->seen[i])
+        if (i != KEY_NAME && i != KEY_REDUCTION && !r->seen[i])
             return hd_error(r->diag, HD_CODE_NONE, place(r, r->at, 1),
                             "%s is missing", key_name(i));
+    if (!r->seen[KEY_REDUCTION])
+        r->machine.reduction_latency = r->machine.collective_latency;
     return HD_OK;
 }
 

@@ -116,6 +116,22 @@ static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
                           (void **)&s->cost);
 }
 
+static bool reduces_apart(const hd_graph *g)
+{
+    int stream = -1;
+
+    for (int64_t i = 0; i < g->first[g->nranks]; i++) {
+        const hd_node *node = &g->node[i];
+
+        if (!hd_simulation_reduces(node))
+            continue;
+        if (stream >= 0 && stream != node->stream)
+            return true;
+        stream = node->stream;
+    }
+    return false;
+}
+
 hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
                              hd_diag *diag)
 {
@@ -123,6 +139,7 @@ hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
     s->full = hd_module_full(module);
     HD_TRY(hd_graph_create(&s->full, diag, &s->graph));
     HD_TRY(hd_graph_match(&s->graph, diag));
+    s->apart = reduces_apart(&s->graph);
     HD_TRY(hd_schedule_open(&s->graph, 1, diag, &s->schedule));
     return make_arrays(s, diag);
 }

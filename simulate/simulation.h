@@ -74,6 +74,7 @@ struct hd_simulation {
     hd_graph graph;       // owned, of it
     hd_schedule schedule; // owned, of the graph
     hd_machine machine;
+    bool apart;              // reductions are on several streams
     hd_agenda agenda;        // owned
     int64_t cause;           // what is being dealt with
     hd_step_time *step;      // owned, by node
@@ -108,6 +109,14 @@ static inline int hd_simulation_way(const hd_simulation *s, int from, int to)
 {
     return hd_simulation_host(s, from) == hd_simulation_host(s, to) ? HD_NEAR
                                                                     : HD_FAR;
+}
+
+// Whether a step is of a reduction over ranks, without a product.
+static inline bool hd_simulation_reduces(const hd_node *node)
+{
+    return node->kind == HD_NODE_COLLECTIVE &&
+           hd_op_fused(node->op) == HD_MOVE_NONE &&
+           hd_op_fold(node->op) != HD_FOLD_NONE;
 }
 
 // Of steps of an op whose views are as long it is found once, unless there are

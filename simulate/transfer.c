@@ -50,6 +50,22 @@ static double product_alone(const hd_simulation *s, const hd_cost *cost,
     return left > 0 ? left : 0;
 }
 
+// What is reduced within a node is a kernel that meets its peers by itself
+// where all of these are on one stream; on several, words stand before and
+// behind it.
+static double latency_of(const hd_simulation *s, int64_t rendezvous,
+                         const hd_node *node)
+{
+    const hd_machine *m = &s->machine;
+
+    if (hd_traffic_way(s, rendezvous) == HD_FAR)
+        return m->collective_latency + m->network_latency;
+    if (!hd_simulation_reduces(node))
+        return m->collective_latency;
+    return hd_simulation_least(m->collective_latency,
+                               m->reduction_latency + (s->apart ? m->hop : 0));
+}
+
 static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
@@ -58,7 +74,8 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
     hd_cost cost = hd_simulation_cost(s, node);
     double bytes = cost.bytes * (double)n;
-    double latency = s->machine.collective_latency + product_alone(s, &cost, n);
+    double latency =
+        latency_of(s, rendezvous, node) + product_alone(s, &cost, n);
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;
@@ -68,12 +85,10 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
         hd_simulation_begin(s, first[i].rank, first[i].step);
         count_transfer(s, first[i].rank, 1);
     }
-    if (hd_traffic_way(s, rendezvous) == HD_FAR) {
+    if (hd_traffic_way(s, rendezvous) == HD_FAR)
         s->prediction.bytes_networked += bytes;
-        latency += s->machine.network_latency;
-    } else {
+    else
         s->prediction.bytes_gathered += bytes;
-    }
     hd_traffic_count(s, rendezvous, 1);
     hd_agenda_after(&s->agenda, HD_TASK_DELAY, first->rank,
                     g->first[first->rank] + first->step, latency);

@@ -43,6 +43,8 @@ typedef struct hd_machine {
     double collective_latency, collective_bandwidth; // bytes received a rank
     double collective_units; // share of a rank's processor that one takes
     double network_latency, network_bandwidth; // of a rank, between nodes
+    double reduction_latency; // s: as collective_latency, of a reduction in a
+                              // node, which is a kernel that meets its peers
 } hd_machine;
 
 // One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
@@ -50,7 +52,8 @@ typedef struct hd_machine {
 HD_API void hd_machine_default(hd_machine *out);
 
 // Reads a machine from the `length` bytes of a JSON object, whose keys
-// docs/simulate.md lists: each must be known, all but `name` must be there, and
+// docs/simulate.md lists: each must be known, all but `name` and
+// `reduction_latency`, which is then `collective_latency`, must be there, and
 // what is wrong is told with its line, key, value and limits. `name` stands in
 // messages, and is the machine's where the text gives it none.
 // HD_ERROR_INVALID if it is wrong.

@@ -213,6 +213,7 @@ const char *const kShares[] = {"issue",
                                "copy_latency",
                                "collective_latency",
                                "network_latency",
+                               "reduction_latency",
                                "collision",
                                "collective_units"};
 
@@ -296,6 +297,7 @@ double Of(const hd_machine &m, const std::string &key)
         {"copy_latency", m.copy_latency},
         {"collective_latency", m.collective_latency},
         {"network_latency", m.network_latency},
+        {"reduction_latency", m.reduction_latency},
         {"collision", m.collision},
         {"collective_units", m.collective_units}};
 
@@ -390,6 +392,7 @@ TEST(MachineText, SaysWhatIsWrongWithItsLineKeyValueAndLimits)
         text += std::string("  ") + line + ",\n";
     text += "  \"network_bandwidth\": 5e10\n}\n";
     ASSERT_EQ(Parse(text).status, HD_OK) << Parse(text).said;
+    EXPECT_EQ(Parse(text).machine.reduction_latency, 2e-5);
     for (const Case &c : cases) {
         std::string wrong = text;
         size_t at = wrong.find(c.from);

@@ -327,6 +327,33 @@ TEST(Simulation, CollectivesWaitForAllAndShareTheirLinks)
     EXPECT_DOUBLE_EQ(s.At(0).start, 10);
 }
 
+// Between the first two kernels of one stream; with words around them on two.
+TEST(Simulation, ReductionsInANodeHaveALatencyOfTheirOwn)
+{
+    const std::string sum = "host program sum mesh tp=2 streams 2 "
+                            "in %x : f32[2] shared out %y : f32[2] out %z : f32[2] { ";
+    const std::string second = " } on stream 1 { %z = all_reduce %x } join }";
+    hd_machine m = Round();
+
+    m.collective_latency = 30;
+    m.reduction_latency = 3;
+    m.hop = 5;
+    // Eight bytes come to each.
+    Simulated one(sum + "%y = all_reduce %x %z = all_reduce %x }", m);
+    EXPECT_DOUBLE_EQ(one.p.time, 2 * (3 + 8));
+    Simulated two(sum + "fork on stream 0 { %y = all_reduce %x" + second, m);
+    EXPECT_DOUBLE_EQ(two.p.time, 3 + 5 + 2 * 8);
+    m.collective_latency = 7;
+    Simulated least(sum + "fork on stream 0 { %y = all_reduce %x" + second, m);
+    EXPECT_DOUBLE_EQ(least.p.time, 7 + 2 * 8);
+    m.collective_latency = 30;
+    m.ranks_per_node = 1;
+    m.network_latency = 4;
+    m.network_bandwidth = 1;
+    Simulated far(sum + "%y = all_reduce %x %z = all_reduce %x }", m);
+    EXPECT_DOUBLE_EQ(far.p.time, 2 * (30 + 4 + 8));
+}
+
 TEST(Simulation, TheRootOfAReduceReceivesWhatTheOthersBring)
 {
     const char *const text =
