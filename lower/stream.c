@@ -552,7 +552,7 @@ typedef struct run {
     bool keys;     // something attends to keys
     bool tiles;    // it has a collective of each index, or what some ranks do
     int way[HD_MAX_AXES]; // in which its sends go; 0 before the first
-    bool bulk;            // no run has any
+    bool bulk;            // a run that has any stays whole
     int number;           // of the run, from 1
     use *use;             // by buffer id
     int *uses;            // by buffer id, in the whole program
@@ -572,11 +572,6 @@ static use *use_of(const run *r, const hd_view *view)
 static int iteration_dim(const plan *p, int i)
 {
     return p->one[i] ? WHOLE : p->dim[i];
-}
-
-static bool plan_stmt(const run *r, const hd_stmt *stmt, plan *p)
-{
-    return plan_op(r->module, stmt, p) && !(p->tile && r->bulk);
 }
 
 // Whether the next pass makes a pipeline of it.
@@ -799,7 +794,7 @@ static bool heads_reduction(const run *r, hd_stmt *stmt)
     made[n++] = hd_buffer_root(op->view[0].buffer);
     stmt = stmt->next;
     for (int i = 0; i < MOST_AHEAD && stmt != NULL; i++, stmt = stmt->next) {
-        if (!plan_stmt(r, stmt, &p))
+        if (!plan_op(r->module, stmt, &p))
             continue;
         op = op_of(stmt)->op;
         if (is_piped(op, &p) && !scatters(op))
@@ -939,7 +934,7 @@ static int find_members(run *r, hd_stmt *stmt)
 
     for (; stmt != NULL && r->nmembers - last <= MOST_BETWEEN;
          stmt = stmt->next) {
-        bool planned = plan_stmt(r, stmt, &p);
+        bool planned = plan_op(r->module, stmt, &p);
         const hd_op *op;
 
         if (!planned || !joins(r, stmt, &p)) {
@@ -1082,13 +1077,13 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
             out->name);
     name = hd_op_info_get(done_by(next)->code)->text;
     line = done_by(next)->loc.line;
-    if (!plan_stmt(r, next, &q))
+    if (!plan_op(r->module, next, &q))
         return hd_arena_printf(
             r->scratch,
             "'%s' in line %u, which reads it, is not done index by index of a "
             "@stream dimension, so that they share no loop",
             name, line);
-    if (plan_stmt(r, gather, &p) && p.extent != q.extent)
+    if (plan_op(r->module, gather, &p) && p.extent != q.extent)
         return hd_arena_printf(
             r->scratch,
             "'%s' in line %u, which reads it, has %lld indices where %%%s has "
@@ -1211,6 +1206,17 @@ static void leave_ahead(const outside *out)
             leave_outside(out, r->member[i].stmt);
 }
 
+// All from the first to the last of a run.
+static void leave_whole(const outside *out, hd_stmt *first, const hd_stmt *end)
+{
+    hd_stmt *next;
+
+    for (hd_stmt *stmt = first; stmt != end; stmt = next) {
+        next = stmt->next;
+        leave_outside(out, stmt);
+    }
+}
+
 // What comes behind the loop, of which others may be made.
 static hd_stmt *put_behind(const run *r, hd_stmt *next)
 {
@@ -1246,6 +1252,11 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
 
         if (find_run(&r, stmt)) {
             next = r.member[r.nmembers - 1].stmt->next;
+            if (r.bulk && r.tiles) {
+                leave_whole(&out, stmt, next);
+                stmt = next;
+                continue;
+            }
             next = put_behind(&r, next);
             leave_ahead(&out);
             emit_loop(&r, &b, options->streams);
