@@ -98,6 +98,7 @@ void hd_cuda_dnn_close(hd_device *device);
 // the session, says why.
 hd_status hd_cuda_dnn_find(hd_device *device, const hd_cuda_attention *shape,
                            hd_diag *diag, int *known, const char **reason);
+// No less than a byte: a session that calls a library has rooms.
 size_t hd_cuda_dnn_workspace(const hd_device *device, int known);
 hd_status hd_cuda_dnn_issue(hd_device *device, const hd_cuda_command *command,
                             hd_cu_stream stream, hd_diag *diag);

@@ -374,7 +374,9 @@ hd_status hd_cuda_dnn_find(hd_device *device, const hd_cuda_attention *shape,
 
 size_t hd_cuda_dnn_workspace(const hd_device *device, int known)
 {
-    return (size_t)device->dnn->known[known]->workspace;
+    size_t bytes = (size_t)device->dnn->known[known]->workspace;
+
+    return bytes > 0 ? bytes : 1;
 }
 
 // --------------------------------------------------------------- running

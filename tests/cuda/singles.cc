@@ -317,9 +317,10 @@ class CudaAttends : public CudaSingles
     {
     }
 
-    Counts RunOn(const std::vector<int> &sets) const
+    Counts RunOn(const std::vector<int> &sets,
+                 const char *text = kAttends) const
     {
-        return CudaSingles::RunOn(sets, kAttends);
+        return CudaSingles::RunOn(sets, text);
     }
 };
 
@@ -372,6 +373,22 @@ TEST_F(CudaAttends, ThatClearOperandsAreIssuedWhereTheseAreElsewhere)
 
     EXPECT_EQ(counts.calls, (Row{2 * n, n, n, n}));
     EXPECT_EQ(counts.launched, Row(4, kAttending - n));
+}
+
+// Nor has the session any other memory of its own.
+TEST_F(CudaAttends, MayDoWithoutAWorkspace)
+{
+    ScopedSetting dnn("FAKE_CUDNN_WORKSPACE", "0");
+    Counts counts = RunOn({0, 0, 1, 0}, "heddle 1\n"
+                                        "host program alone mesh tp=2\n"
+                                        "in %q : bf16[4, 24, 16]\n"
+                                        "in %k : bf16[4, 32, 16]\n"
+                                        "out %o : bf16[4, 24, 16]\n"
+                                        "out %l : f32[4, 24]\n"
+                                        "{ %o, %l = attention %q, %k, %k }\n");
+
+    EXPECT_EQ(counts.calls, (Row{1, 0, 1, 0}));
+    EXPECT_EQ(counts.launched, Row(4, 1));
 }
 
 TEST_F(CudaAttends, AreIssuedWhereCudaRefuses)

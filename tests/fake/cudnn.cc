@@ -2,6 +2,7 @@
 // what the real one takes, plans of attention, kept as text as well, and
 // execution on fake_cuda's streams by the letter of the graph
 // (cudnn_program.h). Making a plan needs no handle and no stream.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -36,8 +37,6 @@ enum {
     INTERNAL_ERROR = 4000,
     EXECUTION_FAILED = 5000,
 };
-
-constexpr int64_t WORKSPACE = 256;
 
 struct cudnnContext {
     hd_cu_stream stream = nullptr;
@@ -91,6 +90,11 @@ int64_t setting(const char *name, int64_t otherwise)
     const char *text = getenv(name);
 
     return text == nullptr ? otherwise : strtoll(text, nullptr, 0);
+}
+
+int64_t workspace_bytes()
+{
+    return setting("FAKE_CUDNN_WORKSPACE", 256);
 }
 
 int lack(int status, const std::string &reason)
@@ -441,6 +445,7 @@ struct Execution {
     fake::Places places;
     fake::Values values;
     void *workspace;
+    size_t bytes; // of that
 };
 
 bool reaches(const void *at, size_t bytes)
@@ -458,7 +463,8 @@ void free_execution(void *data)
 int attend(void *data)
 {
     const Execution &e = *static_cast<const Execution *>(data);
-    const std::vector<char> zero(WORKSPACE, 0), mark(WORKSPACE, 0x5a);
+    const std::vector<char> zero(e.bytes, 0), mark(e.bytes, 0x5a);
+    char *at = static_cast<char *>(e.workspace);
 
     for (const auto &place : e.places) {
         const fake::Tensor &t = e.program.tensors.at(place.first);
@@ -466,17 +472,19 @@ int attend(void *data)
         if (!t.by_value && !reaches(place.second, fake::span_bytes(t)))
             return 1;
     }
-    if (memcmp(e.workspace, zero.data(), WORKSPACE) != 0)
+    if (!std::equal(zero.begin(), zero.end(), at))
         return 1;
-    memcpy(e.workspace, mark.data(), WORKSPACE);
+    std::copy(mark.begin(), mark.end(), at);
     fake::run_program(e.program, e.places, e.values);
-    return memcmp(e.workspace, mark.data(), WORKSPACE) != 0;
+    return !std::equal(mark.begin(), mark.end(), at);
 }
 
 // What kernels of its own before and after that do is done there.
 int begin(void *data)
 {
-    return !reaches(static_cast<const Execution *>(data)->workspace, WORKSPACE);
+    const Execution &e = *static_cast<const Execution *>(data);
+
+    return e.bytes > 0 && !reaches(e.workspace, e.bytes);
 }
 
 int end(void *data)
@@ -679,8 +687,10 @@ int cudnnBackendGetAttribute(const hd_dnn_desc desc, int attribute, int type,
         return get_text(fake::text_of(c.program), room, n, value);
     if (c.kind == HD_DNN_PLAN && attribute == HD_DNN_PLAN_WORKSPACE &&
         type == HD_DNN_TYPE_INT64 && room == 1) {
+        const int64_t bytes = workspace_bytes();
+
         *n = 1;
-        memcpy(value, &WORKSPACE, sizeof(WORKSPACE));
+        memcpy(value, &bytes, sizeof(bytes));
         return SUCCESS;
     }
     return BAD_PARAM;
@@ -723,15 +733,16 @@ int cudnnBackendExecute(hd_dnn_handle handle, hd_dnn_desc plan,
         return BAD_PARAM;
     e.program = p->content->program;
     e.workspace = v->content->At(HD_DNN_PACK_WORKSPACE).pointers[0];
+    e.bytes = static_cast<size_t>(workspace_bytes());
     int status = find_places(*v->content, &e);
 
     if (status != SUCCESS)
         return status;
-    if (e.workspace == nullptr)
+    if (e.workspace == nullptr && e.bytes > 0)
         return NULL_POINTER;
     e.values = fake::read_values(e.program, e.places);
-    if (clear(reinterpret_cast<uintptr_t>(e.workspace), 0, WORKSPACE,
-              handle->stream) != 0)
+    if (e.bytes > 0 && clear(reinterpret_cast<uintptr_t>(e.workspace), 0,
+                             e.bytes, handle->stream) != 0)
         return EXECUTION_FAILED;
     if (setting("FAKE_CUDNN_CLEARS", 0) != 0 &&
         clear(reinterpret_cast<uintptr_t>(e.places.begin()->second), 0, 0,

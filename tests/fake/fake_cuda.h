@@ -28,6 +28,7 @@
 //   FAKE_CUDNN_LACKING=N         have no kernel (0)
 //   FAKE_CUDNN_KERNELS=N         that each attention takes, beside a fill (1); up
 //                                to three differ
+//   FAKE_CUDNN_WORKSPACE=N       bytes that each fills first (256); 0: no fill
 //   FAKE_CUDNN_CLEARS=1          that each fills no bytes of an operand, too
 //   FAKE_CUBLASMP_VERSION=N      (700)
 //   FAKE_NCCL_LATE=MS            that a communicator is joined later than by
