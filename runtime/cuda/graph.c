@@ -2,7 +2,8 @@
 // addresses. A product's and an attention's become the kernels that they are on
 // these (cuda/single.c). What NCCL or a function of the caller's captures is
 // left as it is, and so is what is not understood: a copy that CUDA describes
-// otherwise than it was asked for, a call of kernels of which two are the same.
+// otherwise than it was asked for, a call of kernels of which two are the same,
+// or that fills an operand.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
@@ -127,6 +128,19 @@ static bool is_one(const hd_device *device, const hd_cuda_nodes *nodes,
            found == type;
 }
 
+// What it fills is where it was, whatever its operands are, as workspace is.
+static bool fills_rooms(const hd_device *device, const hd_cuda_work *work,
+                        size_t n)
+{
+    const hd_cuda_chunk *rooms = device->rooms;
+    bool fine = true;
+
+    for (size_t i = 0; i < n; i++)
+        fine &= work[i].type != HD_CU_NODE_FILL ||
+                work[i].fill.to - rooms->at < rooms->bytes;
+    return fine;
+}
+
 static bool is_understood(const hd_device *device,
                           const hd_cuda_command *command,
                           const hd_cuda_nodes *nodes)
@@ -143,7 +157,8 @@ static bool is_understood(const hd_device *device,
         return is_one(device, nodes, HD_CU_NODE_KERNEL);
     case HD_CUDA_PRODUCT:
     case HD_CUDA_ATTEND:
-        return nodes->n > 0 && hd_cuda_single_read(device, nodes, work);
+        return nodes->n > 0 && hd_cuda_single_read(device, nodes, work) &&
+               fills_rooms(device, work, nodes->n);
     case HD_CUDA_CALL: // whatever it enqueued
     case HD_CUDA_RECORD:
     case HD_CUDA_WAIT:

@@ -375,6 +375,17 @@ TEST_F(CudaAttends, ThatClearOperandsAreIssuedWhereTheseAreElsewhere)
     EXPECT_EQ(counts.launched, Row(4, kAttending - n));
 }
 
+// Such a graph is kept for each set of addresses.
+TEST_F(CudaAttends, ThatClearOperandsHaveGraphsForTheAddressesOfThese)
+{
+    ScopedSetting dnn("FAKE_CUDNN_CLEARS", "1");
+
+    options_.graph = true;
+    Counts counts = RunOn({0, 0, 1, 0, 1});
+    EXPECT_EQ(counts.calls, (Row{kAttending, 0, kAttending, 0, 0}));
+    EXPECT_EQ(counts.launched, Row(5, 1));
+}
+
 // Nor has the session any other memory of its own.
 TEST_F(CudaAttends, MayDoWithoutAWorkspace)
 {
