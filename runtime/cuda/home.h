@@ -53,7 +53,8 @@ struct hd_cuda_home {
     bool retained;        // the context is ours to release
     char arch[16];        // "sm_90a"
     hd_cu_stream rescue;  // owned: never waits
-    hd_cu_stream capture; // owned: stands in for others in graphs
+    hd_cu_stream capture; // owned: stands in for others in graphs, for who has
+                          // `issue`
     hd_cuda_queue queue[HD_CUDA_STREAMS_MOST];
     hd_cuda_lines *lines; // owned: communicators of NCCL; NULL if there is none
 

@@ -221,11 +221,23 @@ static void stand_in(hd_device *device)
     }
 }
 
+// The stream for captures is the home's: another thread may issue a run.
+static const hd_cuda_captured *capture_alone(hd_device *device,
+                                             const hd_cuda_command *command)
+{
+    const hd_cuda_captured *now;
+
+    pthread_mutex_lock(&device->home->issue);
+    now = capture_now(device, command);
+    pthread_mutex_unlock(&device->home->issue);
+    return now;
+}
+
 // Uploaded, its first launch needs no memory of the device's.
 static void make_graph(hd_device *device, const hd_cuda_command *command)
 {
     hd_cuda_single *single = command->single;
-    const hd_cuda_captured *now = capture_now(device, command);
+    const hd_cuda_captured *now = capture_alone(device, command);
 
     if (now == NULL || !find_nodes(device, now->graph, &single->nodes) ||
         device->cu.graph_instantiate(&single->exec, now->graph, 0) !=

@@ -1,7 +1,9 @@
 // Products and attentions that are launched as graphs of their own: how often
 // their library is asked and nodes are set, and that what is computed is right
 // whatever the addresses are, and whatever CUDA refuses.
+#include <atomic>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "tests/cuda/program.h"
 
@@ -275,6 +277,72 @@ TEST_F(CudaProducts, AreLaunchedWhereStepsAreTimed)
 
     options_.times = times.data();
     EXPECT_EQ(RunOn({0, 0, 1}).calls, (Row{kNamed, 0, kNamed}));
+}
+
+// A run that is captured, until it is to go on.
+struct Held {
+    std::atomic<bool> captures{false}, goes_on{false};
+};
+
+// Who waits for the run to end makes no session before that.
+hd_status Hold(void *context, const hd_call_site *)
+{
+    Held *held = static_cast<Held *>(context);
+    double deadline = Now() + 0.5;
+
+    held->captures = true;
+    while (!held->goes_on && Now() < deadline)
+        usleep(1000);
+    return HD_OK;
+}
+
+// They have one stream for captures.
+TEST_F(CudaProducts, AreCapturedWhileAThreadCapturesAnotherSessionsRun)
+{
+    Program program("heddle 1\n"
+                    "host program held mesh tp=2\n"
+                    "in %x : f32[4]\n"
+                    "out %y : f32[4]\n"
+                    "{ %y = copy %x  %y = call \"hold\" %x }\n",
+                    0);
+    Program products(kProducts);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Held held;
+        hd_call call = {sizeof call, "hold", Hold, &held};
+        hd_session_options options = options_;
+        hd_status status = HD_ERROR_INVALID;
+        Session one, two;
+
+        options.graph = true;
+        options.calls = &call;
+        options.ncalls = 1;
+        HD_TRY(one.Open(rank, program, options));
+        void *at[2] = {};
+        for (void *&argument : at)
+            HD_TRY(hd_session_alloc(one, 16, rank.diag, &argument));
+        std::thread other([&] {
+            status = hd_session_run(one, at, 2, nullptr, nullptr);
+            held.captures = true; // it has failed
+        });
+        while (!held.captures)
+            usleep(100);
+        hd_status made = two.Open(rank, products, options_);
+        held.goes_on = true;
+        other.join();
+        HD_TRY(made);
+        HD_TRY(status);
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        rank.answer->number = -calls("cuGraphLaunch");
+        HD_TRY(RunAndCompare(rank, products, two, 1));
+        rank.answer->number += calls("cuGraphLaunch");
+        status = hd_session_finish(one, rank.diag);
+        for (void *argument : at)
+            hd_session_free(one, argument);
+        return status;
+    });
+
+    AllAreRight(answers);
+    EXPECT_EQ(answers[0].number, kAll);
 }
 
 // ------------------------------------------------------------ attention
