@@ -62,8 +62,7 @@ static bool is_same_kernel(const hd_cu_kernel_node *a,
 static bool is_same_fill(const hd_cu_fill_node *a, const hd_cu_fill_node *b)
 {
     return a->to == b->to && a->value == b->value &&
-           a->element_bytes == b->element_bytes && a->width == b->width &&
-           a->height == 1 && b->height == 1;
+           a->element_bytes == b->element_bytes && a->width == b->width;
 }
 
 static const hd_cuda_work *find_work(const hd_cuda_work *work, size_t n,
@@ -89,7 +88,8 @@ static bool read_node(const hd_device *device, hd_cu_node node,
     if (out->type == HD_CU_NODE_KERNEL)
         return cu->kernel_node(node, &out->kernel) == HD_CU_SUCCESS;
     return out->type == HD_CU_NODE_FILL &&
-           cu->fill_node(node, &out->fill) == HD_CU_SUCCESS;
+           cu->fill_node(node, &out->fill) == HD_CU_SUCCESS &&
+           out->fill.height == 1;
 }
 
 bool hd_cuda_single_read(const hd_device *device, const hd_cuda_nodes *nodes,
