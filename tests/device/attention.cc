@@ -77,10 +77,10 @@ const char *const kGradients[] = {
     "temp %o : L[B@tp, G * Q, S, W] temp %l : L[B@tp, G * Q, S] "
     "inout %a : L[2, B@tp, G * Q, 2 * S, D] inout %b : L[B@tp, G, 2 * K, D] "
     "inout %c : L[B@tp, G, 2 * K, 2, W] "
-    "{ %o, %l = attention %q[1, :, :, :, 1], %k[:, :, :, 2], %v scale 0.25 M "
+    "{ %o, %l = attention %q[1, :, :, :, 1], %k[:, :, :, 2], %v scale 0.25 N "
     "%a[1, :, :, S..2 * S], %b[:, :, 0..K], %c[:, :, 0..K, 1] = "
     "attention_grad %q[1, :, :, :, 1], %k[:, :, 0..K, 2], %v[:, :, 0..K], "
-    "%o, %l, %g accumulate scale 0.25 M "
+    "%o, %l, %g accumulate scale 0.25 N "
     "%a[1, :, :, S..2 * S], %b[:, :, K..2 * K], %c[:, :, K..2 * K, 1] = "
     "attention_grad %q[1, :, :, :, 1], %k[:, :, K..2 * K, 2], "
     "%v[:, :, K..2 * K], %o, %l, %g accumulate scale 0.25 }",
@@ -316,6 +316,17 @@ std::string Replaced(std::string text, const std::string &what,
     return text;
 }
 
+// Whether every row sees one of the keys.
+bool EachSees(int rows, int keys, int offset, int window)
+{
+    for (int i = 0; i < rows; i++) {
+        if (std::max(0, i + offset - window + 1) >
+            std::min(i + offset, keys - 1))
+            return false;
+    }
+    return true;
+}
+
 std::string Mask(int rows, int keys, std::mt19937 &random)
 {
     int offset = Between(-rows, keys, random);
@@ -330,6 +341,20 @@ std::string Mask(int rows, int keys, std::mt19937 &random)
     default:
         return "causal " + std::to_string(offset) + " window " +
                std::to_string(Between(1, keys, random));
+    }
+}
+
+// By which every row sees one of twice as many keys: gradients of a row that
+// saw none, and sees one here, are NaNs by cuDNN (docs/cuda.md).
+std::string SightedMask(int rows, int keys, std::mt19937 &random)
+{
+    for (;;) {
+        const std::string mask = Mask(rows, keys, random);
+        int offset = 2 * keys, window = rows + 2 * keys;
+
+        sscanf(mask.c_str(), "causal %d window %d", &offset, &window);
+        if (EachSees(rows, 2 * keys, offset, window))
+            return mask;
     }
 }
 
@@ -365,6 +390,10 @@ void Try(const std::vector<const char *> &forms, const Extents &most,
                                         : Between(1, n, random);
                 text = Replaced(form, "M ",
                                 Mask(extents['S'], extents['K'], random) + " ");
+                text = Replaced(text, "N ",
+                                (OnCpu() ? Mask : SightedMask)(
+                                    extents['S'], extents['K'], random) +
+                                    " ");
                 text = Replaced(text, "L[", dtype == "f64" ? "f64[" : "f32[");
                 Add(Filled("heddle 1 tensor program attends mesh tp=1 " + text,
                            extents),
