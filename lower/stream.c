@@ -1206,8 +1206,7 @@ static void leave_ahead(const outside *out)
             leave_outside(out, r->member[i].stmt);
 }
 
-// All from the first to the last of a run.
-static void leave_whole(const outside *out, hd_stmt *first, const hd_stmt *end)
+static void leave_all(const outside *out, hd_stmt *first, const hd_stmt *end)
 {
     hd_stmt *next;
 
@@ -1248,21 +1247,16 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
     r.uses_room = module->nbuffers;
     stmt = module->body.first;
     while (stmt != NULL) {
-        hd_stmt *next = stmt->next;
+        bool found = find_run(&r, stmt);
+        hd_stmt *next = (found ? r.member[r.nmembers - 1].stmt : stmt)->next;
 
-        if (find_run(&r, stmt)) {
-            next = r.member[r.nmembers - 1].stmt->next;
-            if (r.bulk && r.tiles) {
-                leave_whole(&out, stmt, next);
-                stmt = next;
-                continue;
-            }
+        if (!found || (r.bulk && r.tiles)) {
+            leave_all(&out, stmt, next);
+        } else {
             next = put_behind(&r, next);
             leave_ahead(&out);
             emit_loop(&r, &b, options->streams);
             module->streams = options->streams + options->comm_stream;
-        } else {
-            leave_outside(&out, stmt);
         }
         stmt = next;
     }

@@ -115,7 +115,6 @@ static inline int hd_simulation_way(const hd_simulation *s, int from, int to)
 static inline bool hd_simulation_reduces(const hd_node *node)
 {
     return node->kind == HD_NODE_COLLECTIVE &&
-           hd_op_fused(node->op) == HD_MOVE_NONE &&
            hd_op_fold(node->op) != HD_FOLD_NONE;
 }
 

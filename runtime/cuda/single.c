@@ -12,8 +12,8 @@
 //   others, not seen        capture ────── set nodes ─── launch    + 4.0 us
 //
 // In a run nothing is instantiated, which may have to wait for streams that
-// wait for peers. What cannot be told apart, or what CUDA does
-// not capture, set or make a graph of, goes by the library's call.
+// wait for peers. What cannot be told apart, or what CUDA does not capture, set
+// or make a graph of, goes by the library's call.
 #include <stdlib.h>
 #include <string.h>
 

@@ -63,13 +63,27 @@ struct Counts {
     std::vector<long> calls, set, launched;
 };
 
+typedef std::vector<long> Row;
+
+// What a library's call is, how many kernels its fake says it takes, and a
+// program: its calls, and those that name an argument.
+struct Library {
+    const char *call, *kernels, *text;
+    long all, named;
+};
+
 class CudaSingles : public testing::Test
 {
   protected:
     hd_session_options options_ = CudaOptions();
 
-    explicit CudaSingles(const char *call) : call_(call)
+    explicit CudaSingles(const Library &library) : library_(library)
     {
+    }
+
+    Counts RunOn(const std::vector<int> &sets) const
+    {
+        return RunOn(sets, library_.text);
     }
 
     // Runs on these sets of memory in turn, each with the right answer.
@@ -96,13 +110,66 @@ class CudaSingles : public testing::Test
         return counts;
     }
 
+    void AreCapturedOnce() const
+    {
+        for (long kernels : {1, 2, 3}) {
+            ScopedSetting each(library_.kernels, std::to_string(kernels));
+            Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
+            const long n = library_.named, m = n * kernels;
+
+            EXPECT_EQ(counts.calls, (Row{n, 0, n, 0, 0, n, 0}));
+            EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
+            EXPECT_EQ(counts.launched, Row(7, library_.all));
+        }
+    }
+
+    // In a graph of a run as well.
+    void AreSetInAGraph()
+    {
+        const long n = library_.named;
+
+        options_.graph = true;
+        for (const char *kernels : {"1", "2", "3"}) {
+            ScopedSetting each(library_.kernels, kernels);
+            Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
+
+            EXPECT_EQ(counts.calls, (Row{library_.all, 0, n, 0, n, 0, 0}));
+            EXPECT_EQ(counts.launched, Row(7, 1));
+        }
+    }
+
+    // One that CUDA refuses something of is issued, and all others are
+    // launched.
+    void AreIssuedWhereRefused(const std::vector<const char *> &refused) const
+    {
+        for (const char *call : refused) {
+            ScopedSetting fault("FAKE_CUDA_FAIL", call);
+            Counts counts = RunOn({0, 0, 1, 1});
+
+            EXPECT_EQ(counts.calls[1], 1) << call;
+            EXPECT_EQ(counts.calls[2], library_.named) << call;
+            EXPECT_EQ(counts.calls[3], 1) << call;
+            EXPECT_EQ(counts.launched, Row(4, library_.all - 1)) << call;
+        }
+    }
+
+    void AreRightBetweenDelays() const
+    {
+        for (const char *seed : {"1", "2"}) {
+            ScopedSetting host("HEDDLE_CHAOS", seed),
+                streams("FAKE_CUDA_CHAOS", seed);
+            RunOn({0, 1, 1, 2, 0, 2});
+        }
+    }
+
   private:
-    const char *call_; // of the library, that is counted
+    const Library library_;
 
     void Count(long *calls, int sign) const
     {
-        const char *const symbols[] = {
-            call_, "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"};
+        const char *const symbols[] = {library_.call,
+                                       "cuGraphExecKernelNodeSetParams_v2",
+                                       "cuGraphLaunch"};
         auto *count = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
 
         for (int i = 0; i < 3; i++)
@@ -134,33 +201,19 @@ class CudaSingles : public testing::Test
     }
 };
 
-typedef std::vector<long> Row;
-
 class CudaProducts : public CudaSingles
 {
   protected:
-    CudaProducts() : CudaSingles("cublasLtMatmul")
+    CudaProducts()
+        : CudaSingles({"cublasLtMatmul", "FAKE_CUBLASLT_KERNELS", kProducts,
+                       kAll, kNamed})
     {
-    }
-
-    Counts RunOn(const std::vector<int> &sets,
-                 const char *text = kProducts) const
-    {
-        return CudaSingles::RunOn(sets, text);
     }
 };
 
 TEST_F(CudaProducts, AreCapturedOnceForEachAddress)
 {
-    for (long kernels : {1, 2, 3}) {
-        ScopedSetting lt("FAKE_CUBLASLT_KERNELS", std::to_string(kernels));
-        Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
-        const long n = kNamed, m = kNamed * kernels;
-
-        EXPECT_EQ(counts.calls, (Row{n, 0, n, 0, 0, n, 0}));
-        EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
-        EXPECT_EQ(counts.launched, Row(7, kAll));
-    }
+    AreCapturedOnce();
 }
 
 TEST_F(CudaProducts, AreCapturedAgainWhereThereAreTooManyAddresses)
@@ -177,18 +230,9 @@ TEST_F(CudaProducts, AreCapturedAgainWhereThereAreTooManyAddresses)
     EXPECT_EQ(RunOn(sets).calls, captured);
 }
 
-// In a graph of a run as well.
 TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
 {
-    const long n = kNamed;
-
-    options_.graph = true;
-    for (const char *kernels : {"1", "2", "3"}) {
-        ScopedSetting lt("FAKE_CUBLASLT_KERNELS", kernels);
-        Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
-        EXPECT_EQ(counts.calls, (Row{kAll, 0, n, 0, n, 0, 0}));
-        EXPECT_EQ(counts.launched, Row(7, 1));
-    }
+    AreSetInAGraph();
 }
 
 // More than are looked at; and two of three the same, where the fake finds no
@@ -209,21 +253,13 @@ TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
     EXPECT_EQ(same.launched, Row(4, 0));
 }
 
-// One that CUDA refuses something of is issued, and all others are launched.
 TEST_F(CudaProducts, AreIssuedWhereCudaRefuses)
 {
-    for (const char *call :
-         {"cuStreamBeginCapture:1", "cublasLtMatmul:2", "cuStreamEndCapture:3",
-          "cuGraphGetNodes:1", "cuGraphKernelNodeGetParams:1",
-          "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
-          "cuGraphExecKernelNodeSetParams:1"}) {
-        ScopedSetting fault("FAKE_CUDA_FAIL", call);
-        Counts counts = RunOn({0, 0, 1, 1});
-        EXPECT_EQ(counts.calls[1], 1) << call;
-        EXPECT_EQ(counts.calls[2], kNamed) << call;
-        EXPECT_EQ(counts.calls[3], 1) << call;
-        EXPECT_EQ(counts.launched, Row(4, kAll - 1)) << call;
-    }
+    AreIssuedWhereRefused({"cuStreamBeginCapture:1", "cublasLtMatmul:2",
+                           "cuStreamEndCapture:3", "cuGraphGetNodes:1",
+                           "cuGraphKernelNodeGetParams:1",
+                           "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
+                           "cuGraphExecKernelNodeSetParams:1"});
 }
 
 TEST_F(CudaProducts, FollowNoArgumentButTheirOwn)
@@ -263,11 +299,7 @@ TEST_F(CudaProducts, HaveTheWorkspaceOfTheStreamThatTheyRunOn)
 
 TEST_F(CudaProducts, AreRightWithDelays)
 {
-    for (const char *seed : {"1", "2"}) {
-        ScopedSetting host("HEDDLE_CHAOS", seed),
-            streams("FAKE_CUDA_CHAOS", seed);
-        RunOn({0, 1, 1, 2, 0, 2});
-    }
+    AreRightBetweenDelays();
 }
 
 // Steps that are timed are issued one by one.
@@ -381,43 +413,22 @@ const int kAttending = 4, kOnArguments = 3;
 class CudaAttends : public CudaSingles
 {
   protected:
-    CudaAttends() : CudaSingles("cudnnBackendExecute")
+    CudaAttends()
+        : CudaSingles({"cudnnBackendExecute", "FAKE_CUDNN_KERNELS", kAttends,
+                       kAttending, kOnArguments})
     {
-    }
-
-    Counts RunOn(const std::vector<int> &sets,
-                 const char *text = kAttends) const
-    {
-        return CudaSingles::RunOn(sets, text);
     }
 };
 
 // What a call clears is where it was, and is not set.
 TEST_F(CudaAttends, AreCapturedOnceForEachAddress)
 {
-    for (long kernels : {1, 2, 3}) {
-        ScopedSetting dnn("FAKE_CUDNN_KERNELS", std::to_string(kernels));
-        Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
-        const long n = kOnArguments, m = n * kernels;
-
-        EXPECT_EQ(counts.calls, (Row{n, 0, n, 0, 0, n, 0}));
-        EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
-        EXPECT_EQ(counts.launched, Row(7, kAttending));
-    }
+    AreCapturedOnce();
 }
 
 TEST_F(CudaAttends, AreSetInAGraphAsTheyWereCaptured)
 {
-    const long n = kOnArguments;
-
-    options_.graph = true;
-    for (const char *kernels : {"1", "2", "3"}) {
-        ScopedSetting dnn("FAKE_CUDNN_KERNELS", kernels);
-        Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
-
-        EXPECT_EQ(counts.calls, (Row{kAttending, 0, n, 0, n, 0, 0}));
-        EXPECT_EQ(counts.launched, Row(7, 1));
-    }
+    AreSetInAGraph();
 }
 
 // Four of which two are the same, and five, which are too many beside a fill.
@@ -472,29 +483,17 @@ TEST_F(CudaAttends, MayDoWithoutAWorkspace)
 
 TEST_F(CudaAttends, AreIssuedWhereCudaRefuses)
 {
-    for (const char *call :
-         {"cuStreamBeginCapture:1", "cudnnBackendExecute:2",
-          "cuStreamEndCapture:3", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
-          "cuGraphMemsetNodeGetParams:1", "cuGraphKernelNodeGetParams:1",
-          "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
-          "cuGraphExecKernelNodeSetParams:1"}) {
-        ScopedSetting fault("FAKE_CUDA_FAIL", call);
-        Counts counts = RunOn({0, 0, 1, 1});
-
-        EXPECT_EQ(counts.calls[1], 1) << call;
-        EXPECT_EQ(counts.calls[2], kOnArguments) << call;
-        EXPECT_EQ(counts.calls[3], 1) << call;
-        EXPECT_EQ(counts.launched, Row(4, kAttending - 1)) << call;
-    }
+    AreIssuedWhereRefused(
+        {"cuStreamBeginCapture:1", "cudnnBackendExecute:2",
+         "cuStreamEndCapture:3", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
+         "cuGraphMemsetNodeGetParams:1", "cuGraphKernelNodeGetParams:1",
+         "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
+         "cuGraphExecKernelNodeSetParams:1"});
 }
 
 TEST_F(CudaAttends, AreRightWithDelays)
 {
-    for (const char *seed : {"1", "2"}) {
-        ScopedSetting host("HEDDLE_CHAOS", seed),
-            streams("FAKE_CUDA_CHAOS", seed);
-        RunOn({0, 1, 1, 2, 0, 2});
-    }
+    AreRightBetweenDelays();
 }
 
 } // namespace

@@ -327,11 +327,12 @@ TEST(Simulation, CollectivesWaitForAllAndShareTheirLinks)
     EXPECT_DOUBLE_EQ(s.At(0).start, 10);
 }
 
-// Between the first two kernels of one stream; with words around them on two.
+// As kernels on one stream; on two, with words around them.
 TEST(Simulation, ReductionsInANodeHaveALatencyOfTheirOwn)
 {
-    const std::string sum = "host program sum mesh tp=2 streams 2 "
-                            "in %x : f32[2] shared out %y : f32[2] out %z : f32[2] { ";
+    const std::string sum =
+        "host program sum mesh tp=2 streams 2 "
+        "in %x : f32[2] shared out %y : f32[2] out %z : f32[2] { ";
     const std::string second = " } on stream 1 { %z = all_reduce %x } join }";
     hd_machine m = Round();
 
