@@ -124,6 +124,7 @@ class Parser
     Expr ParseExpr(int level = 0);
     Expr ParseUnary();
     Decl ParseDecl();
+    void ParseOn(Decl *decl);
     View ParseView();
     std::vector<View> ParseViews();
     bool AtKey() const;
@@ -199,6 +200,14 @@ Expr Parser::ParseUnary()
     return e;
 }
 
+void Parser::ParseOn(Decl *decl)
+{
+    decl->on = Word(Token::NAME);
+    decl->onRange = {ParseExpr(3)};
+    if (Take(".."))
+        decl->onRange.push_back(ParseExpr(3));
+}
+
 Decl Parser::ParseDecl()
 {
     Decl decl;
@@ -226,6 +235,8 @@ Decl Parser::ParseDecl()
             decl.shared = true;
         else if (Take("of"))
             decl.of = Word(Token::BUFFER);
+        else if (Take("on"))
+            ParseOn(&decl);
         else
             return decl;
     }
@@ -492,8 +503,11 @@ std::string Text(const Decl &decl)
         text += dim.mark.empty() ? "" : "@" + dim.mark;
         text += dim.by.empty() ? "" : " by %" + dim.by;
     }
-    return text + "]" + (decl.shared ? " shared" : "") +
-           (decl.of.empty() ? "" : " of %" + decl.of);
+    text += decl.shared ? "] shared" : "]";
+    text += decl.of.empty() ? "" : " of %" + decl.of;
+    for (size_t i = 0; i < decl.onRange.size(); i++)
+        text += (i ? ".." : " on " + decl.on + " ") + Text(decl.onRange[i]);
+    return text;
 }
 
 std::string Text(const std::vector<Stmt> &block, const std::string &indent);

@@ -1,10 +1,12 @@
-// Host programs as the second oracle reads them: from their text alone, by the
+// Programs as the second oracle reads them: from their text alone, by the
 // grammar of docs/text-form.md. Nothing here is shared with the library: what
 // both get wrong, both have to get wrong on their own.
 //
 // To be read in this order: program.h and parse.cc (text), unroll.h (steps of a
 // rank), model.h (what must not happen), generate.h (programs from nothing),
-// change.h (slips, and smaller programs), second.cc (the tests).
+// change.h (slips, and smaller programs), second.cc (the tests). What programs
+// compute: number.h, span.h (views of memory), compute.h (each operation),
+// evaluate.h (whole programs), judge.h (whether two compute the same).
 #ifndef HD_TESTS_SECOND_PROGRAM_H
 #define HD_TESTS_SECOND_PROGRAM_H
 
@@ -47,6 +49,9 @@ struct Decl {
     std::vector<Dim> dims;
     bool shared = false;
     std::string of;
+    std::string on; // an axis, or ""
+    std::vector<Expr>
+        onRange; // the first coordinate on it, and perhaps past it
 };
 
 struct Index {

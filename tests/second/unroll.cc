@@ -40,8 +40,6 @@ std::vector<int64_t> Region::Offsets() const
 namespace
 {
 
-using Scope = std::vector<std::pair<std::string, int64_t>>;
-
 // `/` and `mod` round down, `cdiv` up.
 int64_t Divide(const std::string &op, int64_t a, int64_t b)
 {
@@ -184,6 +182,8 @@ class Unroller
     std::vector<View> CountsOf(const View &view);
     Region All(int decl);
     int64_t AllRoom(int decl);
+    std::vector<int64_t> AllExtents(int decl);
+    std::vector<std::pair<int64_t, int64_t>> AllPlaces(int decl);
 
   private:
     void Block(const std::vector<Stmt> &block);
@@ -196,6 +196,8 @@ class Unroller
     bool SeesNothing(const Stmt &stmt);
     void TakeHalves(const Stmt &stmt, std::vector<Piece> *operands,
                     std::vector<Piece> *results);
+    Seen See(const View &view);
+    void SeeAll(const Stmt &stmt, Work *work);
     void Compute(const Stmt &stmt, Work *work);
     void Transfer(const Stmt &stmt, Work *work);
     void Collective(const Stmt &stmt, Work *work);
@@ -379,6 +381,42 @@ int64_t Unroller::AllRoom(int decl)
     return n;
 }
 
+std::vector<int64_t> Unroller::AllExtents(int decl)
+{
+    std::vector<int64_t> extents;
+
+    for (const Dim &dim : program_.decls[static_cast<size_t>(decl)].dims)
+        extents.push_back(values_.Value(dim.extent));
+    return extents;
+}
+
+std::vector<std::pair<int64_t, int64_t>> Unroller::AllPlaces(int decl)
+{
+    const Decl &declared = program_.decls[static_cast<size_t>(decl)];
+    std::vector<std::pair<int64_t, int64_t>> places = {{0, 0}};
+    View view;
+
+    view.name = declared.name;
+    Region region = Resolve(view).region;
+    for (size_t i = 0; i < declared.dims.size(); i++) {
+        const Dim &dim = declared.dims[i];
+        std::vector<std::pair<int64_t, int64_t>> more;
+        int64_t begin = 0;
+
+        for (const auto &axis : shape_.mesh)
+            if (axis.first == dim.mark)
+                begin = BlockOf(dim, values_.Value(Name(dim.mark)), axis.second)
+                            .first;
+        for (const auto &at : places)
+            for (int64_t k = 0; k < region.dims[i].first; k++)
+                more.push_back(
+                    {at.first + k * region.dims[i].second,
+                     at.second * values_.Value(dim.extent) + begin + k});
+        places.swap(more);
+    }
+    return places;
+}
+
 EventId Unroller::Event(const View &view)
 {
     Region region = Resolve(view).region;
@@ -486,7 +524,8 @@ int64_t Unroller::SecondLast(const View &view, bool *sized)
 bool Unroller::SeesNothing(const Stmt &stmt)
 {
     if ((stmt.op != "attention" && stmt.op != "attention_grad") ||
-        !stmt.Find("accumulate") || !stmt.Find("causal"))
+        program_.level != "host" || !stmt.Find("accumulate") ||
+        !stmt.Find("causal"))
         return false;
     bool sized = false;
     int64_t rows = SecondLast(stmt.operands[0], &sized);
@@ -541,6 +580,46 @@ void Unroller::TakeHalves(const Stmt &stmt, std::vector<Piece> *operands,
             Halve(&(*results)[i], !grads && i == 1 ? 1 : 2, behind < 0);
 }
 
+Seen Unroller::See(const View &view)
+{
+    Seen seen;
+    seen.region = Resolve(view).region;
+    const Decl &decl = program_.decls[static_cast<size_t>(seen.region.decl)];
+    int kept = 0;
+
+    seen.dtype = decl.dtype;
+    for (size_t i = 0; i < decl.dims.size(); i++) {
+        bool picked = i < view.index.size() && !view.index[i].all &&
+                      view.index[i].past.empty() && view.index[i].of.empty();
+
+        if (!decl.dims[i].by.empty()) {
+            if (picked)
+                throw Unreadable("one index of a dimension with counts");
+            seen.counted = kept;
+            seen.all = values_.Value(decl.dims[i].extent);
+            if (i < view.index.size() && !view.index[i].all)
+                seen.first = Kept(decl, decl.dims[i], view.index[i]).first;
+            seen.counts = {Resolve(CountsOf(view)[0]).region};
+        }
+        kept += !picked;
+    }
+    return seen;
+}
+
+void Unroller::SeeAll(const Stmt &stmt, Work *work)
+{
+    work->stmt = &stmt;
+    work->scope = values_.scope;
+    for (const View &view : stmt.operands)
+        work->from.push_back(See(view));
+    for (const View &view : stmt.results)
+        work->to.push_back(See(view));
+    for (const Key &key : stmt.keys)
+        for (const View &view : key.view)
+            if (key.name != "done")
+                work->keys[key.name] = See(view);
+}
+
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
 void Unroller::Compute(const Stmt &stmt, Work *work)
@@ -556,7 +635,8 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         from.push_back(Resolve(view));
     for (const View &view : stmt.results)
         to.push_back(Resolve(view));
-    TakeHalves(stmt, &from, &to);
+    if (program_.level == "host")
+        TakeHalves(stmt, &from, &to);
     for (const Piece &piece : from) {
         operands.push_back(piece.Folded());
         if (elementwise && !to.empty())
@@ -769,6 +849,7 @@ void Unroller::Operation(const Stmt &stmt)
     }
     Work work;
     work.op = work.text = stmt.op;
+    SeeAll(stmt, &work);
     step.kind = Step::WORK;
     if (kTransfers.count(stmt.op) || kFused.count(stmt.op))
         Transfer(stmt, &work);
@@ -899,6 +980,11 @@ int Shape::Rank(const std::vector<int64_t> &coordinates) const
     return static_cast<int>(rank);
 }
 
+int64_t Evaluate(const Expr &e, const Shape &shape, const Scope &scope)
+{
+    return Values{&shape, scope}.Value(e);
+}
+
 std::vector<Step> Unroll(const Program &program, const Shape &shape, int rank)
 {
     return Unroller(program, shape, rank).Run();
@@ -913,6 +999,18 @@ int64_t RoomElements(const Program &program, const Shape &shape, int rank,
                      int decl)
 {
     return Unroller(program, shape, rank).AllRoom(decl);
+}
+
+std::vector<std::pair<int64_t, int64_t>>
+Places(const Program &program, const Shape &shape, int rank, int decl)
+{
+    return Unroller(program, shape, rank).AllPlaces(decl);
+}
+
+std::vector<int64_t> Extents(const Program &program, const Shape &shape,
+                             int decl)
+{
+    return Unroller(program, shape, 0).AllExtents(decl);
 }
 
 } // namespace second

@@ -54,6 +54,20 @@ struct Region {
     }
 };
 
+// A view as the text has it: its own dimensions, and the counts of one of them.
+struct Seen {
+    Region region; // not folded
+    std::string dtype;
+    int counted = -1;           // the dimension of which there are counts
+    int64_t first = 0;          // where in that the view begins
+    int64_t all = 0;            // and how many indices it has in all
+    std::vector<Region> counts; // one, where there are some: of its first
+                                // dimensions
+};
+
+// What names mean somewhere in a program, the innermost last.
+using Scope = std::vector<std::pair<std::string, int64_t>>;
+
 using EventId = std::pair<int, int64_t>; // declaration, index
 
 // A compute step, or one transfer.
@@ -72,6 +86,14 @@ struct Work {
     bool nothing = false;               // not issued, but the peer must agree
     bool receives = true, sends = true; // of those with a root, who does what
     std::string text;
+    // What it computes with.
+    const Stmt *stmt = nullptr; // borrowed from the program
+    std::vector<Seen> from, to;
+    std::map<std::string, Seen> keys; // those that are views
+    Scope scope;
+    // Of a tensor program: axes of which the coordinate is an index of the
+    // first result, that of this dimension.
+    std::vector<std::pair<std::string, int>> coordinates;
 };
 
 struct Step {
@@ -94,13 +116,23 @@ struct Shape {
     int Rank(const std::vector<int64_t> &coordinates) const;
 };
 
-// Throws Broken for what has no meaning on this rank (INVALID).
+int64_t Evaluate(const Expr &e, const Shape &shape, const Scope &scope);
+
+// Throws Broken for what has no meaning on this rank (INVALID). The program
+// must outlive the steps.
 std::vector<Step> Unroll(const Program &program, const Shape &shape, int rank);
 // All that `rank` has of a declared buffer, and how many elements it has room
 // for: where a dimension is cut into blocks, the last ranks have fewer indices.
 Region Whole(const Program &program, const Shape &shape, int rank, int decl);
 int64_t RoomElements(const Program &program, const Shape &shape, int rank,
                      int decl);
+// The same elements as Whole's, each beside its place in the whole array, which
+// is dense and has this run's sizes.
+std::vector<std::pair<int64_t, int64_t>>
+Places(const Program &program, const Shape &shape, int rank, int decl);
+// The extents of that array.
+std::vector<int64_t> Extents(const Program &program, const Shape &shape,
+                             int decl);
 
 } // namespace second
 

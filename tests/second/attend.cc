@@ -1,0 +1,443 @@
+// Attention, its gradients, and two of it merged.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/second/compute.h"
+
+namespace second
+{
+
+namespace
+{
+
+const Real kInfinity = std::numeric_limits<Real>::infinity();
+
+bool IsNone(const Scalar &lse)
+{
+    return lse.value == -kInfinity;
+}
+
+// What rows of one head see, of keys, so far. Where it is nothing, `o` is not
+// looked at.
+struct Mean {
+    std::vector<Scalar> o;
+    Scalar lse = Exact(-kInfinity);
+};
+
+// Its weight is a, and b's is 1 less that.
+Scalar Share(const Scalar &a, const Scalar &b)
+{
+    return Unary("sigmoid", Sub(a, b));
+}
+
+Mean MergeMeans(const Mean &a, const Mean &b)
+{
+    Mean both = a;
+
+    if (IsNone(a.lse) || IsNone(b.lse)) {
+        both = IsNone(a.lse) ? b : a;
+        both.lse.lost = a.lse.lost || b.lse.lost;
+        return both;
+    }
+    bool first = a.lse.value > b.lse.value;
+    const Scalar &more = first ? a.lse : b.lse, &less = first ? b.lse : a.lse;
+    both.lse =
+        Add(more, Unary("log", Add(Exact(1), Unary("exp", Sub(less, more)))));
+    for (size_t d = 0; d < a.o.size(); d++)
+        both.o[d] = Add(Mul(Share(a.lse, b.lse), a.o[d]),
+                        Mul(Share(b.lse, a.lse), b.o[d]));
+    return both;
+}
+
+// The loops of an attention: the batch, and then these.
+enum Loop { BLOCK, HEAD, KEY_HEAD, ROW, KEY, WIDTH, VALUE, SEQUENCE, NLOOPS };
+
+// The views of an attention and of its gradients, and who sees what.
+class Sight
+{
+  public:
+    Sight(const Work &work, const Shape &shape, Memory *memory);
+    Loops Lay(const Seen &seen, std::vector<Loop> inner) const;
+    // Spans, and the counts of rows or keys if it has some.
+    Span Rows(const Seen &seen, std::vector<Loop> inner);
+    Span Keys(const Seen &seen, Loop width);
+
+    // Sets what one element of the batch is seen by.
+    void Enter(const Point &batch);
+    bool Sees(const Point &at) const;
+    bool LacksRow(const Point &at) const
+    {
+        return rows_.Lacks(at) || (packed_ && sequence_[Row(at)] < 0);
+    }
+    Point Start(const Point &batch) const
+    {
+        Point at = batch;
+
+        at.resize(batch_ + NLOOPS, 0);
+        return at;
+    }
+    size_t Of(Loop loop) const
+    {
+        return batch_ + loop;
+    }
+    int64_t Extent(Loop loop) const
+    {
+        return extents_[Of(loop)];
+    }
+    std::vector<int64_t> Batch() const
+    {
+        return {extents_.begin(), extents_.begin() + static_cast<long>(batch_)};
+    }
+    // The head of keys that a head of rows has.
+    void EnterHead(Point *at, int64_t head) const
+    {
+        (*at)[Of(HEAD)] = head;
+        (*at)[Of(KEY_HEAD)] = head * Extent(KEY_HEAD) / Extent(HEAD);
+    }
+    // Calls `visit` with each row, of each head.
+    template <class F> void EachRow(const Point &batch, F visit) const
+    {
+        Point at = Start(batch);
+
+        for (int64_t head = 0; head < Extent(HEAD); head++)
+            for (int64_t row = 0; row < Extent(ROW); row++) {
+                EnterHead(&at, head);
+                at[Of(ROW)] = row;
+                visit(at);
+            }
+    }
+    // Calls `visit` with each key that a row sees, of each block.
+    template <class F> void EachKey(Point at, F visit) const
+    {
+        for (int64_t block = 0; block < Extent(BLOCK); block++)
+            for (int64_t key = 0; key < Extent(KEY); key++) {
+                at[Of(BLOCK)] = block;
+                at[Of(KEY)] = key;
+                if (Sees(at))
+                    visit(at);
+            }
+    }
+    Scalar scale;
+
+  private:
+    size_t Row(const Point &at) const
+    {
+        return static_cast<size_t>(at[Of(ROW)]);
+    }
+    int64_t Key(const char *key, const Point &batch, int64_t otherwise) const;
+    bool Leaves(int64_t row, int64_t key, int64_t block) const;
+
+    const Work &work_;
+    const Shape &shape_;
+    Memory *memory_;
+    size_t batch_;
+    std::vector<int64_t> extents_;
+    Counted rows_, keys_;
+    bool blocks_, causal_, zigzag_, packed_;
+    // Of the element of the batch that is entered.
+    int64_t offset_ = 0, step_ = 0, window_ = 0;
+    std::vector<int64_t> sequence_, within_; // of each row
+};
+
+Sight::Sight(const Work &work, const Shape &shape, Memory *memory)
+    : work_(work), shape_(shape), memory_(memory)
+{
+    const Stmt &stmt = *work.stmt;
+    // The result has all of the batch.
+    std::vector<int64_t> q = ExtentsOf(work.from[0]),
+                         k = ExtentsOf(work.from[1]);
+    std::vector<int64_t> v = ExtentsOf(work.from[2]);
+    std::vector<int64_t> result = ExtentsOf(work.to[0]);
+
+    blocks_ = stmt.Find("blocks") != nullptr;
+    causal_ = stmt.Find("causal") != nullptr;
+    zigzag_ = stmt.Find("zigzag") != nullptr;
+    packed_ = stmt.Find("groups") != nullptr;
+    batch_ = result.size() - 3;
+    extents_ = result;
+    extents_.resize(batch_);
+    extents_.resize(batch_ + NLOOPS, 1);
+    if (blocks_)
+        extents_[Of(BLOCK)] = k.at(k.size() - 4);
+    extents_[Of(HEAD)] = q[q.size() - 3];
+    extents_[Of(KEY_HEAD)] = k[k.size() - 3];
+    extents_[Of(ROW)] = q[q.size() - 2];
+    extents_[Of(KEY)] = k[k.size() - 2];
+    extents_[Of(WIDTH)] = q[q.size() - 1];
+    extents_[Of(VALUE)] = v[v.size() - 1];
+    if (packed_)
+        extents_[Of(SEQUENCE)] =
+            work.keys.at("groups").region.dims.back().first;
+    scale = stmt.Find("scale")
+                ? Factor(work, "scale", memory)
+                : Div(Exact(1),
+                      Unary("sqrt", Exact(static_cast<Real>(Extent(WIDTH)))));
+}
+
+Loops Sight::Lay(const Seen &seen, std::vector<Loop> inner) const
+{
+    Loops loops = FromTheEnd(seen.region.dims.size() - inner.size(), batch_);
+
+    for (Loop loop : inner)
+        loops.push_back(static_cast<int>(Of(loop)));
+    return loops;
+}
+
+Span Sight::Rows(const Seen &seen, std::vector<Loop> inner)
+{
+    Loops loops = Lay(seen, inner);
+
+    if (!rows_.Any())
+        rows_ = Counted(memory_, seen, loops, extents_);
+    return Span(memory_, seen.region, loops, extents_);
+}
+
+Span Sight::Keys(const Seen &seen, Loop width)
+{
+    std::vector<Loop> inner = {KEY_HEAD, KEY, width};
+
+    if (blocks_)
+        inner.insert(inner.begin(), BLOCK);
+    Loops loops = Lay(seen, inner);
+    if (!keys_.Any())
+        keys_ = Counted(memory_, seen, loops, extents_);
+    return Span(memory_, seen.region, loops, extents_);
+}
+
+int64_t Sight::Key(const char *key, const Point &batch, int64_t otherwise) const
+{
+    const second::Key *found = work_.stmt->Find(key);
+    Scope scope = work_.scope;
+
+    if (found == nullptr)
+        return otherwise;
+    for (const auto &axis : work_.coordinates)
+        scope.push_back(
+            {axis.first, batch.at(static_cast<size_t>(axis.second))});
+    return Evaluate(found->expr[0], shape_, scope);
+}
+
+void Sight::Enter(const Point &batch)
+{
+    Point at = Start(batch);
+    int64_t row = 0;
+
+    offset_ = Key(zigzag_ ? "zigzag" : "causal", batch, 0);
+    step_ = Key("step", batch, -Extent(KEY));
+    window_ = Key("window", batch, std::numeric_limits<int32_t>::max());
+    if (!packed_)
+        return;
+    const Seen &counts = work_.keys.at("groups");
+    Loops loops = From(0, counts.region.dims.size() - 1);
+    loops.push_back(static_cast<int>(Of(SEQUENCE)));
+    Span n(memory_, counts.region, loops, extents_);
+    sequence_.assign(static_cast<size_t>(Extent(ROW)), -1);
+    within_ = sequence_;
+    for (int64_t s = 0; s < Extent(SEQUENCE); s++) {
+        at[Of(SEQUENCE)] = s;
+        int64_t left = std::max<int64_t>(WholeNumber(n.At(at)), 0);
+        for (int64_t i = 0; i < left && row < Extent(ROW); i++, row++) {
+            sequence_[static_cast<size_t>(row)] = s;
+            within_[static_cast<size_t>(row)] = i;
+        }
+    }
+}
+
+// What the mask leaves, by numbers of row and key.
+bool Sight::Leaves(int64_t row, int64_t key, int64_t block) const
+{
+    int64_t half = Extent(KEY) / 2, ahead = offset_ - block;
+    int64_t last = row + offset_ + block * step_;
+
+    if (zigzag_)
+        return ahead > 0   ? key < half
+               : ahead < 0 ? row >= Extent(ROW) / 2
+                           : key <= row;
+    return !causal_ || (key <= last && key > last - window_);
+}
+
+bool Sight::Sees(const Point &at) const
+{
+    int64_t row = at[Of(ROW)], key = at[Of(KEY)];
+
+    if (rows_.Lacks(at) || keys_.Lacks(at))
+        return false;
+    if (packed_) {
+        size_t other = static_cast<size_t>(key);
+
+        if (sequence_[Row(at)] < 0 || sequence_[Row(at)] != sequence_.at(other))
+            return false;
+        key = within_[other];
+        row = within_[Row(at)];
+    }
+    return Leaves(row, key, at[Of(BLOCK)]);
+}
+
+// q k^T times the scale.
+Scalar Score(const Sight &sight, const Span &q, const Span &k, Point at)
+{
+    size_t width = sight.Of(WIDTH);
+    Scalar sum;
+
+    for (at[width] = 0; at[width] < sight.Extent(WIDTH); at[width]++)
+        sum = Add(sum, Mul(q.At(at), k.At(at)));
+    return Mul(sight.scale, sum);
+}
+
+Mean AttendRow(const Sight &sight, const Span &q, const Span &k, const Span &v,
+               const Point &at)
+{
+    std::vector<std::pair<Scalar, Point>> seen;
+    Mean mean;
+    Scalar sum, largest = Exact(-kInfinity);
+    size_t width = sight.Of(VALUE);
+
+    mean.o.resize(static_cast<size_t>(sight.Extent(VALUE)));
+    sight.EachKey(at, [&](const Point &key) {
+        seen.push_back({Score(sight, q, k, key), key});
+        if (!(seen.back().first.value <= largest.value))
+            largest = Exact(seen.back().first.value);
+    });
+    if (seen.empty())
+        return mean;
+    for (auto &key : seen) {
+        Scalar weight = Unary("exp", Sub(key.first, largest));
+
+        sum = Add(sum, weight);
+        for (size_t d = 0; d < mean.o.size(); d++) {
+            key.second[width] = static_cast<int64_t>(d);
+            mean.o[d] = Add(mean.o[d], Mul(weight, v.At(key.second)));
+        }
+    }
+    for (Scalar &o : mean.o)
+        o = Div(o, sum);
+    mean.lse = Add(largest, Unary("log", sum));
+    return mean;
+}
+
+Mean ReadMean(const Span &o, const Span &lse, Point at, size_t width, int64_t n)
+{
+    Mean mean;
+
+    mean.lse = lse.At(at);
+    for (at[width] = 0; at[width] < n; at[width]++)
+        mean.o.push_back(IsNone(mean.lse) ? Exact(0) : o.At(at));
+    return mean;
+}
+
+void WriteMean(const Mean &mean, const Span &o, const Span &lse, Point at,
+               size_t width)
+{
+    lse.At(at) = mean.lse;
+    for (size_t d = 0; d < mean.o.size(); d++) {
+        at[width] = static_cast<int64_t>(d);
+        o.At(at) = mean.o[d];
+    }
+}
+
+} // namespace
+
+void Attend(const Work &work, const Shape &shape, Memory *memory)
+{
+    Sight sight(work, shape, memory);
+    Span q = sight.Rows(work.from[0], {HEAD, ROW, WIDTH});
+    Span k = sight.Keys(work.from[1], WIDTH);
+    Span v = sight.Keys(work.from[2], VALUE);
+    Span o = sight.Rows(work.to[0], {HEAD, ROW, VALUE});
+    Span lse = sight.Rows(work.to[1], {HEAD, ROW});
+    bool more = work.stmt->Find("accumulate") != nullptr;
+
+    ForEach(sight.Batch(), [&](const Point &batch) {
+        sight.Enter(batch);
+        sight.EachRow(batch, [&](const Point &at) {
+            if (more && sight.LacksRow(at))
+                return;
+            Mean mean = AttendRow(sight, q, k, v, at);
+            if (more)
+                mean = MergeMeans(
+                    ReadMean(o, lse, at, sight.Of(VALUE), sight.Extent(VALUE)),
+                    mean);
+            WriteMean(mean, o, lse, at, sight.Of(VALUE));
+        });
+    });
+}
+
+void Merge(const Work &work, Memory *memory)
+{
+    std::vector<int64_t> extents = ExtentsOf(work.to[0]), rows = extents;
+    size_t n = extents.size(), width = n - 1;
+    std::vector<Span> spans;
+
+    rows.pop_back();
+    for (size_t i = 0; i < 6; i++) {
+        const Region &region = (i < 2 ? work.to[i] : work.from[i - 2]).region;
+        // Of means the last dimension is one more.
+        size_t inner = i % 2 == 0 ? n : width;
+        spans.emplace_back(
+            memory, region,
+            From(static_cast<int>(inner) - static_cast<int>(region.dims.size()),
+                 region.dims.size()),
+            extents);
+    }
+    ForEach(rows, [&](const Point &row) {
+        Point at = row;
+
+        at.push_back(0);
+        Mean first = ReadMean(spans[2], spans[3], at, width, extents[width]);
+        Mean second = ReadMean(spans[4], spans[5], at, width, extents[width]);
+        WriteMean(MergeMeans(first, second), spans[0], spans[1], at, width);
+    });
+}
+
+// Row by row, what each key that it sees adds.
+void AttendGrad(const Work &work, const Shape &shape, Memory *memory)
+{
+    Sight sight(work, shape, memory);
+    Span q = sight.Rows(work.from[0], {HEAD, ROW, WIDTH});
+    Span k = sight.Keys(work.from[1], WIDTH);
+    Span v = sight.Keys(work.from[2], VALUE);
+    Span o = sight.Rows(work.from[3], {HEAD, ROW, VALUE});
+    Span lse = sight.Rows(work.from[4], {HEAD, ROW});
+    Span d_o = sight.Rows(work.from[5], {HEAD, ROW, VALUE});
+    Span dq = sight.Rows(work.to[0], {HEAD, ROW, WIDTH});
+    Span dk = sight.Keys(work.to[1], WIDTH), dv = sight.Keys(work.to[2], VALUE);
+    size_t width = sight.Of(WIDTH), value = sight.Of(VALUE);
+
+    if (!work.stmt->Find("accumulate"))
+        for (const Seen &to : work.to) {
+            int64_t n = to.region.Elements();
+
+            Write(memory, to, std::vector<Scalar>(static_cast<size_t>(n)));
+        }
+    auto add_key = [&](const Scalar &delta, Point at) {
+        Scalar p = Unary("exp", Sub(Score(sight, q, k, at), lse.At(at))), dp;
+
+        for (at[value] = 0; at[value] < sight.Extent(VALUE); at[value]++) {
+            dp = Add(dp, Mul(d_o.At(at), v.At(at)));
+            dv.At(at) = Add(dv.At(at), Mul(p, d_o.At(at)));
+        }
+        Scalar ds = Mul(sight.scale, Mul(p, Sub(dp, delta)));
+        for (at[width] = 0; at[width] < sight.Extent(WIDTH); at[width]++) {
+            dq.At(at) = Add(dq.At(at), Mul(ds, k.At(at)));
+            dk.At(at) = Add(dk.At(at), Mul(ds, q.At(at)));
+        }
+    };
+    auto add_row = [&](Point at) {
+        Scalar delta;
+        bool any = false;
+
+        sight.EachKey(at, [&](const Point &) { any = true; });
+        if (!any || IsNone(lse.At(at)))
+            return;
+        for (at[value] = 0; at[value] < sight.Extent(VALUE); at[value]++)
+            delta = Add(delta, Mul(d_o.At(at), o.At(at)));
+        sight.EachKey(at, [&](const Point &key) { add_key(delta, key); });
+    };
+    ForEach(sight.Batch(), [&](const Point &batch) {
+        sight.Enter(batch);
+        sight.EachRow(batch, add_row);
+    });
+}
+
+} // namespace second

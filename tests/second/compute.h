@@ -1,0 +1,36 @@
+// What each operation makes of its operands, by the words of
+// docs/semantics.md, one element at a time.
+//
+// Where those leave something open, this reads:
+// - the last n keys of a `window` are those of the numbers up to i + e, whether
+//   the block has them or not;
+// - `aux` is zero in rows of no group, beside `keep` too;
+// - `scale` of integers wraps once the fraction is dropped.
+#ifndef HD_TESTS_SECOND_COMPUTE_H
+#define HD_TESTS_SECOND_COMPUTE_H
+
+#include "tests/second/span.h"
+
+namespace second
+{
+
+// A compute step on the memory of one rank, or of a tensor program.
+void Compute(const Work &work, const Shape &shape, Memory *memory);
+
+// Whether an operation that computes is known, and takes a key.
+bool Computes(const std::string &op);
+bool TakesKey(const std::string &op, const std::string &key);
+
+// Families that have files of their own.
+void Product(const Work &work, Memory *memory);               // product.cc
+void Attend(const Work &work, const Shape &shape, Memory *m); // attend.cc
+void AttendGrad(const Work &work, const Shape &shape, Memory *m);
+void Merge(const Work &work, Memory *memory);
+void Call(const Work &work, Memory *memory); // call.cc
+
+// A number that a key names: in the text, or an element of a buffer.
+Scalar Factor(const Work &work, const std::string &key, Memory *memory);
+
+} // namespace second
+
+#endif

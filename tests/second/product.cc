@@ -1,0 +1,190 @@
+// A matmul, and one whose rows are grouped by data.
+#include <algorithm>
+
+#include "tests/second/compute.h"
+
+namespace second
+{
+
+namespace
+{
+
+// What follows a product: factor, bias, activation, and what was there.
+class Epilogue
+{
+  public:
+    Epilogue(const Work &work, const Loops &of_c,
+             const std::vector<int64_t> &extents, Memory *memory)
+        : result_(memory, work.to[0].region, of_c, extents)
+    {
+        const Stmt &stmt = *work.stmt;
+
+        if (stmt.Find("scale"))
+            factor_ = {Factor(work, "scale", memory)};
+        if (stmt.Find("bias")) {
+            const Region &region = work.keys.at("bias").region;
+            Loops loops(of_c.end() - static_cast<long>(region.dims.size()),
+                        of_c.end());
+
+            bias_ = {Span(memory, region, loops, extents)};
+        }
+        if (stmt.Find("aux"))
+            aux_ = {Span(memory, work.keys.at("aux").region, of_c, extents)};
+        if (stmt.Find("act"))
+            act_ = stmt.Find("act")->word;
+        accumulates_ = stmt.Find("accumulate") != nullptr;
+        keeps_ = accumulates_ || stmt.Find("keep") != nullptr;
+    }
+    void Store(const Point &at, Scalar sum) const
+    {
+        for (const Scalar &factor : factor_)
+            sum = Mul(sum, factor);
+        for (const Span &bias : bias_)
+            sum = Add(sum, bias.At(at));
+        for (const Span &aux : aux_)
+            aux.At(at) = sum;
+        if (!act_.empty())
+            sum = Activate(act_, sum);
+        result_.At(at) = accumulates_ ? Add(sum, result_.At(at)) : sum;
+    }
+    // Of an element that is not computed.
+    void Skip(const Point &at) const
+    {
+        for (const Span &aux : aux_)
+            aux.At(at) = Exact(0);
+        if (!keeps_)
+            result_.At(at) = Exact(0);
+    }
+
+  private:
+    Span result_;
+    std::vector<Scalar> factor_;   // one, or none
+    std::vector<Span> bias_, aux_; // likewise
+    std::string act_;
+    bool accumulates_, keeps_;
+};
+
+// Which group each row is in, -1 for none: those before it leave the rest.
+std::vector<int64_t> GroupOfRows(const std::vector<Scalar> &counts,
+                                 int64_t rows)
+{
+    std::vector<int64_t> group(static_cast<size_t>(rows), -1);
+    int64_t row = 0;
+
+    for (size_t g = 0; g < counts.size(); g++) {
+        int64_t n =
+            std::min(std::max<int64_t>(WholeNumber(counts[g]), 0), rows - row);
+
+        std::fill_n(group.begin() + row, n, static_cast<int64_t>(g));
+        row += n;
+    }
+    return group;
+}
+
+// y[row] = x[row] w[the group of row]. Loops: groups, rows, n, k.
+void MultiplyGroups(const Work &work, Memory *memory)
+{
+    const auto &x = work.from[0].region, &w = work.from[1].region;
+    const auto &y = work.to[0].region;
+    bool tb = work.stmt->Find("tb") != nullptr;
+    std::vector<int64_t> extents = {w.dims.at(0).first, y.dims.at(0).first,
+                                    y.dims.at(1).first, x.dims.at(1).first};
+    std::vector<int64_t> group =
+        GroupOfRows(Read(memory, work.keys.at("groups"), false), extents[1]);
+    Span a(memory, x, {1, 3}, extents);
+    Span b(memory, w, tb ? Loops{0, 2, 3} : Loops{0, 3, 2}, extents);
+    Epilogue epilogue(work, {1, 2}, extents, memory);
+
+    ForEach({extents[1], extents[2]}, [&](const Point &c) {
+        Point at = {group[static_cast<size_t>(c[0])], c[0], c[1], 0};
+        Scalar sum;
+
+        if (at[0] < 0) {
+            at[0] = 0;
+            return epilogue.Skip(at);
+        }
+        for (; at[3] < extents[3]; at[3]++)
+            sum = Add(sum, Mul(a.At(at), b.At(at)));
+        epilogue.Store(at, sum);
+    });
+}
+
+// w[g] = the product over the rows of group g. Loops: groups, k, n, rows.
+void ContractGroups(const Work &work, Memory *memory)
+{
+    const auto &x = work.from[0].region, &g = work.from[1].region;
+    const auto &w = work.to[0].region;
+    std::vector<int64_t> extents = {w.dims.at(0).first, w.dims.at(1).first,
+                                    w.dims.at(2).first, x.dims.at(0).first};
+    std::vector<int64_t> group =
+        GroupOfRows(Read(memory, work.keys.at("groups"), false), extents[3]);
+    Span a(memory, x, {3, 1}, extents), b(memory, g, {3, 2}, extents);
+    Epilogue epilogue(work, {0, 1, 2}, extents, memory);
+
+    ForEach({extents[0], extents[1], extents[2]}, [&](const Point &c) {
+        Point at = {c[0], c[1], c[2], 0};
+        Scalar sum;
+
+        for (; at[3] < extents[3]; at[3]++)
+            if (group[static_cast<size_t>(at[3])] == c[0])
+                sum = Add(sum, Mul(a.At(at), b.At(at)));
+        epilogue.Store(at, sum);
+    });
+}
+
+// Loops: those of C, the last of which is n, and k.
+void Multiply(const Work &work, Memory *memory)
+{
+    const Seen &a = work.from[0], &b = work.from[1], &c = work.to[0];
+    bool ta = work.stmt->Find("ta") != nullptr;
+    bool tb = work.stmt->Find("tb") != nullptr;
+    std::vector<int64_t> extents = ExtentsOf(c), all = extents;
+    size_t nc = extents.size(), na = a.region.dims.size();
+    size_t batch = b.region.dims.size() - 2;
+    int n = static_cast<int>(nc) - 1, k = static_cast<int>(nc);
+    // Paired with A's first dimensions, or crossed with all of them.
+    bool paired = nc == na;
+    Loops of_a = From(paired ? 0 : static_cast<int>(batch), na - 1);
+    Loops of_b = From(0, batch), of_c = From(0, nc);
+
+    of_a.insert(ta ? of_a.end() - 1 : of_a.end(), k);
+    of_b.insert(of_b.end(), {tb ? n : k, tb ? k : n});
+    all.push_back(b.region.dims[batch + (tb ? 1 : 0)].first);
+    Counted counts;
+    std::vector<std::pair<const Seen *, Loops>> views = {
+        {&a, of_a}, {&b, of_b}, {&c, of_c}};
+    if (work.keys.count("aux"))
+        views.push_back({&work.keys.at("aux"), of_c});
+    for (const auto &view : views)
+        if (view.first->counted >= 0 && !counts.Any())
+            counts = Counted(memory, *view.first, view.second, all);
+    Span left(memory, a.region, of_a, all), right(memory, b.region, of_b, all);
+    Epilogue epilogue(work, of_c, all, memory);
+    bool within = counts.Loop() == k;
+    ForEach(extents, [&](const Point &point) {
+        Point at = point;
+        Scalar sum;
+
+        at.push_back(0);
+        if (!within && counts.Lacks(at))
+            return epilogue.Skip(at);
+        for (; at.back() < all.back(); at.back()++)
+            if (!counts.Lacks(at))
+                sum = Add(sum, Mul(left.At(at), right.At(at)));
+        epilogue.Store(at, sum);
+    });
+}
+
+} // namespace
+
+void Product(const Work &work, Memory *memory)
+{
+    if (!work.stmt->Find("groups"))
+        Multiply(work, memory);
+    else if (work.stmt->Find("ta"))
+        ContractGroups(work, memory);
+    else
+        MultiplyGroups(work, memory);
+}
+
+} // namespace second
