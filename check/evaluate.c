@@ -30,19 +30,21 @@ static const hd_buffer *find_argument(const hd_module *module, const char *name)
     return b != NULL && b->role != HD_ROLE_TEMP ? b : NULL;
 }
 
-static hd_status report_missing(const hd_evaluation *e, const hd_buffer *b,
-                                bool in_tensor)
+// Of the tensor program if `in_tensor`.
+static hd_status report_missing(const hd_module *host, const hd_module *tensor,
+                                const hd_buffer *b, bool in_tensor,
+                                hd_diag *diag)
 {
-    const hd_source *outer = hd_diag_source(
-        e->diag, in_tensor ? &e->tensor->source : &e->graph->module->source);
+    const hd_source *outer =
+        hd_diag_source(diag, in_tensor ? &tensor->source : &host->source);
     hd_status status =
-        hd_error(e->diag, HD_E0902, b->loc,
+        hd_error(diag, HD_E0902, b->loc,
                  in_tensor ? "argument %%%s of the tensor program is none of "
                              "host program %s"
                            : "argument %%%s is none of tensor program %s",
-                 b->name, in_tensor ? e->graph->module->name : e->tensor->name);
+                 b->name, in_tensor ? host->name : tensor->name);
 
-    hd_diag_source(e->diag, outer);
+    hd_diag_source(diag, outer);
     return status;
 }
 
@@ -56,53 +58,54 @@ static bool has_same_type(const hd_buffer *x, const hd_buffer *y)
     return same;
 }
 
-static hd_status report_different(const hd_evaluation *e, const hd_buffer *x,
-                                  const hd_buffer *y)
+static hd_status report_different(const hd_module *host,
+                                  const hd_module *tensor, const hd_buffer *x,
+                                  const hd_buffer *y, hd_diag *diag)
 {
-    const hd_source *outer = hd_diag_source(e->diag, &e->graph->module->source);
+    const hd_source *outer = hd_diag_source(diag, &host->source);
     hd_text here = {0}, there = {0};
     hd_status status;
 
-    hd_type_print(e->graph->module, &y->type, &here);
-    hd_type_print(e->tensor, &x->type, &there);
+    hd_type_print(host, &y->type, &here);
+    hd_type_print(tensor, &x->type, &there);
     if (has_same_type(x, y))
-        status = hd_error(e->diag, HD_E0902, y->loc,
+        status = hd_error(diag, HD_E0902, y->loc,
                           "%%%s has another role than in the tensor program",
                           y->name);
     else
-        status = hd_error(e->diag, HD_E0902, y->loc,
+        status = hd_error(diag, HD_E0902, y->loc,
                           "%%%s is %s here and %s in the tensor program",
                           y->name, here.bytes != NULL ? here.bytes : "",
                           there.bytes != NULL ? there.bytes : "");
-    hd_diag_source(e->diag, &e->tensor->source);
-    hd_note(e->diag, x->loc, "%%%s of tensor program %s", x->name,
-            e->tensor->name);
-    hd_diag_source(e->diag, outer);
+    hd_diag_source(diag, &tensor->source);
+    hd_note(diag, x->loc, "%%%s of tensor program %s", x->name, tensor->name);
+    hd_diag_source(diag, outer);
     hd_text_free(&here);
     hd_text_free(&there);
     return status;
 }
 
-static hd_status match_arguments(hd_evaluation *e)
+hd_status hd_arguments_match(const hd_module *host, const hd_module *tensor,
+                             hd_diag *diag, const hd_buffer **out)
 {
     hd_status status = HD_OK;
 
-    for (const hd_buffer *x = e->tensor->buffers; x != NULL; x = x->next) {
-        const hd_buffer *y = find_argument(e->graph->module, x->name);
+    for (const hd_buffer *x = tensor->buffers; x != NULL; x = x->next) {
+        const hd_buffer *y = find_argument(host, x->name);
 
         if (x->role == HD_ROLE_TEMP || x->type.dtype == HD_DTYPE_EVENT)
             continue;
         if (y == NULL)
-            status = report_missing(e, x, true);
+            status = report_missing(host, tensor, x, true, diag);
         else if (x->role != y->role || !has_same_type(x, y))
-            status = report_different(e, x, y);
-        else
-            e->argument[x->id] = y;
+            status = report_different(host, tensor, x, y, diag);
+        else if (out != NULL)
+            out[x->id] = y;
     }
-    for (const hd_buffer *y = e->graph->module->buffers; y != NULL; y = y->next)
+    for (const hd_buffer *y = host->buffers; y != NULL; y = y->next)
         if (y->role != HD_ROLE_TEMP && y->type.dtype != HD_DTYPE_EVENT &&
-            find_argument(e->tensor, y->name) == NULL)
-            status = report_missing(e, y, false);
+            find_argument(tensor, y->name) == NULL)
+            status = report_missing(host, tensor, y, false, diag);
     return status;
 }
 
@@ -594,7 +597,8 @@ static hd_status evaluate(hd_evaluation *e, bool keep)
 {
     HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->argument, e->diag,
                           (void **)&e->argument));
-    HD_TRY(match_arguments(e));
+    HD_TRY(
+        hd_arguments_match(e->graph->module, e->tensor, e->diag, e->argument));
     HD_TRY(
         hd_grain_create(e->graph, e->tensor, e->argument, e->diag, &e->grain));
     HD_TRY(allocate(e));

@@ -20,7 +20,13 @@ typedef struct hd_evaluation {
     hd_diag *diag;
 } hd_evaluation;
 
-// HD_ERROR_INVALID if the two have different arguments. `keep`s what every step
+// Which argument of the host program each of the tensor program's is, by id of
+// the latter, unless `out` is NULL. HD_ERROR_INVALID, HD0902, where they
+// differ.
+hd_status hd_arguments_match(const hd_module *host, const hd_module *tensor,
+                             hd_diag *diag, const hd_buffer **out);
+
+// The arguments of the two are the same ones. `keep`s what every step
 // writes, to say later where a value came from.
 hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor, bool keep,
                       hd_diag *diag, hd_evaluation *out);

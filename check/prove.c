@@ -1,10 +1,12 @@
-// Deadlock is looked for first, under the strongest blocking: what never ends
-// has no order; and once more where NCCL is to move the data, which blocks in
-// its own way. Races are looked for under the weakest ordering.
+// Arguments that differ from the tensor program's are told before anything is
+// proven. Then deadlock is looked for, under the strongest blocking: what never
+// ends has no order; and once more where NCCL is to move the data, which blocks
+// in its own way. Races are looked for under the weakest ordering.
 #include "check/prove.h"
 
 #include "check/alias.h"
 #include "check/deadlock.h"
+#include "check/evaluate.h"
 #include "check/nccl.h"
 #include "check/provenance.h"
 #include "check/race.h"
@@ -190,8 +192,12 @@ hd_status hd_prove(const hd_module *module, const hd_check_options *options,
 {
     const hd_source *outer = hd_diag_source(diag, &module->source);
     bool right = false;
-    hd_status status = hd_prove_first(module, options, diag, &right);
+    hd_status status = HD_OK;
 
+    if (options->against != NULL)
+        status = hd_arguments_match(module, options->against, diag, NULL);
+    if (status == HD_OK)
+        status = hd_prove_first(module, options, diag, &right);
     if (status == HD_OK && !right)
         status = hd_prove_all(module, options, diag);
     hd_diag_source(diag, outer);

@@ -9,6 +9,8 @@
 // docs/checking.md has the argument why ranks of such a program are alike.
 #include "ir/symmetry.h"
 
+#include "ir/causal.h"
+
 #include <stdlib.h>
 
 enum kind { FIXED, TURNING, CONGRUENT, OTHER };
@@ -269,6 +271,12 @@ static bool is_peer(hd_key_code code)
     return code == HD_KEY_TO || code == HD_KEY_FROM;
 }
 
+// An attention that adds nothing, as no row sees a key, is not issued.
+static bool may_add_nothing(const hd_op *op, const hd_key *key)
+{
+    return key == hd_causal_key(op) && hd_op_access(op, 0) == HD_ACCESS_UPDATE;
+}
+
 static void use_op(finder *f, const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)
@@ -282,6 +290,8 @@ static void use_op(finder *f, const hd_op *op)
         kind = is_peer(key->code) && op->axis == f->axis ? TURNING : FIXED;
         if (sort_expr(f, key->expr).kind != kind)
             f->turns = false;
+        if (may_add_nothing(op, key))
+            f->control &= is_fixed(f, key->expr);
     }
     if (hd_op_is_rooted(op))
         f->turns = false; // one rank of a line is not like the others

@@ -44,6 +44,22 @@ TEST(Steps, OfAllRanksAreThoseOfEach)
     EXPECT_EQ(n, (std::vector<int64_t>{0, 5, 0}));
 }
 
+// Ranks whose rows see more of the keys issue more.
+TEST(Steps, OfRanksWhoseRowsSeeOtherKeysAreCountedEach)
+{
+    Program p("host program h mesh cp=4 in %q : f32[1, 2, 4]"
+              " in %k : f32[4, 1, 2, 4] in %v : f32[4, 1, 2, 4]"
+              " out %o : f32[1, 2, 4] out %l : f32[1, 2] { for j in 0..4 {"
+              " if j == 0 { %o, %l = attention %q, %k[0], %v[0] causal cp * 2 }"
+              " else { %o, %l = attention %q, %k[j], %v[j]"
+              " causal (cp - j) * 2 accumulate } } }");
+    std::vector<int64_t> n(4, -1);
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_module_step_counts(p.module, p.diag, n.data()), HD_OK);
+    EXPECT_EQ(n, (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
 // 4096 ranks of 2^24 iterations each would be counted for hours.
 TEST(Steps, RanksThatIssueAsManyAreCountedOnce)
 {
