@@ -71,6 +71,7 @@ NOT_RUN = {  # page, how the block begins: why
     ("semantics.md", "%c = set %n"): "statements beside their shapes",
     ("testing.md", "HEDDLE_MUTANTS="): "takes minutes",
     ("testing.md", "HEDDLE_SECOND_PROGRAMS="): "takes minutes",
+    ("testing.md", "HEDDLE_AGAINST_PROGRAMS="): "takes minutes",
     ("testing.md", "HEDDLE_TEST_DEVICE="): "for GPUs",
     ("text-form.md", "file    = "): "the grammar",
 }

@@ -1,0 +1,529 @@
+#include "tests/second/families.h"
+
+namespace second
+{
+
+void Choices::Rewind()
+{
+    for (Kind *kind : {&fixed_, &edited_, &spelt_})
+        kind->next = 0;
+}
+
+int Choices::Pick(Kind *kind, int n, bool drawn)
+{
+    if (kind->next == kind->value.size()) {
+        kind->value.push_back(
+            drawn ? static_cast<int>(random_() % static_cast<unsigned>(n)) : 0);
+        kind->of.push_back(n);
+    }
+    // Behind a change other choices may be asked for.
+    return kind->value[kind->next++] % n;
+}
+
+bool Choices::Change()
+{
+    if (edited_.value.empty())
+        return false;
+    size_t i = random_() % edited_.value.size();
+    int n = edited_.of[i];
+
+    if (n < 2)
+        return false;
+    edited_.value[i] =
+        (edited_.value[i] + 1 + static_cast<int>(random_() % (n - 1U))) % n;
+    return true;
+}
+
+void Choices::Respell()
+{
+    for (size_t i = 0; i < spelt_.value.size(); i++)
+        spelt_.value[i] = static_cast<int>(random_() % spelt_.of[i]);
+}
+
+namespace
+{
+
+using Text = std::string;
+
+Text T(int n)
+{
+    return std::to_string(n);
+}
+
+Text Of(int i, const std::vector<Text> &words)
+{
+    return words.at(static_cast<size_t>(i));
+}
+
+Text Folding(int i)
+{
+    return Of(i, {"sum", "max", "min"});
+}
+
+Text Begin(const Text &mesh)
+{
+    return "heddle 1 tensor program t" +
+           (mesh.empty() ? mesh : " mesh " + mesh) + " ";
+}
+
+// An element-wise operation from %from to %to, beside %z.
+Text Mapped(Choices *c, const Text &to, const Text &from)
+{
+    Text way = Of(c->Edit(7),
+                  {"exp %F", "neg %F", "scale %F by 2.0", "scale %F by 0.5",
+                   "add %F, %z", "mul %F, %z", "tanh %F"});
+
+    way.replace(way.find('F'), 1, from);
+    return "%" + to + " = " + way + " ";
+}
+
+// ------------------------------------------------------------------- counts
+
+// Who counts the rows of a temporary: one buffer, the other, or nobody.
+Text By(int who)
+{
+    return Of(who, {" by %n", " by %m", ""});
+}
+
+// Rows and keys of an attention, and their counts.
+Pair CountedAttention(Choices *c, const Text &batch, int cap)
+{
+    Text rows = By(c->Edit(3)), keys = By(c->Edit(3)), cp = T(cap);
+    Text shape = "[" + batch + "1, " + cp;
+    Text text = "temp %qc : f32" + shape + rows + ", 2] temp %kc : f32" +
+                shape + keys + ", 2] out %o : f32" + shape +
+                ", 2] out %l : f32" + shape + "] { %qc = copy %q " +
+                "%kc = copy %k %o, %l = attention %qc, %kc, " +
+                Of(c->Edit(2), {"%kc", "%k"});
+
+    if (c->Edit(2))
+        text += " causal " + T(c->Edit(3));
+    return {"in %q : f32" + shape + ", 2] in %k : f32" + shape + ", 2] " +
+                text + " }",
+            ""};
+}
+
+// What becomes of counted rows: a dense tensor, or one that is folded.
+Text CountedEnd(Choices *c, const Text &batch, int dims, const Text &cp,
+                const Text &by)
+{
+    int end = c->Fix(5);
+    Text x = "[" + batch;
+
+    if (end == 0)
+        return "out %y : f32" + x + "2] { %y = " + Folding(c->Edit(3)) +
+               " %d dim " + T(dims) + " ";
+    if (end == 1)
+        return "temp %r : f32" + x + cp + by + "] out %y : f32" + x + cp +
+               "] { %r = " + Folding(c->Edit(3)) + " %d dim " + T(dims + 1) +
+               " %y = copy %r ";
+    if (end == 2)
+        return "out %y : f32" + x + cp + ", 2] { %y = copy %d ";
+    if (end == 3)
+        return "in %w : f32" + x + "2, 3] in %b : f32[3] temp %p : f32" + x +
+               cp + by + ", 3] out %y : f32" + x +
+               "3] { %p = matmul %d, %w scale " +
+               Of(c->Edit(2), {"1.0", "2.0"}) +
+               Of(c->Edit(3), {"", " bias %b", " bias %b act relu"}) +
+               " %y = " + Folding(c->Edit(3)) + " %p dim " + T(dims) + " ";
+    return "out %y : f32" + x + "2, 2] { %y = matmul %d, " +
+           Of(c->Edit(2), {"%x", "%z"}) + " ta ";
+}
+
+Pair Counts(Choices *c)
+{
+    // No batch, one on each rank whole, or one over ranks.
+    int placed = c->Fix(4), size = placed == 3 ? 2 + c->Fix(2) : 1 + c->Fix(4);
+    int cap = 1 + c->Fix(2) * c->Fix(5), dims = placed > 0;
+    Text batch = placed == 0 ? "" : T(size) + (placed == 3 ? "@ep, " : ", ");
+    Text counts =
+        "[" + (batch.empty() ? batch : batch.substr(0, batch.size() - 2)) + "]";
+    Text begin = Begin(placed == 3 ? "ep=2" : "") + "in %n : i32" + counts +
+                 " in %m : i32" + counts + " ";
+
+    if (dims && c->Fix(4) == 0) {
+        Pair pair = CountedAttention(c, batch, cap);
+        return {begin + pair.tensor, ""};
+    }
+    Text by = By(c->Edit(3)), again = By(c->Edit(3)), cp = T(cap);
+    Text dense = " : f32[" + batch + cp + ", 2] ";
+    auto counted = [&](const Text &who) {
+        return " : f32[" + batch + cp + who + ", 2] ";
+    };
+    bool recount = c->Fix(2);
+    Text last = recount ? again : by;
+    Text text = begin + "in %x" + dense + "in %z" + dense + "temp %c" +
+                counted(by) + "temp %e" + counted(by) + "temp %f" + dense +
+                "temp %d" + counted(last);
+    Text end = CountedEnd(c, batch, dims, cp, last);
+    size_t body = end.find('{');
+
+    text += end.substr(0, body + 1) + " %c = copy %x " + Mapped(c, "e", "c");
+    text += recount ? "%f = copy %e %d = copy %f " : "%d = copy %e ";
+    return {text + end.substr(body + 1) + "}", ""};
+}
+
+// -------------------------------------------------------------------- sizes
+
+// A sum over a dimension of a run's size, before or after something is added:
+// which is right of one size at most.
+Pair Hoisted(Choices *c, int high)
+{
+    Text fold = Folding(c->Edit(3)), f = T(high);
+    int way = c->Edit(4);
+    Text text = "heddle 1 tensor program t param m in 1.." + f +
+                " in %x : f64[m, 2] in %b : f64[2] temp %h : f64[m, 2] "
+                "temp %s : f64[2] temp %t : f64[2] out %y : f64[2] { ";
+    if (way < 2)
+        text += Of(way, {"%h = add %x, %b ", "%h = mul %x, %b "}) +
+                "%y = " + fold + " %h dim 0 ";
+    else
+        text += "%s = " + fold + " %x dim 0 %t = scale %b by " +
+                Of(c->Edit(3), {f, "1.0", "2.0"}) +
+                " %y = " + Of(way - 2, {"add", "mul"}) + " %s, %t ";
+    return {text + "}", ""};
+}
+
+// How many there are, counted or said.
+Pair HowMany(Choices *c, int high)
+{
+    Text text = "heddle 1 tensor program t param m in 1.." + T(high) +
+                " in %x : f32[m, 2] temp %one : f32[m] out %n : f32[] { ";
+
+    if (c->Edit(2) == 0)
+        text += "%one = fill value " + Of(c->Edit(2), {"1.0", "2.0"}) +
+                " %n = " + Folding(c->Edit(3)) + " %one dim 0 ";
+    else
+        text += "%n = fill value " +
+                Of(c->Edit(4), {T(high), "1", "2", T(2 * high)}) + " ";
+    return {text + "}", ""};
+}
+
+// Rows over ranks: the last have fewer, or none. By hand, each rank's own and
+// then those of all.
+Pair Ranks(Choices *c, int high)
+{
+    int fold = c->Fix(3), ranks = 2 + c->Fix(3);
+    Text own = Folding((fold + c->Slip(3)) % 3);
+    Text all = Of((fold + c->Slip(3)) % 3, {"", " max", " min"});
+    Text head = " program t param m in 1.." + T(high) + " mesh tp=" + T(ranks) +
+                " in %x : f32[m@tp, 2] out %s : f32[2] ";
+    Text tensor =
+        "heddle 1 tensor" + head + "{ %s = " + Folding(fold) + " %x dim 0 }";
+    Text host = "heddle 1 host" + head + "temp %t : f32[" + T(ranks) +
+                "@tp, 2] shared { %t[tp] = " + own + " %x[tp of " + T(ranks) +
+                "] dim 0 %s = all_reduce %t[tp]" + all + " }";
+
+    return {tensor, c->Fix(3) == 0 ? "" : host};
+}
+
+// Two blocks of rows, each by itself.
+Pair Blocks(Choices *c, int high)
+{
+    Text head = " program t param m in 1.." + T(high) +
+                " in %x : f64[m in 2, 2] in %z : f64[m in 2, 2] "
+                "in %w : f64[2, 3] out %y : f64[m in 2, 3] "
+                "temp %h : f64[m in 2, 2] ";
+    Text way = Of(c->Fix(3), {"add %x", "mul %x", "sub %x"});
+    Text text = "heddle 1 tensor" + head + "{ %h = " + way +
+                ", %z %y = matmul %h, %w }";
+    Text host = "heddle 1 host" + head +
+                "{ for i in 0..2 { %h[i of 2] = " + way +
+                Of(c->Slip(3), {"[i of 2]", "[0 of 2]", "[1 of 2]"}) + ", %z" +
+                Of(c->Slip(3), {"[i of 2]", "[0 of 2]", "[1 of 2]"}) +
+                " %y[i of 2] = matmul %h" +
+                Of(c->Slip(3), {"[i of 2]", "[0 of 2]", "[1 of 2]"}) + ", %w" +
+                Of(c->Slip(2), {"", " scale 2.0"}) + " } }";
+
+    return {text, host};
+}
+
+// A mean divides by as many as there are, or by another number.
+Pair Mean(Choices *c, int high)
+{
+    int way = c->Edit(2);
+    Text text = "heddle 1 tensor program t param m in 1.." + T(high) +
+                " in %x : f64[m, 2] temp %one : f64[m, 2] temp %n : f64[2] "
+                "temp %s : f64[2] out %y : f64[2] { %s = " +
+                Folding(c->Edit(3)) +
+                " %x dim 0 %one = fill value 1.0 %n = " + Folding(c->Edit(3)) +
+                " %one dim 0 ";
+
+    if (way == 0)
+        return {text + "%y = div %s, %n }", ""};
+    return {text + "%y = scale %s by " +
+                Of(c->Edit(3), {"0.25", "0.5", "1.0"}) + " }",
+            ""};
+}
+
+// Products that contract what runs are given, and what stands beside them.
+Pair Contraction(Choices *c, int high)
+{
+    bool mesh = c->Fix(2);
+    Text m = mesh ? "m@tp" : "m";
+    Text head = Text("heddle 1 tensor program t param m in 1..") + T(high) +
+                (mesh ? " mesh tp=2 " : " ") + "in %x : f64[" + m +
+                ", 2] in %z : f64[" + m +
+                ", 2] in %w : f64[2, 2] temp %h : f64[" + m +
+                ", 2] out %y : f64[2] { %h = matmul %x, " + "%w" +
+                Of(c->Edit(3), {"", " act relu", " scale 3.0"});
+
+    return {head + " %y = " + Folding(c->Edit(3)) + " " +
+                Of(c->Edit(3), {"%h", "%x", "%z"}) + " dim 0 }",
+            ""};
+}
+
+Pair Sizes(Choices *c)
+{
+    int high = 2 + c->Fix(6);
+
+    switch (c->Fix(6)) {
+    case 0:
+        return Hoisted(c, high);
+    case 1:
+        return HowMany(c, high);
+    case 2:
+        return Ranks(c, high);
+    case 3:
+        return Blocks(c, high);
+    case 4:
+        return Mean(c, high);
+    default:
+        return Contraction(c, high);
+    }
+}
+
+// ---------------------------------------------- masks, offsets and windows
+
+// What may change of an attention's mask.
+enum Part { MASK, OFFSET, WINDOW };
+
+// `offset` and `window` as far as the family changes them.
+int Kept(Choices *c, bool edited, int n)
+{
+    return edited ? c->Edit(n) : c->Fix(n);
+}
+
+Text MaskOf(Choices *c, Part part, int offset)
+{
+    int mask = part == MASK ? c->Edit(3) : part == WINDOW ? 2 : 1 + c->Fix(2);
+    int e = Kept(c, part == OFFSET, 4) - 1 + offset;
+    int window = 1 + Kept(c, part == WINDOW, 4);
+
+    return mask == 0   ? ""
+           : mask == 1 ? " causal " + T(e)
+                       : " causal " + T(e) + " window " + T(window);
+}
+
+// At once, and of the keys in two parts, the second merged to the first.
+Pair InParts(Choices *c, Part part)
+{
+    int rows = 2 + c->Fix(4), keys = 2 + c->Fix(4), cut = 1 + c->Fix(keys - 1);
+    int e = c->Fix(4) - 1, window = c->Fix(2) * (1 + c->Fix(4));
+    Text dims = "[1, " + T(keys) + ", 2]", r = T(rows);
+    Text head = " program t in %q : f32[1, " + r + ", 2] in %k : f32" + dims +
+                " in %v : f32" + dims + " out %o : f32[1, " + r +
+                ", 2] out %l : f32[1, " + r + "] ";
+    auto mask = [&](int offset, int w) {
+        return " causal " + T(offset) + (w > 0 ? " window " + T(w) : Text());
+    };
+    auto slipped = [&](int value, Part which) {
+        int slip = part == which ? c->Slip(3) : 0;
+
+        return value + (slip == 2 ? -1 : slip);
+    };
+    int e0 = slipped(e, OFFSET), e1 = slipped(e - cut, OFFSET);
+    int w0 = window > 0 ? slipped(window, WINDOW) : 0;
+    int w1 = window > 0 ? slipped(window, WINDOW) : 0;
+    Text first = part == MASK && c->Slip(2) ? "" : mask(e0, w0);
+    Text second = part == MASK && c->Slip(2) ? "" : mask(e1, w1);
+    Text host = "heddle 1 host" + head + "{ %o, %l = attention %q, %k[:, 0.." +
+                T(cut) + "], %v[:, 0.." + T(cut) + "]" + first +
+                " %o, %l = attention %q, %k[:, " + T(cut) + ".." + T(keys) +
+                "], %v[:, " + T(cut) + ".." + T(keys) + "]" + second +
+                " accumulate }";
+
+    return {"heddle 1 tensor" + head + "{ %o, %l = attention %q, %k, %v" +
+                mask(e, window) + " }",
+            host};
+}
+
+// Over ranks, in blocks that come one after the other.
+Pair InBlocks(Choices *c, Part part)
+{
+    int rows = 2 + 2 * c->Fix(2), ranks = 2 + c->Fix(2);
+    Text dims = "[" + T(ranks) + "@cp, 1, " + T(rows) + ", 2] ";
+    Text blocks = "[" + T(ranks) + "@stream, 1, " + T(rows) + ", 2] ";
+    Text text = Begin("cp=" + T(ranks)) + "in %q : f32" + dims + "in %k : f32" +
+                dims + "in %v : f32" + dims + "out %o : f32" + dims +
+                "out %l : f32[" + T(ranks) + "@cp, 1, " + T(rows) +
+                "] temp %kg : f32" + blocks + "temp %vg : f32" + blocks +
+                "{ %kg = set %k %vg = set %v %o, %l = attention %q, %kg, %vg "
+                "blocks";
+    int mask = part == MASK ? c->Edit(4) : part == WINDOW ? 2 : 1 + c->Fix(2);
+    Text e = Of(Kept(c, part == OFFSET, 4),
+                {"cp * " + T(rows), "cp * " + T(rows) + " + 1",
+                 "cp * " + T(rows) + " - 1", "cp"});
+    Text step = Of(Kept(c, part == OFFSET, 3),
+                   {"", " step 0 - " + T(rows + 1), " step 0 - 1"});
+
+    if (mask == 1 || mask == 2)
+        text += " causal " + e + step;
+    if (mask == 2)
+        text += " window " + T(1 + Kept(c, part == WINDOW, 5));
+    if (mask == 3)
+        text += " zigzag cp";
+    return {text + " }", ""};
+}
+
+// All at once, with rows and keys that runs may say, in sequences, or their
+// gradients.
+Pair AtOnce(Choices *c, Part part)
+{
+    int how = c->Fix(4), rows = 2 + c->Fix(4), keys = 2 + c->Fix(4);
+    bool sized = how == 1, packed = how == 2, grads = how == 3;
+    Text r = sized ? "m" : T(rows), k = sized || packed ? r : T(keys);
+    Text dims = "[1, 2, " + r + ", 2] ", of_k = "[1, 1, " + k + ", 2] ";
+    Text text = Text("heddle 1 tensor program t ") +
+                (sized ? "param m in 1.." + T(rows) + " " : "") +
+                "in %q : f64" + dims + "in %k : f64" + of_k + "in %v : f64" +
+                of_k + (packed ? "in %s : i32[1, 3] " : "");
+    Text mask = (packed ? Text(" groups %s") : Text()) + MaskOf(c, part, 0);
+
+    if (!grads)
+        return {text + "out %o : f64" + dims + "out %l : f64[1, 2, " + r +
+                    "] { %o, %l = attention %q, %k, %v" + mask + " }",
+                ""};
+    return {text + "in %g : f64" + dims + "temp %o : f64" + dims +
+                "temp %l : f64[1, 2, " + r + "] out %dq : f64" + dims +
+                "out %dk : f64" + of_k + "out %dv : f64" + of_k +
+                "{ %o, %l = attention %q, %k, %v" + mask +
+                " %dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g" +
+                (c->Fix(2) ? mask : MaskOf(c, part, 0)) + " }",
+            ""};
+}
+
+Pair Attention(Choices *c, Part part)
+{
+    switch (c->Fix(3)) {
+    case 0:
+        return InParts(c, part);
+    case 1:
+        return InBlocks(c, part);
+    default:
+        return AtOnce(c, part);
+    }
+}
+
+Pair Masks(Choices *c)
+{
+    return Attention(c, MASK);
+}
+
+Pair Offsets(Choices *c)
+{
+    return Attention(c, OFFSET);
+}
+
+Pair Windows(Choices *c)
+{
+    return Attention(c, WINDOW);
+}
+
+// --------------------------------------------------------------------- call
+
+// By hand a call may be made of parts of the batch, each by itself.
+Pair CallInParts(Choices *c)
+{
+    int rows = 2 + c->Fix(3), cut = 1 + c->Fix(rows - 1);
+    Text head = " program t in %x : f32[" + T(rows) +
+                ", 3] in %b : f32[3] "
+                "out %y : f32[" +
+                T(rows) + ", 3] ";
+    Text over = c->Fix(2) ? " over 1" : "";
+    auto part = [&](const Text &rows_of) {
+        return "%y[" + rows_of + "] = call \"" + Of(c->Slip(2), {"f", "g"}) +
+               "\" " +
+               Of(c->Slip(3),
+                  {"%x[" + rows_of + "], %b", "%b, %x[" + rows_of + "]",
+                   "%x[" + rows_of + "]"}) +
+               Of(c->Slip(2), {over, over.empty() ? " over 1" : ""}) + " ";
+    };
+
+    return {"heddle 1 tensor" + head + "{ %y = call \"f\" %x, %b" + over + " }",
+            "heddle 1 host" + head + "{ " + part("0.." + T(cut)) +
+                part(T(cut) + ".." + T(rows)) + "}"};
+}
+
+// Of rows over ranks, twice, with two results.
+Pair Calls(Choices *c)
+{
+    if (c->Fix(3) == 0)
+        return CallInParts(c);
+    bool mesh = c->Fix(2), keep = c->Fix(2);
+    Text n = mesh ? "2@tp" : "2", dims = "[" + n + ", 3] ";
+    Text text = Begin(mesh ? "tp=2" : "") + "in %x : f32" + dims +
+                "in %a : f32[3] in %b : f32[3] " + (keep ? "inout" : "out") +
+                " %y : f32" + dims + "out %z : f32" + dims + "temp %h : f32" +
+                dims + "temp %i : f32" + dims + "{ ";
+    auto called = [&](const Text &to, const Text &from) {
+        return "%" + to + " = call \"" + Of(c->Edit(2), {"f", "ns::g<int>"}) +
+               "\" %" + from + ", " + Of(c->Edit(3), {"%a", "%b", "%a, %b"}) +
+               Of(c->Edit(2), {"", " over 1"});
+    };
+
+    text += called("h, %i", "x") + " ";
+    text += Of(c->Edit(2), {"%z = add %h, %i ", "%z = sub %h, %i "});
+    text += called("y", "h") + (keep && c->Edit(2) ? " keep" : "");
+    return {text + " }", ""};
+}
+
+// ---------------------------------------------------------------- submeshes
+
+// Stages of a pipeline: each has weights of its own, on ranks of its own.
+Pair Submeshes(Choices *c)
+{
+    int ranks = 2 + c->Fix(3), stages = 1 + c->Fix(3);
+    bool other = c->Fix(2);
+    Text p = T(ranks);
+    Text text = Begin("pp=" + p + (other ? ", tp=2" : ""));
+    Text rows = other ? "2@tp, 2" : "2", dims = "[" + rows + ", 2]";
+    Text decls = "in %x : f32" + dims + " in %w : f32[" + p +
+                 "@pp, 2, 2] out %y : f32" + dims + " ",
+         body = "{ ";
+    Text from = "x";
+
+    for (int s = 0; s < stages; s++) {
+        int at = c->Edit(ranks);
+        Text to = "h" + T(s), moved = "x" + T(s);
+
+        decls += "temp %" + moved + " : f32" + dims + " on pp " + T(at) +
+                 " temp %" + to + " : f32" + dims + " on pp " + T(at) + " ";
+        body += "%" + moved + " = set %" + from + " %" + to + " = matmul %" +
+                moved + ", %w[" + T(at) + "]" +
+                Of(c->Edit(3), {"", " act relu", " scale 2.0"}) + " ";
+        from = to;
+    }
+    if (c->Fix(2)) { // what several ranks have, of where it does not matter
+        int low = c->Spell(ranks), past = low + 1 + c->Spell(ranks - low);
+
+        decls += "temp %r : f32" + dims + " on pp " + T(low) + ".." + T(past) +
+                 " temp %u : f32" + dims + " on pp " + T(low) + ".." + T(past) +
+                 " ";
+        body += "%r = set %" + from + " %u = " +
+                Of(c->Edit(4), {"exp %r", "neg %r", "tanh %r", "add %r, %r"}) +
+                " ";
+        from = "u";
+    }
+    return {text + decls + body + "%y = set %" + from + " }", ""};
+}
+
+} // namespace
+
+const std::vector<Family> kFamilies = {
+    {"counts", Counts, " by %"},     {"sizes", Sizes, "param m"},
+    {"masks", Masks, nullptr},       {"offsets", Offsets, nullptr},
+    {"windows", Windows, nullptr},   {"call", Calls, nullptr},
+    {"submeshes", Submeshes, " on "}};
+
+} // namespace second
