@@ -4,39 +4,118 @@
 #   tools/test.sh            all of them, in the dev preset with gcc; compiles
 #                            the library and the command optimised too, and with
 #                            clang if it is installed, without what is optional
-#   tools/test.sh --ci       most of them, each once, where it shows most: the
-#                            command, packages and oracles optimised (the preset
-#                            plain), the library under AddressSanitizer and
+#   tools/test.sh --ci       each where it shows most, some in turn: the command,
+#                            packages and oracles optimised (the preset plain),
+#                            the library under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer with clang, what has
 #                            threads under ThreadSanitizer, each fuzz target
 #                            for 5 seconds, the pages as a site, and heddle.torch
 #                            with PyTorch in an environment of its own
-set -eu
+#     --draw K               what is run in turn is that of draw K, not that of
+#                            the number of the commit: see tests/draws.py
+#
+# HEDDLE_TEST_SEED is the seed of all that is drawn at random; a new one is made
+# and printed where it is not set.
+set -eu -o pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
 
-presets=dev
+usage() {
+    sed -n '2,18s/^# \{0,1\}//p' "$0"
+}
+
 needs=tests
-case "${1-}" in
-'') ;;
---ci)
-    presets="plain asan tsan"
-    needs=fuzz
-    ;;
-*)
-    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+draw=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --ci) needs=fuzz ;;
+    --draw)
+        draw=${2-}
+        [[ $draw =~ ^[0-9]+$ ]] || {
+            echo "test.sh: --draw needs a number, not '$draw'" >&2
+            exit 2
+        }
+        shift
+        ;;
+    --help)
+        usage
+        exit
+        ;;
+    *)
+        echo "test.sh: unknown option $1" >&2
+        usage >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+if [ "$needs" = tests ] && [ -n "$draw" ]; then
+    echo "test.sh: --draw is of --ci: without it all tests run" >&2
     exit 2
-    ;;
-esac
+fi
+presets=dev
+[ "$needs" = tests ] || presets="plain asan tsan"
 
 install_what_is_missing "$root" "$needs" || exit 2
 cd "$root"
+mkdir -p build
 
-# Prints how long it has taken so far, and for how long processors worked.
+: "${HEDDLE_TEST_SEED:=$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}"
+export HEDDLE_TEST_SEED
+echo "HEDDLE_TEST_SEED=$HEDDLE_TEST_SEED"
+if [ "$needs" = fuzz ]; then
+    : "${draw:=$(git rev-list --count HEAD)}"
+    python3 tests/draws.py say "$draw"
+fi
+
+# What each stage took, of the clock and of processors: said as it ends, and once
+# more at the end of all.
+stages=
+worked=0
 spent() {
-    local ticks
+    local ticks now
     ticks=$(awk '{ print $16 + $17 }' "/proc/$$/stat")
-    echo "$1: $SECONDS s so far, $((ticks / $(getconf CLK_TCK))) s of processors"
+    now=$((ticks / $(getconf CLK_TCK)))
+    echo "$1: $SECONDS s so far, $now s of processors"
+    stages+=$(printf '%-16s %7d %11d' "$1" "$SECONDS" $((now - worked)))$'\n'
+    worked=$now
+}
+
+# Says that $2 of $3 are done: on a terminal on a line that moves, else once a
+# minute. The line goes when $2 is not given.
+told=$SECONDS
+tell() {
+    if [ -t 1 ]; then
+        printf '\r%s\033[K' "${2+$1: $2 of $3}"
+    elif [ -n "${2-}" ] && [ $((SECONDS - told)) -ge 60 ]; then
+        echo "$1: $2 of $3"
+        told=$SECONDS
+    fi
+}
+
+# Keeps what ctest or ninja print in $2, and says how far they have come.
+follow() {
+    local line
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        if [[ $line =~ ^\ *\[?([0-9]+)/\ *([0-9]+) ]]; then
+            tell "$1" "${BASH_REMATCH[@]:1}" >&3
+        fi
+    done 3>&1 >"$2"
+    tell "$1"
+}
+
+# Builds targets of a preset, all if none is named.
+build() {
+    local preset=$1
+    local log=build/$preset.log
+    shift
+    quietly cmake --preset "$preset" -DHEDDLE_FAKE_KERNELS="$root/build/kernels"
+    nice -n 5 cmake --build --preset "$preset" ${1+--target "$@"} 2>&1 |
+        follow "$preset, building" "$log" || {
+        cat "$log" >&2
+        return 1
+    }
 }
 
 if [ "$needs" = tests ]; then
@@ -48,16 +127,9 @@ if [ "$needs" = tests ]; then
     fi
 
     # Warnings that only an optimiser sees.
-    echo "release: building"
-    quietly cmake --preset release
-    quietly cmake --build --preset release --target heddle heddle_tool
+    build release heddle heddle_tool
     spent "release, built"
 fi
-
-build() {
-    quietly cmake --preset "$1" -DHEDDLE_FAKE_KERNELS="$root/build/kernels"
-    quietly nice -n 5 cmake --build --preset "$1"
-}
 
 # In a process group of its own, which does not outlive this script.
 begin_build() {
@@ -69,6 +141,23 @@ begin_build() {
 building=
 trap '[ -z "$building" ] || kill -- "-$building" 2>/dev/null || true' EXIT
 
+# The tests of a preset: those that are drawn, or all.
+run_tests() {
+    local log=build/$1/test.log
+    if [ -n "$draw" ]; then
+        python3 tests/draws.py list "$draw" "$1" >"build/$1/draw"
+    else
+        echo 1 >"build/$1/draw"
+    fi
+    ctest --preset "$1" -I "$root/build/$1/draw" -j $(($(nproc) * 4)) --no-tests=error \
+        --test-output-size-passed 4096 --output-junit "$root/build/$1/tests.xml" \
+        2>&1 </dev/null | follow "$1, testing" "$log" || {
+        cat "$log" >&2
+        return 1
+    }
+    grep 'tests passed' "$log"
+}
+
 # Many a test waits more than it computes: so several run at once, and beside them
 # the next preset is built.
 set -- $presets
@@ -79,13 +168,7 @@ while [ $# -gt 0 ]; do
     wait "$building" || exit 1
     spent "$preset, built"
     [ $# -eq 0 ] || begin_build "$1"
-    ctest --preset "$preset" -j $(($(nproc) * 4)) --output-on-failure --no-tests=error \
-        >"build/$preset/test.log" 2>&1 </dev/null || {
-        cat "build/$preset/test.log" >&2
-        exit 1
-    }
-    # The summary, which names what was skipped.
-    sed -n '/tests passed/,$p' "build/$preset/test.log"
+    run_tests "$preset" || exit 1
     spent "$preset, tested"
 done
 
@@ -110,3 +193,8 @@ if [ "$needs" = fuzz ]; then
     }
     spent "torch, tested"
 fi
+
+echo "stage             so far  processors (s)"
+printf %s "$stages"
+# shellcheck disable=SC2086
+python3 tests/report.py $(printf 'build/%s ' $presets)

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Which tests `tools/test.sh --ci` runs, in which of its builds.
+
+TABLE says it: the first row that knows a test decides. What there is in many
+sets or ways, or takes long, is drawn, by the number of the commit: any DRAWS
+draws in a row have all tests, which the test `draws` holds.
+
+    draws.py say K             prints what draw K has
+    draws.py list K BUILD      prints the tests of build/BUILD that draw K has
+                               there, as `ctest -I` reads them
+    draws.py check FOLDER      fails if some DRAWS draws in a row leave out a
+                               test that is built in FOLDER, or, where all tests
+                               are built, if a row decides on none
+"""
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DRAWS = 10
+BUILDS = ("plain", "asan", "tsan")
+
+# The suites of tests/device on the stand-ins for CUDA: the tests fake.SET.*
+SETS = ("copy", "sm.graph", "nccl", "copy.graph", "sm", "nccl.graph")
+# How runs of tests/cuda go (tests/cuda/way.h): the tests */WAY and */WAY_*
+TRANSPORTS = ("copy", "sm", "nccl")
+KINDS = ("", "_graph", "_capturable")
+WAYS = [transport + kind for kind in KINDS for transport in TRANSPORTS]
+
+
+def sets_of(draw, build):
+    """Two with AddressSanitizer, a third with ThreadSanitizer."""
+    places = {"plain": [], "asan": [0, 1], "tsan": [2]}[build]
+    return [SETS[(2 * draw + draw // 3 + place) % len(SETS)] for place in places]
+
+
+def ways_of(draw, build):
+    """One of each transport and of each kind, others in each build."""
+    first = draw + BUILDS.index(build)
+    return [way + KINDS[(first + i) % 3] for i, way in enumerate(TRANSPORTS)]
+
+
+# When the tests of a row run in a build: never, in each draw, in those that have
+# their set or way, or in one of so many draws.
+NOT, EACH, SET, WAY = 0, 1, "set", "way"
+
+TABLE = (
+    # label, or how the names of tests begin, or what they ask for  plain asan tsan
+    ("label: golden|package|fuzz|mutation|model|second",           (EACH, NOT, NOT)),
+    ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
+    ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
+    ("Sizes[.]DrawnForEachOfManyRuns", # asks for it in part
+                                                                   (EACH, EACH, NOT)),
+    ("readme_embed$",                                              (NOT, EACH, EACH)),
+    # Calls are counted, and compared with what they were.
+    ("CudaCosts[.]",                                               (EACH, NOT, NOT)),
+    # A request fails, then the next one, and so on: long, and rarely news.
+    ("CudaFaults[.]AreToldToBothRanks.+|CudaThreadFaults",         (NOT, 5, NOT)),
+    ("CudaFixedFaults|Environment",                                (NOT, EACH, NOT)),
+    # Many kernels are compiled.
+    ("Codegen[.](Counted|AKernelThatMeets|ElementWise|RanksThatReduce|Operands)",
+                                                                   (NOT, 5, NOT)),
+    ("CodegenSizes[.]ElementWise|Nvrtc[.]Compiles",                (NOT, 5, NOT)),
+    ("CudaSizes[.]WhatIsReducedInSharesByGraphs",                  (NOT, 5, NOT)),
+    # Large, or in every combination of options.
+    ("(fake[.].*)?Conformance[.]LargeReductions",                  (NOT, 10, NOT)),
+    ("fake[.](copy|sm)([.]graph)?[.]Conformance[.]MatmulRounds",   (NOT, 10, NOT)),
+    ("All/Patterns",                                               (NOT, 2, NOT)),
+    ("All/Pipelines",                                              (NOT, EACH, 2)),
+    ("fake[.].*All/",                                              (NOT, 6, NOT)),
+    ("fake[.](twoshot|threads)",                                   (NOT, 5, 5)),
+    ("fake[.]nccl[.]two_devices",                                  (NOT, EACH, NOT)),
+    # What there is in sets and ways.
+    ("fake[.].*(Conformance|Sizes|Counts)[.]",                     (NOT, SET, NOT)),
+    ("fake[.]",                                                    (NOT, SET, SET)),
+    ("(All|By)/",                                                  (NOT, WAY, WAY)),
+    ("Conformance[.]MatmulRoundsOnce",                             (NOT, EACH, NOT)),
+    ("label: unit|device|faults|fake",                             (NOT, EACH, EACH)),
+)
+
+
+@functools.cache
+def written():
+    """File and body of each TEST of the programs that are built of some files."""
+    found = {}
+    for folder in ("unit", "device", "cuda", "faults"):
+        for path in (ROOT / "tests" / folder).glob("*.cc"):
+            parts = re.split(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), flags=re.M)
+            for suite, name, body in zip(parts[1::3], parts[2::3], parts[3::3]):
+                found[suite, name] = f"/tests/{folder}/{path.name}", body
+    return found
+
+
+def source(test):
+    """The file and the body of a test, or None."""
+    name = re.fullmatch(r"(?:fake[.].*[.])?(?:\w+/)?(\w+)[.](\w+)(?:/.*)?", test["name"])
+    return written().get(name.groups()) if name else None
+
+
+def knows(row, test):
+    what, _, pattern = row[0].rpartition(": ")
+    if what == "label":
+        return re.fullmatch(pattern, test["label"])
+    if what == "asks":
+        return source(test) and re.search(pattern, source(test)[1])
+    return re.match(pattern, test["name"])
+
+
+def decide(test):
+    """The first row of TABLE that knows the test."""
+    for row in TABLE:
+        if knows(row, test):
+            return row
+    sys.exit(f"draws.py: no row of TABLE knows {test['name']}")
+
+
+def has_set(name, some):
+    return any(re.match(rf"fake[.]{one}[.](?!graph[.])", name) for one in some)
+
+
+def has_way(name, some):
+    """The last part of a name begins with its way."""
+    known = sorted(WAYS, key=len, reverse=True)
+    last = name.rpartition("/")[2]
+    ways = [way for way in known if last == way or last.startswith(way + "_")]
+    return not ways or ways[0] in some
+
+
+def runs(test, draw, build):
+    """Whether draw `draw` has the test in `build`, should it be there."""
+    when = test["row"][1][BUILDS.index(build)]
+    if when == SET:
+        return has_set(test["name"], sets_of(draw, build))
+    if when == WAY:
+        return has_way(test["name"], ways_of(draw, build))
+    # Which one of several draws is the name's, so that a new test moves no other.
+    return when != NOT and (draw + zlib.crc32(test["name"].encode())) % when == 0
+
+
+def built(folder):
+    """The tests of a build, in the order in which ctest counts them from 1."""
+    said = subprocess.run(
+        ["ctest", "--test-dir", folder, "--show-only=json-v1"],
+        check=True, capture_output=True, text=True,
+    )
+    tests = []
+    for test in json.loads(said.stdout)["tests"]:
+        of = {one["name"]: one["value"] for one in test["properties"]}
+        tests.append({"name": test["name"], "label": of.get("LABELS", [""])[0]})
+        tests[-1]["row"] = decide(tests[-1])
+    return tests
+
+
+def variables(build):
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())
+    for preset in presets["configurePresets"]:
+        if preset["name"] == build:
+            return preset["cacheVariables"]
+    sys.exit(f"draws.py: CMakePresets.json has no preset {build}")
+
+
+def is_built(test, build):
+    """Whether a test is there in a build of --ci."""
+    of = variables(build)
+    if test["label"] == "package":
+        return of.get("HEDDLE_PACKAGE_TESTS") == "ON"
+    if test["label"] in ("mutation", "model", "second"):
+        return of.get("HEDDLE_ORACLES") != "OFF"
+    some = of.get("HEDDLE_TEST_FILES")
+    return (not some or source(test) is None or
+            re.search(f"/tests/({some})[.]cc$", source(test)[0]))
+
+
+def check(folder):
+    tests = built(folder)
+    wrong = []
+    for test in tests:
+        places = [build for build in BUILDS if is_built(test, build)]
+        of = [any(runs(test, k, build) for build in places) for k in range(60)]
+        if not all(any(of[k:k + DRAWS]) for k in range(len(of) - DRAWS)):
+            wrong.append(f"{test['name']}: not in every {DRAWS} draws")
+    decided = {test["row"][0] for test in tests}
+    cache = (pathlib.Path(folder) / "CMakeCache.txt").read_text()
+    if all(re.search(line, cache, re.M) for line in (
+            "^HEDDLE_TEST_FILES:STRING=$", "^HEDDLE_ORACLES:BOOL=ON$",
+            "^HEDDLE_PACKAGE_TESTS:BOOL=ON$")):
+        wrong += [f"no test is of the row {row[0]}" for row in TABLE if row[0] not in decided]
+    if wrong:
+        sys.exit("\n".join(wrong))
+    print(f"{len(tests)} tests: all of them run in any {DRAWS} draws in a row")
+
+
+def main():
+    what, *arguments = sys.argv[1:] or [""]
+    if what == "say" and len(arguments) == 1:
+        draw = int(arguments[0])
+        for build in BUILDS[1:]:
+            print(f"draw {draw}, {build}: sets {' '.join(sets_of(draw, build))};"
+                  f" ways {' '.join(ways_of(draw, build))}")
+    elif what == "list" and len(arguments) == 2:
+        draw, build = int(arguments[0]), arguments[1]
+        some = [str(i) for i, test in enumerate(built(ROOT / "build" / build), 1)
+                if runs(test, draw, build)]
+        print(f"0,0,0,{','.join(some)}")
+    elif what == "check" and len(arguments) == 1:
+        check(arguments[0])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
