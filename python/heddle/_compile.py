@@ -1,5 +1,6 @@
 """Programs bound to a group: callables on arrays of any library."""
 import collections
+import itertools
 import numbers
 import sys
 import threading
@@ -16,6 +17,7 @@ from ._library import DTYPES, ffi, info, lib, text_of, uninterrupted
 from ._program import NUMPY, Argument, Machine, Program, set_transport
 
 SLICE = 0.05  # s that a wait blocks in C, and so signals
+LATE = 20  # slices, after which a wait is a long one
 RUNS = 16  # that may be under way
 EXCHANGE = "__dlpack_c_exchange_api__"  # of tensors that plans look at
 PLANS = 4  # that an executable keeps
@@ -201,12 +203,29 @@ def export_numpy(array: Any) -> Any:
     return capsule_of(view, (CPU, 0))
 
 
+def refuse_absent(array: Any, name: str) -> None:
+    """Of tensors of PyTorch's that only stand for others, as DTensors and fake ones do,
+    __dlpack__ gives an address at which there is nothing."""
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)
+    if kind is None or type(array) is kind or not isinstance(array, kind):
+        return
+    try:
+        there = array.numel() == 0 or array.untyped_storage().data_ptr() != 0
+    except (RuntimeError, NotImplementedError):
+        there = False
+    if not there:
+        refuse(f"the {type(array).__name__} for %{name} has no memory of its own"
+               f"{': pass its to_local()' if hasattr(array, 'to_local') else ''}")
+
+
 # Types of arrays whose __dlpack__ takes no max_version: those before DLPack 1.
 UNVERSIONED: Set[type] = set()
 
 
 def export(array: Any, argument: Argument, device: Tuple[int, int], stream: int) -> Any:
     """A capsule for an argument, of an array with `__dlpack__`."""
+    refuse_absent(array, argument.name)
     kind = type(array)
     more = {} if device[0] == CPU else {"stream": stream or 1}
     try:
@@ -291,6 +310,7 @@ class Executable:
         self.group = group
         self._core = core
         self._table = table
+        self._late: Any = None  # asked by waits on the cpu that are long, or end with a peer
         self._diag = Diag(program._sites)
         self._arguments = program.arguments
         self._names = {a.name: i for i, a in enumerate(self._arguments)}
@@ -624,13 +644,17 @@ class Executable:
     def _await(self) -> None:
         pointer, diag, done = self._core.pointer, self._diag.p, self._done
         try:
-            while True:
+            for slices in itertools.count(1):
                 status = lib.hd_session_wait(pointer, SLICE, diag, done)
                 if status != lib.HD_OK:
                     self._fail(status)
                 if done[0]:
                     break
-        except PeerError:
+                if self._late is not None and slices % LATE == 0:
+                    self._late.look()
+        except PeerError as error:
+            if self._late is not None:
+                self._late.judge(error)
             raise
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -667,7 +691,7 @@ def device_of(device: str) -> Tuple[int, int]:
 
 def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any]] = "auto", *,
             device: str = "cpu", calls: Optional[Mapping[str, Function]] = None,
-            machine: Machine = None, check: bool = True, timeout: float = 30.0,
+            machine: Machine = None, check: bool = True, timeout: Optional[float] = None,
             transport: Optional[str] = None, graph: bool = False, tune: bool = False,
             capturable: bool = False, fixed: Optional[Mapping[str, Any]] = None,
             deterministic: bool = False) -> Executable:
@@ -678,7 +702,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     or, with "auto", as is predicted to be the fastest on `machine`. `check` has it
     proven first, against the tensor program that it is made from. `device` is
     "cpu", "cuda" or "cuda:3"; `calls` has the functions that the program calls, by
-    name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another;
+    name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another, and is
+    the group's if it is None;
     `transport`, `graph`, `tune`, `capturable` and `deterministic` are for CUDA (docs/cuda.md).
 
     `fixed` has arrays, by name, of arguments that are at one place in every run, the
@@ -704,7 +729,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     name = ffi.new("char[]", device.encode())
     keep: List[Any] = []
     session = lib.hd_session_defaults()
-    session.device, session.timeout = name, timeout
+    session.device = name
+    session.timeout = group._timeout if timeout is None else timeout
     session.graph, session.tune, session.capturable = graph, tune, capturable
     session.deterministic = deterministic
     session.calls, session.ncalls = table.rows, len(table.functions)

@@ -44,8 +44,9 @@ class Group:
     one rank has failed on all, and can only be closed.
     """
 
-    def __init__(self, pointer: Any) -> None:
+    def __init__(self, pointer: Any, timeout: float = 30.0) -> None:
         self._pointer = pointer
+        self._timeout = timeout
         self._memory = Memory(pointer)
         self._use = Use()
         self._cores: Set[Any] = set()  # of executables that are not closed
@@ -55,7 +56,7 @@ class Group:
     def from_env(cls, timeout: float = 30.0) -> "Group":
         """The group of all ranks that a launcher has started, as its variables say
         (torchrun, Open MPI, PMI, Slurm: docs/launch.md). Collective; `timeout`, in
-        seconds, bounds it and later collective calls."""
+        seconds, bounds it, later collective calls, and what runs wait for a rank."""
         place, found = info("hd_place"), ffi.new("bool *")
         with Diag() as diag:
             diag.check(lib.hd_place_find(diag.p, found, place))
@@ -74,12 +75,12 @@ class Group:
         return cls(out[0])
 
     @classmethod
-    def from_torch(cls, group: Any = None, timeout: float = 30.0) -> "Group":
+    def from_torch(cls, group: Any = None, timeout: Optional[float] = None) -> "Group":
         """The ranks of a torch.distributed ProcessGroup (None is all ranks), of a
         DeviceMesh of one dimension, or of a process group's name. Collective over
         these ranks, which meet by the group's store; it works on any backend, and of
-        several hosts. `timeout` as of `from_env`. It is closed with the process group,
-        if it is not closed before."""
+        several hosts. `timeout` as of `from_env`, and the process group's own if it is
+        None. It is closed with the process group, if it is not closed before."""
         from .torch._group import join
         return join(group, timeout)
 
@@ -95,7 +96,7 @@ class Group:
                 lib.hd_group_destroy(out[0])
 
         uninterrupted(join, lambda: left.append(True))
-        return cls(out[0])
+        return cls(out[0], timeout)
 
     @property
     def rank(self) -> int:
@@ -115,7 +116,7 @@ class Group:
                 diag.check(lib.hd_group_split(pointer, color, key, diag.p, out))
 
         uninterrupted(split, self.abort)
-        return Group(out[0]) if out[0] else None
+        return Group(out[0], self._timeout) if out[0] else None
 
     def barrier(self) -> None:
         """Collective: returns when all ranks have called it."""
@@ -135,8 +136,10 @@ class Group:
         return Array(self._memory, shape, dtype, device)
 
     def set_timeout(self, seconds: float) -> None:
-        """How long later collective calls of the group may wait."""
+        """How long, in seconds, later collective calls of the group may wait, and runs of
+        what is compiled from now on."""
         lib.hd_group_set_timeout(self._open(), seconds)
+        self._timeout = seconds
 
     def abort(self) -> None:
         """Ends whatever any rank waits for in this group, from any thread: within

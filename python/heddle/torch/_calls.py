@@ -10,10 +10,10 @@ from torch.cuda import is_current_stream_capturing
 
 from .._compile import EXCHANGE, Executable, compile
 from .._direct import ALIGNED, Plan
-from .._error import UnsupportedError, refuse
+from .._error import ArgumentError, PeerError, UnsupportedError, refuse
 from .._group import Group
 from .._program import Program
-from ._group import AnyGroup, find, find_made
+from ._group import AnyGroup, Board, find, find_made
 
 if not hasattr(Tensor, EXCHANGE):
     raise ImportError(f"heddle.torch needs PyTorch 2.10 or later, and this is {torch.__version__}")
@@ -78,7 +78,7 @@ class Table:
         self.calls: Dict[Any, Call] = {}
         # By the planner and what it takes beside tensors: of calls that are issued.
         self.plans: Dict[Any, List[Tuple[Plan, Made]]] = {}
-        self.now = 0
+        self.now = 0  # calls so far, with this one
 
     def use(self, made: Made) -> Executable:
         self.now += 1
@@ -182,10 +182,54 @@ def bind(group: Group, table: Table, key: Key, complete: Program, transport: Opt
     return plain
 
 
+class Watch:
+    """Of an executable on the cpu whose runs wait long, or end with a peer: whether a rank
+    makes another program in this call, and so will not come."""
+
+    def __init__(self, group: Group, board: Board, table: Table, text: str) -> None:
+        self.group, self.board, self.table, self.text = group, board, table, text
+
+    def look(self) -> None:
+        words = self.board.tell(self.table.now, self.text)
+        if words is not None:
+            self.group.abort()
+            refuse(words)
+
+    def judge(self, error: PeerError) -> None:
+        judge_end(self.board, self.table.now, error)
+
+
+def judge_end(board: Board, call: int, error: PeerError) -> None:
+    """Why a rank has aborted the group in that call, where that is known."""
+    words = board.find(call) if "aborted" in str(error) else None
+    if words is not None:
+        raise ArgumentError(words) from error
+
+
 def make(group: Group, table: Table, key: Key, capturing: bool) -> Executable:
-    """The executables of `text(*sizes)`, the program's text, on a device, or of `at_once`,
-    which no prediction chooses yet."""
-    program = Program(key.text(*key.sizes), name="heddle.torch")
+    """The executables of a program, of which other ranks are told while it is made: they
+    may run one that they have."""
+    text = key.text(*key.sizes)
+    board = getattr(group, "_torch_board", None)
+    if board is None:  # no process group's
+        return make_alone(group, table, key, text, capturing)
+    call = table.now + 1
+    board.post(call, text)
+    try:
+        executable = make_alone(group, table, key, text, capturing)
+    except PeerError as error:
+        judge_end(board, call, error)
+        raise
+    finally:
+        board.clear(call)
+    executable._late = Watch(group, board, table, text)
+    return executable
+
+
+def make_alone(group: Group, table: Table, key: Key, text: str, capturing: bool) -> Executable:
+    """The executables of the program's text, on a device, or of `at_once`, which no
+    prediction chooses yet."""
+    program = Program(text, name="heddle.torch")
     if capturing:
         shapes = ", ".join(f"{a.name} {a.dtype}{list(a.local_shape)}" for a in program.arguments)
         refuse(f"{program.name} of {shapes} first comes in a capture of a CUDA graph, where its "
@@ -208,10 +252,10 @@ def run_planned(group: Group, kind: Any, tensors: List[Tensor]) -> Optional[List
     """The results of a call like one before, whose tensors look like these; else None."""
     table = table_of(group)
     for plan, made in table.plans.get(kind, ()):
-        found = made.plain._end_issue(plan.issue(tensors))
-        if found is not None:
+        issued = plan.issue(tensors)
+        if issued is not None:
             table.use(made)
-            return found
+            return made.plain._end_issue(issued)
     return None
 
 

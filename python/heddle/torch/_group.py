@@ -1,9 +1,10 @@
 """Groups of PyTorch's: from a process group to the ranks that run programs."""
+import contextlib
 import datetime
 import itertools
 import time
 import weakref
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Tuple, Union
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -17,6 +18,7 @@ from .._library import ffi, info, lib, uninterrupted
 AnyGroup = Union[None, Group, Any, str]
 resolve = c10d._resolve_process_group
 SLICE = 0.005  # s between looks into the store
+BRIEF = datetime.timedelta(seconds=1)  # what the store may take where nothing depends on it
 OWN = "heddle:"  # what names of groups that no process group stands for begin with
 
 
@@ -123,6 +125,68 @@ class Gather:
         return b"".join(parts)
 
 
+class Board:
+    """What ranks tell each other of programs beside their calls: one that makes a program
+    in a call in which another runs one that it has waits for that rank in vain. Where the
+    store is gone, with the rank that kept it, nothing is told, within BRIEF."""
+
+    def __init__(self, gather: Gather) -> None:
+        self.rank, self.size = gather.rank, gather.size
+        self.store, self.prefix = gather.store, gather.prefix
+
+    def key(self, what: str, call: int, rank: int) -> str:
+        return f"{self.prefix}/{what}/{call}/{rank}"
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        before = self.store.timeout
+        self.store.set_timeout(BRIEF)
+        try:
+            with contextlib.suppress(RuntimeError):
+                yield
+        finally:
+            self.store.set_timeout(before)
+
+    def read(self, key: str) -> Optional[str]:
+        with self.asking():
+            if self.store.check([key]):
+                return self.store.get(key).decode()
+        return None
+
+    def post(self, call: int, text: str) -> None:
+        """This rank makes that program, in the call of that number."""
+        with self.asking():
+            self.store.set(self.key("makes", call, self.rank), text)
+
+    def clear(self, call: int) -> None:
+        with self.asking():
+            self.store.delete_key(self.key("makes", call, self.rank))
+
+    def tell(self, call: int, text: str) -> Optional[str]:
+        """In words, which all ranks then find: whether one makes a program in the call in
+        which this one runs `text`."""
+        for peer in range(self.size):
+            made = None if peer == self.rank else self.read(self.key("makes", call, peer))
+            if made is not None:
+                words = tell_difference(peer, made, self.rank, text)
+                with self.asking():
+                    self.store.set(self.key("says", call, 0), words)
+                return words
+        return None
+
+    def find(self, call: int) -> Optional[str]:
+        return self.read(self.key("says", call, 0))
+
+
+def tell_difference(odd: int, made: str, rank: int, run: str) -> str:
+    pairs = itertools.zip_longest(made.splitlines(), run.splitlines(), fillvalue="")
+    for i, (one, other) in enumerate(pairs):
+        if one != other:
+            return (f"rank {odd} makes another program than rank {rank} runs: line {i + 1} of it is "
+                    f"'{one.strip()}', and '{other.strip()}' on rank {rank}")
+    return f"rank {odd} makes the program that rank {rank} has, and runs"
+
+
 @ffi.def_extern(error=lib.HD_ERROR_SYSTEM)
 def heddle_allgather(context: Any, mine: Any, count: int, everything: Any) -> int:
     gather = ffi.from_handle(context)
@@ -135,9 +199,18 @@ def heddle_allgather(context: Any, mine: Any, count: int, everything: Any) -> in
     return lib.HD_OK
 
 
-def join(group: AnyGroup, timeout: float) -> Group:
+def timeout_of(pg: Any) -> float:
+    """How long, in seconds, collectives of the process group's own wait for a rank."""
+    backends = [pg._get_backend(device) for device in pg._device_types]
+    known = [options._timeout.total_seconds() for options in
+             (getattr(backend, "options", None) for backend in backends) if options is not None]
+    return min(known) if known else c10d.default_pg_timeout.total_seconds()
+
+
+def join(group: AnyGroup, timeout: Optional[float]) -> Group:
     """`Group.from_torch`."""
     pg = process_group(group)
+    timeout = timeout_of(pg) if timeout is None else timeout
     gather = Gather(pg, timeout)
     handle = ffi.new_handle(gather)
     oob, out = info("hd_oob"), ffi.new("hd_group **")
@@ -156,7 +229,8 @@ def join(group: AnyGroup, timeout: float) -> Group:
             lib.hd_group_destroy(out[0])
 
     uninterrupted(create, lambda: left.append(True))
-    made = Group(out[0])
+    made = Group(out[0], timeout)
+    made._torch_board = Board(gather)  # type: ignore[attr-defined]
     # The process group's end is this one's. At exit groups end by themselves.
     weakref.finalize(pg, end, weakref.ref(made)).atexit = False
     return made
@@ -222,6 +296,6 @@ def find(name: str) -> Group:
     reference, group = known.get(name, NOBODY)
     if reference() is pg and group._pointer:
         return group
-    group = join(pg, 30.0)
+    group = join(pg, None)
     known[name] = weakref.ref(pg), group
     return group

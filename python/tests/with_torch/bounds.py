@@ -6,6 +6,7 @@ several times, and the spread of what comes out, times lambda = 6, is the bound.
 has every operator, the gradients and all steps in it.
 """
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LAMBDA, SAMPLES, U = 6, 6, 2.0 ** -24
@@ -24,6 +25,11 @@ class Errors(TorchDispatchMode):
             a, b = args
             spread = spread + U * a.shape[-1] ** 0.5 * (a.abs() @ b.abs())
         return out.add_(torch.randn_like(out) * spread)
+
+
+def local(parameter):
+    """This rank's part of it."""
+    return (parameter.to_local() if isinstance(parameter, DTensor) else parameter).detach()
 
 
 def compare(test, found, train, *parts):

@@ -68,7 +68,7 @@ import heddle.torch as ht
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from bounds import compare
+from bounds import compare, local
 from heddle.torch import _calls
 from torch import nn
 
@@ -426,7 +426,7 @@ def train(model, xs, targets):
         y = model(x)
         (y - target).square().sum().backward()
         sgd.step()
-    return [y.detach(), *(p.detach() for p in model.parameters())]
+    return [y.detach(), *(local(p) for p in model.parameters())]
 
 
 class Told:
@@ -452,7 +452,7 @@ def part_train():
         found = [t.cpu() for t in train(parallel, *([part(t).to(DEVICE) for t in ts]
                                                     for ts in (xs, targets)))]
         parts = [part]
-        for whole_p, p in zip(whole.parameters(), parallel.parameters()):
+        for whole_p, p in zip(whole.parameters(), map(local, parallel.parameters())):
             cut = [d for d in range(p.dim()) if p.shape[d] != whole_p.shape[d]]
             parts.append((lambda t, d=cut[0]: t.chunk(TP, d)[RANK]) if cut else lambda t: t)
         doubled = whole.double()

@@ -1,5 +1,6 @@
 """The operators and their gradients, exactly: small integers, whose products and sums
 every dtype here holds."""
+import datetime
 import gc
 import threading
 import types
@@ -11,7 +12,9 @@ import heddle
 import heddle.torch as ht
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 RANK, TP = dist.get_rank(), dist.get_world_size()
@@ -457,6 +460,44 @@ class Wrong(unittest.TestCase):
         with self.assertRaisesRegex(heddle.Error, "rank 1 binds another program than rank 0: line"):
             ht.matmul_all_reduce(torch.zeros(2 + (RANK == 1), K), torch.zeros(K, N), pg)
         ht.group_of(pg).close()
+
+    def test_ranks_of_which_one_has_the_program(self):
+        """It waits in a run that the others do not come to, since they make another program."""
+        pg = dist.new_group(list(range(TP)))
+        w = torch.zeros(K, N)
+        ht.matmul_all_reduce(torch.zeros(2 * TP, K), w, pg)
+        rows = 2 * TP if RANK == 0 else 3 * TP
+        with self.assertRaisesRegex(
+                heddle.ArgumentError, f"rank [0-9] makes another program than rank [0-9] runs: line 4 "
+                                      f"of it is 'in %x : f32\\[{TP}@tp, {TP}, 3, {K}\\]', and"):
+            ht.matmul_all_reduce(torch.zeros(rows, K), w, pg)
+        dist.barrier()
+        ht.group_of(pg).close()
+        self.assertTrue(torch.equal(ht.matmul_all_reduce(torch.ones(2, K), w + 1, pg),
+                                    torch.full((2, N), float(K * TP))))
+
+    def test_deadline_is_the_process_groups(self):
+        pg = dist.new_group(list(range(TP)), timeout=datetime.timedelta(seconds=1.5))
+        x, w = torch.zeros(TP, K), torch.zeros(K, N)
+        ht.matmul_all_reduce(x, w, pg)
+        if RANK == 0:
+            with self.assertRaisesRegex(heddle.TimeoutError, "1.5 s"):
+                ht.matmul_all_reduce(x, w, pg)
+        dist.barrier()
+        ht.group_of(pg).close()
+
+    def test_tensors_without_memory(self):
+        mesh = init_device_mesh("cpu", (TP,))
+        text = "heddle 1 tensor program p in %x : f32[2] out %y : f32[2] { %y = scale %x by 2.0 }"
+        with heddle.Group.local() as group:
+            double = heddle.compile(heddle.Program(text), group)
+            x = DTensor.from_local(torch.ones(4)[2:], mesh)
+            for absent, words in ((x, r"the DTensor for %x has no memory .* its to_local\(\)"),
+                                  (FakeTensorMode().from_tensor(torch.ones(4)[2:]),
+                                   "the FakeTensor for %x has no memory")):
+                with self.assertRaisesRegex(heddle.ArgumentError, words):
+                    double(absent)
+            self.assertEqual(double(x.to_local()).tolist(), [2.0, 2.0])
 
     def test_program_of_other_ranks(self):
         text = (f"heddle 1\ntensor program p\nmesh tp={TP + 1}\nin %x : f32[{TP + 1}@tp]\n"

@@ -4,12 +4,14 @@ without. bounds.py says how far they may be off."""
 import copy
 import unittest
 
+import heddle
 import heddle.torch as ht
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from bounds import compare
+from bounds import compare, local
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 RANK, TP = dist.get_rank(), dist.get_world_size()
 BATCH, ROWS, HIDDEN, HEADS, WIDTH, STEPS = 2, 2 * TP, 16, 4, 4, 20
@@ -67,7 +69,7 @@ def train(model, xs, targets):
         y = model(x)
         (y - target).square().sum().backward()
         sgd.step()
-    return [y.detach(), *(p.detach() for p in model.parameters())]
+    return [y.detach(), *(local(p) for p in model.parameters())]
 
 
 class Train(unittest.TestCase):
@@ -78,7 +80,7 @@ class Train(unittest.TestCase):
         rows = (lambda t: t) if dim is None else lambda t: t.chunk(TP, dim)[RANK]
         found = train(parallel, map(rows, xs), map(rows, targets))
         parts = [rows]
-        for whole_p, p in zip(whole.parameters(), parallel.parameters()):
+        for whole_p, p in zip(whole.parameters(), map(local, parallel.parameters())):
             cut = [d for d in range(p.dim()) if p.shape[d] != whole_p.shape[d]]
             parts.append((lambda t, d=cut[0]: t.chunk(TP, d)[RANK]) if cut else lambda t: t)
         doubled = copy.deepcopy(whole).double()
@@ -113,12 +115,45 @@ class Train(unittest.TestCase):
         parallel = ht.parallelize_module(copy.deepcopy(whole), None, {
             "up": ht.ColwiseParallel(1), "down": ht.RowwiseParallel(1)})
         with torch.no_grad():
-            parallel.up.weight[0, 0] += 1e-4
+            local(parallel.up.weight)[0, 0] += 1e-4
         with self.assertRaises(AssertionError):
             self.judge(whole, parallel, 1)
 
+    def test_clipping_by_the_norm_of_all(self):
+        """As one that has all of the model clips, so that what all ranks have stays alike."""
+        whole = nn.Sequential(nn.Linear(HIDDEN, 8 * TP), nn.GELU(),
+                              nn.Linear(8 * TP, HIDDEN)).double()
+        x, target = torch.randn(2, ROWS, HIDDEN, dtype=torch.float64)
+        for dim in (0, None):
+            rows = (lambda t: t) if dim is None else lambda t: t.chunk(TP, dim)[RANK]
+            parallel = ht.parallelize_module(copy.deepcopy(whole), None, {
+                "0": ht.ColwiseParallel(dim), "2": ht.RowwiseParallel(dim)})
+            norms = []
+            for model, part in ((whole, lambda t: t), (parallel, rows)):
+                model.zero_grad()
+                (model(part(x)) - part(target)).square().sum().backward()
+                norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e-2))
+            # Sums of fewer than 2^12 terms, in another order: 2^-53 each, and room.
+            error = abs(float(norms[1].full_tensor()) - float(norms[0]))
+            self.assertLess(error, 2.0 ** -38 * float(norms[0]))
+            for name, p in parallel.named_parameters():
+                self.assertIsInstance(p, DTensor, name)
+                self.assertEqual(p.shape, whole.get_parameter(name).shape)
+                mine = p.grad.to_local()
+                if not p.placements[0].is_shard():
+                    others = [torch.empty_like(mine) for _ in range(TP)]
+                    dist.all_gather(others, mine)
+                    for other in others:
+                        self.assertTrue(torch.equal(other, mine), name)
+
+    def test_layers_of_a_group_that_pytorch_has_not(self):
+        with heddle.Group.from_torch() as group:
+            layer = ht.parallelize_module(nn.ModuleList([nn.Linear(HIDDEN, TP)]), group,
+                                          {"0": ht.ColwiseParallel()})[0]
+            self.assertIs(type(layer.weight), nn.Parameter)
+            self.assertEqual(layer(torch.randn(ROWS, HIDDEN)).shape, (ROWS, 1))
+
     def test_what_is_no_linear(self):
-        import heddle
         for path, style, words in (("", ht.ColwiseParallel(), "is Mlp, and only a Linear"),
                                    ("up", 3, "is given 3: neither")):
             with self.assertRaisesRegex(heddle.ArgumentError, words):
