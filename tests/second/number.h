@@ -10,6 +10,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace second
@@ -22,6 +23,11 @@ struct Scalar {
     Real value = 0;
     double bound = 0;  // infinite where anything may be right
     bool lost = false; // made of what nobody has written
+};
+
+// What rounding leaves open, so that nobody can say what a program makes.
+struct Undecided : std::runtime_error {
+    using std::runtime_error::runtime_error;
 };
 
 Scalar Exact(Real value);

@@ -96,11 +96,6 @@ std::vector<int64_t> ExtentsOf(const Seen &seen);
 std::vector<Scalar> Read(Memory *memory, const Seen &seen, bool counted);
 void Write(Memory *memory, const Seen &seen, const std::vector<Scalar> &values);
 
-// What rounding leaves open, so that nobody can say what a program makes.
-struct Undecided : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
 // Of an index or a count.
 int64_t WholeNumber(const Scalar &n);
 
