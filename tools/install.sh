@@ -14,15 +14,12 @@ has_library() {
     PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -qF "$1"
 }
 
-# lit, FileCheck and `not` come in one package, whose name has a number.
-has_lit() {
-    { has_command lit || ls /usr/lib/llvm-*/build/utils/lit/lit.py; } \
-        >/dev/null 2>&1 &&
-        { has_command FileCheck || ls /usr/lib/llvm-*/bin/FileCheck; } \
-            >/dev/null 2>&1
+# FileCheck and `not` come in one package, whose name has a number.
+has_filecheck() {
+    has_command FileCheck || ls /usr/lib/llvm-*/bin/FileCheck >/dev/null 2>&1
 }
 
-lit_package() {
+filecheck_package() {
     local known
     known=$(apt-cache search --names-only '^llvm-[0-9]+-tools$' 2>/dev/null |
         sed 's/ .*//' | sort -V)
@@ -77,7 +74,7 @@ missing_packages() {
     has_library libopenblas.so.0 || echo libopenblas0-pthread
     if [ "$1" = tests ] || [ "$1" = fuzz ]; then
         has_header gtest/gtest.h || echo libgtest-dev
-        has_lit || lit_package
+        has_filecheck || filecheck_package
         has_command git || echo git
         has_command pkg-config || echo pkg-config
         has_command groff || echo groff-base
