@@ -263,7 +263,7 @@ TEST_P(Against, WrongOnesAreRefusedAndRightOnesAreNot)
 {
     const char *asked = std::getenv("HEDDLE_AGAINST_PROGRAMS");
     const char *only = std::getenv("HEDDLE_AGAINST_FAMILY");
-    int count = asked != nullptr ? std::atoi(asked) : 100;
+    int count = asked != nullptr ? std::atoi(asked) : 200;
     unsigned seed = Seed();
     Campaign campaign(GetParam(), asked != nullptr ? 50 : 10);
 

@@ -2,6 +2,7 @@
 // nothing is left. What a send reads is taken when its step begins and lies in
 // the mail until the receiver comes for it, which no program that is free of
 // races can tell from a rendezvous; so do the operands of collectives.
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -75,6 +76,7 @@ class Machine
     void Match(Rank *rank, Member *member);
     bool Advance(Rank *rank);
     bool MayBegin(const Rank &rank, const Issued &step) const;
+    void Overwrite(Rank *rank, const Work &work);
     void Begin(Rank *rank, Issued *step);
     bool End(Rank *rank, Issued *step);
     bool IsThere(const Member &member) const;
@@ -192,6 +194,35 @@ void Machine::Issue(Rank *rank)
     }
 }
 
+// What is written ends the values of names of the same bytes whose elements are
+// of another size.
+void Machine::Overwrite(Rank *rank, const Work &work)
+{
+    std::vector<Seen> written = work.to;
+    int decls = static_cast<int>(program_.decls.size());
+
+    if (work.keys.count("aux"))
+        written.push_back(work.keys.at("aux"));
+    for (const Seen &seen : written)
+        for (auto &bank : rank->memory) {
+            int64_t size = SizeOf(seen.dtype);
+
+            if (bank.first < 0 || bank.first == seen.region.root ||
+                bank.first % decls != seen.region.root % decls)
+                continue;
+            int64_t other =
+                bank.first < decls
+                    ? SizeOf(
+                          program_.decls[static_cast<size_t>(bank.first)].dtype)
+                    : bank.first / decls;
+            for (int64_t at : seen.region.Offsets())
+                for (int64_t byte = at * size; byte < at * size + size; byte++)
+                    if (static_cast<size_t>(byte / other) < bank.second.size())
+                        bank.second[static_cast<size_t>(byte / other)].lost =
+                            true;
+        }
+}
+
 bool Machine::MayBegin(const Rank &rank, const Issued &step) const
 {
     for (size_t before : step.after)
@@ -245,10 +276,12 @@ void Machine::Begin(Rank *rank, Issued *step)
 {
     step->begun = true;
     for (Member &member : step->members) {
-        if (!member.work.transfer)
+        if (!member.work.transfer) {
             Compute(member.work, shape_, &rank->memory);
-        else if (member.work.op != "recv")
+            Overwrite(rank, member.work);
+        } else if (member.work.op != "recv") {
             mail_[member.address][member.own] = Bring(rank, member);
+        }
     }
 }
 
@@ -330,6 +363,7 @@ void Machine::Take(Rank *rank, const Member &member)
         values = Joined(member, parts);
     }
     Result(rank, member, values);
+    Overwrite(rank, work);
 }
 
 bool Machine::End(Rank *rank, Issued *step)

@@ -52,14 +52,14 @@ void AddUse(const Work &work, const Shape &shape, Uses *uses)
         size_t d = static_cast<size_t>(
             Evaluate(work.stmt->Find("dim")->expr[0], shape, work.scope));
 
-        (*uses)[work.from[1].region.root] = {
-            Use::INDEX, work.from[0].region.dims.at(d).first};
+        uses->insert({work.from[1].region.root,
+                      {Use::INDEX, work.from[0].region.dims.at(d).first}});
     } else if (op == "route") {
-        (*uses)[work.from[0].region.root] = {Use::INDEX,
-                                             FromTheLast(work.to[0], 2)};
+        uses->insert({work.from[0].region.root,
+                      {Use::INDEX, FromTheLast(work.to[0], 2)}});
     } else if (work.keys.count("groups")) {
-        (*uses)[work.keys.at("groups").region.root] = {
-            Use::GROUPS, FromTheLast(work.from[0], 2)};
+        uses->insert({work.keys.at("groups").region.root,
+                      {Use::GROUPS, FromTheLast(work.from[0], 2)}});
     } else if (op == "copy" || op == "set" || op == "transpose" ||
                op == "reshape") {
         auto use = uses->find(work.to[0].region.root);
@@ -143,21 +143,23 @@ std::string Words(const Scalar &n)
 
 } // namespace
 
-Arrays DrawInputs(const Program &tensor, const Draw &draw, std::mt19937 &random)
+Arrays DrawInputs(const Program &program, const Draw &draw,
+                  std::mt19937 &random)
 {
-    Program bare = Unmarked(tensor);
+    Program bare = Unmarked(program);
     Shape shape(bare);
-    std::vector<Step> steps = Unroll(bare, shape, 0);
+    bool host = program.level == "host";
     Arrays arrays;
     Uses uses;
 
-    for (size_t i = steps.size(); i-- > 0;)
-        for (const Work &work : steps[i].work)
-            AddUse(work, shape, &uses);
     AddCounts(bare, shape, &uses);
-    for (size_t i = steps.size(); i-- > 0;)
-        for (const Work &work : steps[i].work)
-            AddUse(work, shape, &uses);
+    for (int rank = 0; rank < (host ? shape.ranks : 1); rank++) {
+        std::vector<Step> steps = Unroll(host ? program : bare, shape, rank);
+
+        for (size_t i = steps.size(); i-- > 0;)
+            for (const Work &work : steps[i].work)
+                AddUse(work, shape, &uses);
+    }
     for (size_t i = 0; i < bare.decls.size(); i++) {
         const Decl &decl = bare.decls[i];
         int n = static_cast<int>(i);

@@ -18,7 +18,7 @@ struct Draw {
     int number = 2;
     bool whole = false;
 };
-Arrays DrawInputs(const Program &tensor, const Draw &draw,
+Arrays DrawInputs(const Program &program, const Draw &draw,
                   std::mt19937 &random);
 // Sets what runs are given, alike in both.
 void DrawSizes(Program *tensor, Program *host, const Draw &draw,

@@ -588,6 +588,7 @@ Seen Unroller::See(const View &view)
     int kept = 0;
 
     seen.dtype = decl.dtype;
+    seen.region.root = Bank(program_, shape_, seen.region.decl);
     for (size_t i = 0; i < decl.dims.size(); i++) {
         bool picked = i < view.index.size() && !view.index[i].all &&
                       view.index[i].past.empty() && view.index[i].of.empty();
@@ -978,6 +979,29 @@ int Shape::Rank(const std::vector<int64_t> &coordinates) const
     for (size_t i = 0; i < mesh.size(); i++)
         rank = rank * mesh[i].second + coordinates[i];
     return static_cast<int>(rank);
+}
+
+int64_t SizeOf(const std::string &dtype)
+{
+    static const std::map<std::string, int64_t> sizes = {
+        {"f64", 8},  {"i64", 8},    {"f32", 4},    {"i32", 4}, {"f16", 2},
+        {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1}, {"u8", 1},  {"event", 0}};
+
+    return sizes.at(dtype);
+}
+
+int Bank(const Program &program, const Shape &shape, int decl)
+{
+    const Decl &name = program.decls[static_cast<size_t>(decl)];
+
+    if (name.of.empty())
+        return decl;
+    int root = shape.decl.at(name.of);
+    int64_t size = SizeOf(name.dtype);
+    bool same = size == SizeOf(program.decls[static_cast<size_t>(root)].dtype);
+    return same ? root
+                : root + static_cast<int>(size) *
+                             static_cast<int>(program.decls.size());
 }
 
 int64_t Evaluate(const Expr &e, const Shape &shape, const Scope &scope)

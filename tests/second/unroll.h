@@ -56,7 +56,7 @@ struct Region {
 
 // A view as the text has it: its own dimensions, and the counts of one of them.
 struct Seen {
-    Region region; // not folded
+    Region region; // not folded; its root is a bank
     std::string dtype;
     int counted = -1;           // the dimension of which there are counts
     int64_t first = 0;          // where in that the view begins
@@ -115,6 +115,12 @@ struct Shape {
     Coordinates(int rank) const; // the last axis is fastest
     int Rank(const std::vector<int64_t> &coordinates) const;
 };
+
+// Bytes of an element; 0 of an event.
+int64_t SizeOf(const std::string &dtype);
+// Elements of a name lie in the bank of the buffer that owns its bytes, or in
+// one of their own where they are of another size than that one's.
+int Bank(const Program &program, const Shape &shape, int decl);
 
 int64_t Evaluate(const Expr &e, const Shape &shape, const Scope &scope);
 

@@ -6,12 +6,19 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
 
+#include <heddle/call.h>
 #include <heddle/verify.h>
 
 #include "ir/op.h"
 #include "tests/info.h"
 #include "tests/second/compute.h"
+#include "tests/second/each.h"
+#include "tests/second/families.h"
 #include "tests/second/judge.h"
 #include "tests/second/module.h"
 #include "tests/seed.h"
@@ -157,6 +164,17 @@ struct Tally {
     int programs = 0, sized = 0, hosts = 0, undecided = 0;
 };
 
+// Whether rows of an answer were moved by counts that did not count them.
+bool LacksAnswers(const Program &program, const Stored &stored)
+{
+    for (const auto &rank : EvaluateHost(program, stored.given))
+        for (const auto &shard : rank)
+            for (const Scalar &value : shard.second.value)
+                if (value.lost)
+                    return true;
+    return false;
+}
+
 std::string Compare(const hd_module *module, const Program &program,
                     const Stored &stored)
 {
@@ -166,7 +184,9 @@ std::string Compare(const hd_module *module, const Program &program,
 
     if (hd_reference_create(module, stored.whole.data(), diag, &answer) !=
         HD_OK)
-        different = hd_diag_text(diag);
+        different = program.level == "host" && LacksAnswers(program, stored)
+                        ? "" // and so says the reference
+                        : hd_diag_text(diag);
     else if (program.level == "tensor")
         different = FromReference(
             module, answer,
@@ -192,25 +212,19 @@ void Resize(Module *module, const Program &program)
     }
 }
 
-void CompareGenerated(unsigned seed, Tally *tally)
+// The tensor program and what it is lowered to, on one draw.
+void CompareLowered(const std::string &text, bool integers,
+                    const hd_lower_options &options, std::mt19937 &random,
+                    Tally *tally)
 {
-    uint8_t bytes[320];
-    std::mt19937 random(seed);
-    generate_options generating = {random() % 2 == 0, 0};
+    Module tensor(text), host(text);
     Draw draw;
 
-    choices_fill(seed, bytes, sizeof bytes);
-    choices choices = {bytes, sizeof bytes, 0};
-    hd_lower_options options = generate_lowering(&choices);
-    char *text = generate_program(&choices, &generating);
-    Module tensor(text), host(text);
-    free(text);
-    ASSERT_NE(tensor.it, nullptr);
-    options.asked = 0;
+    ASSERT_NE(tensor.it, nullptr) << text;
     Program program = Parse(tensor.Text()), lowered;
     if (hd_lower(host.it, &options, nullptr, nullptr, host.diag) == HD_OK)
         lowered = Parse(host.Text());
-    draw.whole = generating.integers;
+    draw.whole = integers;
     draw.number = static_cast<int>(random() % 5);
     DrawSizes(&program, &lowered, draw, random);
     Resize(&tensor, program);
@@ -236,6 +250,39 @@ void CompareGenerated(unsigned seed, Tally *tally)
     }
 }
 
+void CompareGenerated(unsigned seed, Tally *tally)
+{
+    uint8_t bytes[320];
+    std::mt19937 random(seed);
+    generate_options generating = {random() % 2 == 0, 0};
+
+    choices_fill(seed, bytes, sizeof bytes);
+    choices choices = {bytes, sizeof bytes, 0};
+    hd_lower_options options = generate_lowering(&choices);
+    char *text = generate_program(&choices, &generating);
+    options.asked = 0;
+    CompareLowered(text, generating.integers, options, random, tally);
+    free(text);
+}
+
+// One of a family of tests/second/families.h; functions of a caller's the
+// reference does not know.
+void CompareOfFamily(unsigned seed, Tally *tally)
+{
+    uint8_t bytes[64];
+    std::mt19937 random(seed);
+    Choices choices(seed);
+    const Family &family = kFamilies[random() % kFamilies.size()];
+    std::string text = family.write(&choices).tensor;
+
+    choices_fill(seed, bytes, sizeof bytes);
+    ::choices lowering = {bytes, sizeof bytes, 0};
+    hd_lower_options options = generate_lowering(&lowering);
+    options.asked = 0;
+    if (text.find("= call") == std::string::npos && Module(text).it != nullptr)
+        CompareLowered(text, false, options, random, tally);
+}
+
 TEST(Values, AreThoseOfTheReferenceOfGeneratedPrograms)
 {
     const char *setting = std::getenv("HEDDLE_SECOND_VALUES");
@@ -245,10 +292,155 @@ TEST(Values, AreThoseOfTheReferenceOfGeneratedPrograms)
 
     for (int i = 0; i < count && !HasFailure(); i++) {
         SCOPED_TRACE("HEDDLE_TEST_SEED=" + std::to_string(seed + i));
-        CompareGenerated(seed + static_cast<unsigned>(i), &tally);
+        if (i % 4 == 3)
+            CompareOfFamily(seed + static_cast<unsigned>(i), &tally);
+        else
+            CompareGenerated(seed + static_cast<unsigned>(i), &tally);
     }
     printf("%d programs, %d of them sized, %d lowered, %d undecided\n",
            tally.programs, tally.sized, tally.hosts, tally.undecided);
+}
+
+// "matmul" and "matmul tb" ..
+void NoteOps(const std::vector<Stmt> &block, std::set<std::string> *seen)
+{
+    for (const Stmt &stmt : block) {
+        if (stmt.kind == "op")
+            seen->insert(stmt.op);
+        for (const Key &key : stmt.keys)
+            seen->insert(stmt.op + " " + key.name);
+        NoteOps(stmt.body, seen);
+        NoteOps(stmt.otherwise, seen);
+    }
+}
+
+// Few enough numbers to be computed one at a time.
+bool IsSmall(const hd_module *module)
+{
+    hd_argument a = HD_EMPTY(hd_argument);
+    size_t elements = 0;
+
+    for (size_t i = 0; hd_module_argument(module, i, &a); i++)
+        elements += a.elements;
+    return elements < 3000 && module_info(module).ranks <= 8;
+}
+
+// A program as it stands, and lowered if it can be.
+void CompareProgram(const std::string &text, std::mt19937 &random, Tally *tally)
+{
+    Module module(text);
+    hd_lower_options options = hd_lower_defaults();
+
+    ASSERT_NE(module.it, nullptr) << text << module.Said();
+    Program program = Parse(module.Text());
+    if (program.level == "tensor")
+        return CompareLowered(text, false, options, random, tally);
+    try {
+        Draw draw;
+
+        draw.number = static_cast<int>(random() % 3);
+        Stored stored(module.it, DrawInputs(program, draw, random));
+        tally->hosts++;
+        EXPECT_EQ(Compare(module.it, program, stored), "") << module.Text();
+    } catch (const TooLarge &) {
+    } catch (const std::exception &e) {
+        ADD_FAILURE() << e.what() << "\n" << module.Text();
+    }
+}
+
+// Every element-wise operation of every dtype that it takes.
+std::vector<std::string> Maps()
+{
+    std::vector<std::string> programs;
+
+    for (int code = 0; code < HD_NOPS; code++) {
+        const hd_op_info *op = hd_op_info_get(static_cast<hd_opcode>(code));
+
+        if (op->family != HD_FAMILY_MAP || op->required != 0 ||
+            op->numbers == HD_NUMBERS_PICK)
+            continue;
+        for (const char *dtype : {"f64", "bf16", "i64", "i32", "u8"}) {
+            std::string of = dtype, text = "tensor program t in %x : " + of;
+
+            if (op->numbers == HD_NUMBERS_FLOAT && IsInteger(of))
+                continue;
+            text += "[3, 4] in %z : " + of + "[4] out %y : ";
+            text += op->numbers == HD_NUMBERS_TEST ? "u8" : of;
+            text += std::string("[3, 4] { %y = ") + op->text + " %x";
+            programs.push_back(text + (op->min_inputs == 2 ? ", %z }" : " }"));
+        }
+    }
+    return programs;
+}
+
+TEST(Values, AreThoseOfTheReferenceOfEachOperationAndKey)
+{
+    std::mt19937 random(Seed());
+    std::vector<std::string> programs = Maps();
+    std::set<std::string> seen;
+    Tally tally;
+
+    programs.insert(programs.end(), std::begin(kEach), std::end(kEach));
+    for (const std::string &body : programs) {
+        std::string text = "heddle 1 " + body;
+
+        NoteOps(Parse(text).body, &seen);
+        for (int i = 0; i < 5; i++)
+            CompareProgram(text, random, &tally);
+    }
+    EXPECT_EQ(tally.undecided, 0);
+    for (int code = 0; code < HD_NOPS; code++) {
+        const hd_op_info *op = hd_op_info_get(static_cast<hd_opcode>(code));
+
+        if (code == HD_OP_CALL)
+            continue; // no reference knows functions of a caller's
+        EXPECT_TRUE(seen.count(op->text)) << op->text;
+        for (int key = 0; key < HD_NKEYS; key++) {
+            std::string name =
+                hd_key_info_get(static_cast<hd_key_code>(key))->text;
+
+            if (op->keys >> key & 1 && name[0] != '[') {
+                EXPECT_TRUE(seen.count(op->text + (" " + name)))
+                    << op->text << " " << name;
+            }
+        }
+    }
+}
+
+// Those that are right, and small.
+void CompareFile(const std::string &text, std::mt19937 &random, Tally *tally)
+{
+    Module module(text);
+
+    if (module.it == nullptr || hd_module_calls(module.it) > 0 ||
+        !IsSmall(module.it))
+        return;
+    hd_stage stage = module_info(module.it).stage;
+    if (stage == HD_STAGE_TENSOR ||
+        (stage == HD_STAGE_HOST &&
+         hd_check(module.it, nullptr, module.diag) == HD_OK))
+        CompareProgram(text, random, tally);
+}
+
+// All of them with HEDDLE_SECOND_VALUES, else one in sixteen.
+TEST(Values, AreThoseOfTheReferenceOfTheProgramsOfThisRepository)
+{
+    std::mt19937 random(Seed());
+    bool all = std::getenv("HEDDLE_SECOND_VALUES") != nullptr;
+    Tally tally;
+
+    for (const char *folder : {"examples", "tests/golden", "tests/fuzz/corpus"})
+        for (const auto &file : std::filesystem::recursive_directory_iterator(
+                 std::string(HEDDLE_SOURCE "/") + folder)) {
+            std::ifstream stream(file.path());
+            std::stringstream text;
+
+            SCOPED_TRACE(file.path().string());
+            text << stream.rdbuf();
+            if (all || random() % 16 == 0)
+                CompareFile(text.str(), random, &tally);
+        }
+    printf("%d programs and %d hosts\n", tally.programs, tally.hosts);
 }
 
 } // namespace

@@ -1,0 +1,146 @@
+// Each operation with each of its keys, once at least, in programs that are as
+// small as they can be: `heddle 1` stands in front of each.
+#ifndef HD_TESTS_SECOND_EACH_H
+#define HD_TESTS_SECOND_EACH_H
+
+namespace second
+{
+
+const char *const kEach[] = {
+    // Copies and folds.
+    "tensor program t mesh tp=2 in %x : f32[2@tp, 3] out %y : f32[2, 3] "
+    "out %z : f32[6] { %y = set %x %z = reshape %y }",
+    "tensor program t in %x : f32[3, 2] out %y : i32[3, 2] out %z : u8[3, 2] "
+    "{ %y = copy %x %z = copy %y }",
+    "tensor program t in %x : f32[3, 2] in %z : f32[3, 2] out %a : f32[3, 2] "
+    "out %b : f32[2] out %c : f32[3] out %d : f32[3, 1] "
+    "{ %a = sum %x, %z, %x %b = sum %x dim 0 %c = max %x dim 1 "
+    "%d = min %x dim 1 }",
+    "tensor program t in %x : i32[3, 2] out %a : i32[2] out %b : i32[3] "
+    "{ %a = sum %x dim 0 %b = min %x dim 1 }",
+    // What is picked, and by what.
+    "tensor program t in %m : u8[3, 2] in %x : f64[3, 2] in %z : f64[2] "
+    "out %y : f64[3, 2] { %y = select %m, %x, %z }",
+    "tensor program t in %f : f32[1] out %a : f64[2] out %b : i32[2] "
+    "{ %a = fill value %f %b = fill value 2.5 }",
+    "tensor program t in %x : f64[3, 2] in %i : i32[3] in %f : f32[] "
+    "out %a : f64[3, 2] out %b : i32[3] out %c : f64[3, 2] "
+    "{ %a = scale %x by 0.3 %b = scale %i by 0.7 %c = scale %x by %f }",
+    "tensor program t in %x : f32[3, 4, 2] out %y : f32[3, 2, 4] "
+    "out %z : f32[2, 4, 3] "
+    "{ %y = transpose %x %z = transpose %x dim0 0 dim1 2 }",
+    "tensor program t in %x : f32[2, 5, 3] in %i : i32[2, 4] "
+    "out %y : f32[2, 4, 3] { %y = take %x, %i dim 1 }",
+    "tensor program t in %e : i32[2, 5, 2] out %t : i32[2, 3, 2] "
+    "out %s : i32[2, 5, 2] out %n : i32[2, 3] { %t, %s, %n = route %e }",
+    "tensor program t in %x : f32[3, 6] out %v : f32[3, 2] out %i : i32[3, 2] "
+    "{ %v, %i = top_k %x }",
+    // Products.
+    "tensor program t in %x : f32[2, 3, 4] in %w : f32[2, 5, 4] in %b : f32[5] "
+    "inout %y : f32[2, 3, 5] out %u : f32[2, 3, 5] "
+    "{ %y = matmul %x, %w tb scale 0.5 bias %b act gelu aux %u accumulate }",
+    "tensor program t in %x : f32[4, 3] in %w : f32[2, 4, 5] in %f : f32[1] "
+    "out %y : f32[2, 3, 5] { %y = matmul %x, %w ta scale %f act silu }",
+    "tensor program t in %x : f32[7, 3] in %w : f32[3, 3, 2] in %n : i32[3] "
+    "inout %y : f32[7, 2] out %u : f32[7, 2] "
+    "{ %y = matmul %x, %w act relu aux %u groups %n keep }",
+    "tensor program t in %x : f32[7, 3] in %w : f32[3, 2, 3] in %n : i32[3] "
+    "out %y : f32[7, 2] out %u : f32[7, 2] "
+    "{ %y = matmul %x, %w tb act relu aux %u groups %n }",
+    "tensor program t in %x : f32[7, 3] in %w : f32[7, 2] in %n : i32[3] "
+    "inout %y : f32[3, 3, 2] { %y = matmul %x, %w ta scale 2.0 accumulate "
+    "groups %n }",
+    // Counts.
+    "tensor program t in %n : i32[2] in %x : f32[2, 3 by %n, 2] in %b : f32[2] "
+    "in %w : f32[2, 2, 4] inout %y : f32[2, 3 by %n, 4] out %s : f32[2, 2] "
+    "out %m : f32[2, 3 by %n] out %t : f32[2, 2, 3 by %n] temp %e : f32[2, 3 "
+    "by "
+    "%n, 2] out %g : f32[2, 2, 2] { %e = add %x, %b %s = max %e dim 1 "
+    "%m = min %x dim 2 %y = matmul %e, %w accumulate %g = matmul %e, %x ta "
+    "%t = transpose %e }",
+    "tensor program t in %n : i32[] in %x : i32[3 by %n, 2] out %s : i32[2] "
+    "out %y : f32[3, 2] { %s = min %x dim 0 %y = copy %x }",
+    // Attention.
+    "tensor program t in %q : f64[2, 4, 3, 2] in %k : f64[2, 2, 4, 2] "
+    "in %v : f64[2, 4, 3] in %f : f32[1] inout %o : f64[2, 4, 3, 3] "
+    "inout %l : f64[2, 4, 3] { %o, %l = attention %q, %k, %v scale %f causal 0 "
+    "window 2 accumulate }",
+    "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 2, 2] "
+    "in %k : f32[2, 1, 2, 2] in %v : f32[2, 1, 2, 2] out %o : f32[2@cp, 1, 2, "
+    "2] out %l : f32[2@cp, 1, 2] { %o, %l = attention %q, %k, %v blocks "
+    "causal cp * 2 + 1 step 0 - 1 }",
+    "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 2, 2] "
+    "in %k : f32[2, 1, 2, 2] in %v : f32[2, 1, 2, 2] in %g : f32[2@cp, 1, 2, "
+    "2] "
+    "out %o : f32[2@cp, 1, 2, 2] out %l : f32[2@cp, 1, 2] "
+    "out %dq : f32[2@cp, 1, 2, 2] temp %dk : f32[2@cp, 2, 1, 2, 2] "
+    "temp %dv : f32[2@cp, 2, 1, 2, 2] out %sk : f32[2, 1, 2, 2] "
+    "out %sv : f32[2, 1, 2, 2] { %o, %l = attention %q, %k, %v blocks zigzag "
+    "cp %dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g blocks zigzag cp "
+    "%sk = sum %dk dim 0 %sv = sum %dv dim 0 }",
+    "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 3, 2] "
+    "in %k : f32[2, 1, 2, 2] in %v : f32[2, 1, 2, 2] in %g : f32[2@cp, 1, 3, "
+    "2] "
+    "in %o : f32[2@cp, 1, 3, 2] in %l : f32[2@cp, 1, 3] "
+    "inout %dq : f32[2@cp, 1, 3, 2] inout %dk : f32[2@cp, 2, 1, 2, 2] "
+    "inout %dv : f32[2@cp, 2, 1, 2, 2] { %dq, %dk, %dv = attention_grad %q, "
+    "%k, %v, %o, %l, %g scale 0.3 accumulate blocks causal cp * 3 step 0 - 1 "
+    "window 2 }",
+    "tensor program t in %q : f64[2, 1, 6, 2] in %k : f64[2, 1, 6, 2] "
+    "in %v : f64[2, 1, 6, 2] in %n : i32[2, 3] in %g : f64[2, 1, 6, 2] "
+    "out %o : f64[2, 1, 6, 2] out %l : f64[2, 1, 6] out %dq : f64[2, 1, 6, 2] "
+    "out %dk : f64[2, 1, 6, 2] out %dv : f64[2, 1, 6, 2] "
+    "{ %o, %l = attention %q, %k, %v groups %n causal 0 "
+    "%dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g groups %n causal 0 "
+    "}",
+    "tensor program t in %n : i32[2] in %m : i32[2] "
+    "in %q : f64[2, 2, 3 by %n, 2] in %k : f64[2, 1, 4 by %m, 2] "
+    "in %v : f64[2, 1, 4 by %m, 2] in %g : f64[2, 2, 3, 2] "
+    "out %o : f64[2, 2, 3, 2] out %l : f64[2, 2, 3] out %dq : f64[2, 2, 3, 2] "
+    "out %dk : f64[2, 1, 4, 2] out %dv : f64[2, 1, 4, 2] "
+    "{ %o, %l = attention %q, %k, %v causal 1 %dq, %dk, %dv = attention_grad "
+    "%q, %k, %v, %o, %l, %g causal 1 }",
+    "tensor program t in %a : f64[1, 3, 2] in %b : f64[1, 3] "
+    "in %c : f64[1, 3, 2] in %d : f64[1, 3] out %o : f64[1, 3, 2] "
+    "out %l : f64[1, 3] { %o, %l = merge %a, %b, %c, %d }",
+    // Transfers.
+    "host program t mesh tp=2 streams 1 in %x : f32[3] out %y : f32[3] "
+    "out %z : f32[3] temp %r : f32[3] shared temp %s : f32[3] shared "
+    "temp %e : event[] { %s = copy %x group { send %x to 1 - tp done %e "
+    "%r = recv from 1 - tp } wait %e %y = copy %r "
+    "group { send %s to 1 - tp get %z = recv from 1 - tp get } }",
+    "host program t mesh tp=3 in %x : f32[3, 2] temp %s : f32[3, 2] shared "
+    "temp %g : f32[3, 2] shared temp %t : f32[3, 2] shared out %a : f32[3, 2] "
+    "out %b : f32[2] out %c : f32[2] out %d : f32[3, 2] out %e : f32[3, 2] "
+    "out %f : f32[3, 2] out %h : f32[3, 2] out %i : f32[3, 2] "
+    "{ %s = scale %x by 0.5 %g = all_gather %x[tp] %a = copy %g "
+    "%b = reduce_scatter %s %c = reduce_scatter %s max %d = all_reduce %s "
+    "%e = all_reduce %s min %t = all_to_all %x %f = copy %t %h = copy %x "
+    "%h = reduce %s root 1 min %i = copy %x %i = reduce %s root 2 max }",
+    "host program t mesh tp=3 in %x : f32[2] temp %s : f32[2] shared "
+    "temp %r : f32[2] shared out %y : f32[2] out %a : f32[2] out %b : f32[2] "
+    "{ %s = broadcast %x root 1 %y = copy %s %r = copy %x %a = copy %x "
+    "if tp == 0 { %a = reduce %r root 0 } else { reduce %r root 0 } "
+    "%b = all_reduce %r max }",
+    "host program t streams 2 in %x : f32[2] out %y : f32[2] out %z : f32[2] "
+    "temp %e : event[2] { fork on stream 0 { %y = exp %x %e[0] = record } "
+    "on stream 1 { wait %e[0] %z = neg %y } join }",
+    "host program t mesh tp=2 in %x : f32[2] temp %s : f32[2] shared "
+    "out %y : f32[] { %s = copy %x %y = reduce_scatter %s min }",
+    "host program t mesh ep=2 in %n : i32[2] in %x : f32[2, 3 by %n, 2] "
+    "temp %c : i32[2] shared temp %r : f32[2, 3 by %c, 2] shared "
+    "out %y : f32[2, 3, 2] { %c = all_to_all %n %r = all_to_all %x "
+    "%y = copy %r }",
+    // A product and a transfer in one.
+    "host program t mesh tp=2 in %x : f32[3, 2] temp %s : f32[3, 2] shared "
+    "in %w : f32[4, 2] in %b : f32[4] inout %y : f32[2, 3, 4] "
+    "out %u : f32[2, 3, 4] { %s = copy %x %y = all_gather_matmul %s, %w tb "
+    "scale 2.0 bias %b act relu aux %u accumulate }",
+    "host program t mesh tp=2 in %x : f32[2, 4, 3] in %w : f32[2, 5, 4] "
+    "out %y : f32[3, 5] out %z : f32[2, 3, 5] { %y = matmul_reduce_scatter %x, "
+    "%w ta tb scale 0.5 %z = matmul_all_reduce %x, %w ta tb scale 2.0 }",
+};
+
+} // namespace second
+
+#endif
