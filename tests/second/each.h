@@ -131,6 +131,9 @@ const char *const kEach[] = {
     "temp %c : i32[2] shared temp %r : f32[2, 3 by %c, 2] shared "
     "out %y : f32[2, 3, 2] { %c = all_to_all %n %r = all_to_all %x "
     "%y = copy %r }",
+    "host program t mesh ep=2 in %n : i32[2] in %x : f32[2, 3 by %n, 2] "
+    "temp %r : f32[2, 3, 2] shared out %y : f32[2, 3, 2] "
+    "{ %r = all_to_all %x %y = copy %r }",
     // A product and a transfer in one.
     "host program t mesh tp=2 in %x : f32[3, 2] temp %s : f32[3, 2] shared "
     "in %w : f32[4, 2] in %b : f32[4] inout %y : f32[2, 3, 4] "

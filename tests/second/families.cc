@@ -130,8 +130,68 @@ Text CountedEnd(Choices *c, const Text &batch, int dims, const Text &cp,
            Of(c->Edit(2), {"%x", "%z"}) + " ta ";
 }
 
+// Rows that go to other ranks with their counts.
+Pair Moved(Choices *c)
+{
+    Text by = By(c->Edit(3)), cp = T(1 + c->Fix(4));
+    Text counts = by.empty() ? "" : by.substr(by.size() - 1);
+    Text there = counts.empty() ? "" : " by %c";
+    Text text = Begin("ep=2") +
+                "in %n : i32[2@ep, 2] in %m : i32[2@ep, 2] in %x : f32[2@ep, "
+                "2, " +
+                cp + ", 2] temp %c : i32[2, 2@ep] temp %h : f32[2@ep, 2, " +
+                cp + by + ", 2] temp %y : f32[2, 2@ep, " + cp + there +
+                ", 2] out %s : f32[2, 2@ep, 2] { %c = set %" +
+                (counts.empty() ? "n" : counts) + " %h = copy %x %y = set %h ";
+
+    return {text + "%s = " + Folding(c->Edit(3)) + " %y dim 2 }", ""};
+}
+
+// Rows by the experts that they want, with as many as these got.
+Pair Routed(Choices *c)
+{
+    Text cp = T(1 + c->Fix(3)), tokens = T(1 + c->Fix(4));
+    Text by = By(c->Edit(3));
+    Text text = Begin("") + "in %e : i32[" + tokens + ", 2] in %f : i32[" +
+                tokens + ", 2] in %x : f32[" + tokens +
+                ", 2] temp %t : i32[2, " + cp + "] temp %s : i32[" + tokens +
+                ", 2] temp %n : i32[2] temp %u : i32[2, " + cp +
+                "] temp %v : i32[" + tokens +
+                ", 2] temp %m : i32[2] temp %r : f32[2, " + cp +
+                ", 2] temp %h : f32[2, " + cp + by +
+                ", 2] out %y : f32[2, 2] { %t, %s, %n = route %e %u, %v, %m = "
+                "route %f %r = take %x, " +
+                Of(c->Edit(2), {"%t", "%u"}) + " dim 0 ";
+
+    return {text + "%h = " + Of(c->Edit(2), {"exp", "copy"}) +
+                " %r %y = " + Folding(c->Edit(3)) + " %h dim 1 }",
+            ""};
+}
+
+// Products, or attention, of rows in groups.
+Pair Grouped(Choices *c)
+{
+    Text rows = T(1 + c->Fix(5)), by = Of(c->Edit(2), {"%n", "%m"});
+    Text text = Begin("") + "in %n : i32[3] in %m : i32[3] in %x : f32[" +
+                rows + ", 2] in %g : f32[" + rows + ", 2] ";
+
+    if (c->Fix(2))
+        return {text + "out %y : f32[3, 2, 2] { %y = matmul %x, %g ta groups " +
+                    by + " }",
+                ""};
+    return {text + "in %w : f32[3, 2, 2] inout %y : f32[" + rows +
+                ", 2] { %y = matmul %x, %w" + Of(c->Edit(2), {"", " tb"}) +
+                " groups " + by + Of(c->Edit(3), {"", " keep", " accumulate"}) +
+                " }",
+            ""};
+}
+
 Pair Counts(Choices *c)
 {
+    int other = c->Fix(8);
+
+    if (other < 3)
+        return other == 0 ? Moved(c) : other == 1 ? Routed(c) : Grouped(c);
     // No batch, one on each rank whole, or one over ranks.
     int placed = c->Fix(4), size = placed == 3 ? 2 + c->Fix(2) : 1 + c->Fix(4);
     int cap = 1 + c->Fix(2) * c->Fix(5), dims = placed > 0;
@@ -273,11 +333,46 @@ Pair Contraction(Choices *c, int high)
             ""};
 }
 
+// Gathered from ranks, and what is then taken of it.
+Pair Gathered(Choices *c, int high)
+{
+    Text text = Begin("tp=2");
+
+    text.insert(text.find("mesh"), "param m in 1.." + T(high) + " ");
+    return {text +
+                "in %x : f64[m@tp, 2] in %w : f64[2, 2] temp %g : f64[m, 2] "
+                "temp %h : f64[m, 2] temp %k : f64[m@tp, 2] out %y : f64[2] "
+                "{ %k = matmul %x, %w" +
+                Of(c->Edit(2), {"", " tb"}) + " %g = set " +
+                Of(c->Edit(2), {"%k", "%x"}) +
+                " %h = " + Of(c->Edit(3), {"exp", "neg", "copy"}) +
+                " %g %y = " + Folding(c->Edit(3)) + " %h dim 0 }",
+            ""};
+}
+
+// Keys of a run, all of them or what a mask leaves, and means of none.
+Pair Keys(Choices *c, int high)
+{
+    Text mask =
+        Of(c->Edit(4), {"", " causal 0", " causal 1", " causal 1 window 2"});
+    Text text = "heddle 1 tensor program t param m in 1.." + T(high) +
+                " in %q : f64[1, m, 2] in %k : f64[1, m, 2] in %v : f64[1, m, "
+                "2] temp %l : f64[1, m] temp %o : f64[1, m, 2] out %y : f64[1, "
+                "2] { %o, %l = attention %q, %k, " +
+                Of(c->Edit(2), {"%v", "%k"}) + mask;
+
+    return {text + " %y = " + Folding(c->Edit(3)) + " %o dim 1 }", ""};
+}
+
 Pair Sizes(Choices *c)
 {
     int high = 2 + c->Fix(6);
 
-    switch (c->Fix(6)) {
+    switch (c->Fix(8)) {
+    case 5:
+        return Gathered(c, high);
+    case 6:
+        return Keys(c, high);
     case 0:
         return Hoisted(c, high);
     case 1:
