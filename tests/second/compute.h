@@ -1,11 +1,5 @@
 // What each operation makes of its operands, by the words of
 // docs/semantics.md, one element at a time.
-//
-// Where those leave something open, this reads:
-// - the last n keys of a `window` are those of the numbers up to i + e, whether
-//   the block has them or not;
-// - `aux` is zero in rows of no group, beside `keep` too;
-// - `scale` of integers wraps once the fraction is dropped.
 #ifndef HD_TESTS_SECOND_COMPUTE_H
 #define HD_TESTS_SECOND_COMPUTE_H
 

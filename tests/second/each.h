@@ -24,8 +24,9 @@ const char *const kEach[] = {
     "tensor program t in %f : f32[1] out %a : f64[2] out %b : i32[2] "
     "{ %a = fill value %f %b = fill value 2.5 }",
     "tensor program t in %x : f64[3, 2] in %i : i32[3] in %f : f32[] "
-    "out %a : f64[3, 2] out %b : i32[3] out %c : f64[3, 2] "
-    "{ %a = scale %x by 0.3 %b = scale %i by 0.7 %c = scale %x by %f }",
+    "out %a : f64[3, 2] out %b : i32[3] out %c : f64[3, 2] out %d : i32[3] "
+    "{ %a = scale %x by 0.3 %b = scale %i by 0.7 %c = scale %x by %f "
+    "%d = scale %i by 2.5 }",
     "tensor program t in %x : f32[3, 4, 2] out %y : f32[3, 2, 4] "
     "out %z : f32[2, 4, 3] "
     "{ %y = transpose %x %z = transpose %x dim0 0 dim1 2 }",

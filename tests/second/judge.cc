@@ -1,6 +1,7 @@
 #include "tests/second/judge.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tests/second/compute.h"
 
@@ -89,7 +90,19 @@ Scalar DrawNumber(const std::string &dtype, const Draw &draw,
                   std::mt19937 &random)
 {
     std::uniform_real_distribution<double> size(0.25, 1.75);
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double specials[] = {0.0,
+                               -0.0,
+                               infinity,
+                               -infinity,
+                               1e30,
+                               -1e30,
+                               std::numeric_limits<double>::quiet_NaN()};
 
+    if (draw.special && random() % 3 == 0 && !IsInteger(dtype))
+        return Exact(specials[random() % 7]);
+    if (draw.special && random() % 3 == 0)
+        return None(random() % 2 ? "max" : "min", dtype);
     if (dtype == "u8")
         return Exact(static_cast<Real>(random() % 3));
     if (draw.whole || IsInteger(dtype))

@@ -17,6 +17,7 @@ namespace second
 struct Draw {
     int number = 2;
     bool whole = false;
+    bool special = false; // at times zeros, infinities, NaNs, and large ones
 };
 Arrays DrawInputs(const Program &program, const Draw &draw,
                   std::mt19937 &random);

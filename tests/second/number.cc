@@ -271,30 +271,35 @@ Scalar Activate(const std::string &act, Scalar x)
 
 Scalar Gradient(const std::string &op, Scalar x, Scalar g)
 {
-    Real v = x.value, slope = v > 0, bend = 0;
-    bool lost = x.lost || g.lost;
+    Real v = x.value, slope, bend;
+    double size = std::min(Size(v), 20.0);
 
     if (op == "relu_grad") {
-        if (x.bound > 0 && Size(v) <= x.bound)
-            bend = 1 / static_cast<Real>(x.bound); // 0 or 1
-    } else if (op == "gelu_grad") {
-        Real t = GeluTanh(v);
-        slope = (1 + t) / 2 +
-                v * (1 - t * t) / 2 * kGelu * (1 + 3 * 0.044715L * v * v);
+        Scalar passed = v <= 0 ? Exact(0) : g;
+
+        passed.lost = x.lost || g.lost;
+        if (x.bound > 0 && Size(v) <= x.bound) // nothing, or all of it
+            passed.bound = g.bound + Size(g.value);
+        return passed;
+    }
+    if (op == "gelu_grad") {
+        Real t = GeluTanh(v), rest = 1 - t * t;
+
+        slope = (1 + t) / 2;
+        if (rest != 0)
+            slope += v * rest / 2 * kGelu * (1 + 3 * 0.044715L * v * v);
         bend = 1.2L;
     } else {
         Real s = Sigmoid(v);
+
         slope = s * (1 + v * (1 - s));
         bend = 0.6L;
     }
-    double size = std::min(Size(v), 20.0);
-    double rounding = op == "relu_grad" ? 0
-                                        : kUnit * Size(g.value) *
-                                              (64 + 16 * size * size * size);
     return Make(g.value * slope,
                 Times(g.bound, std::fabs(slope) + bend * x.bound) +
                     Times(x.bound, bend * g.value),
-                rounding, lost);
+                kUnit * Size(g.value) * (64 + 16 * size * size * size),
+                x.lost || g.lost);
 }
 
 Scalar Compare(const std::string &op, Scalar a, Scalar b)

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -80,8 +81,14 @@ struct Stored {
                            bytes.back().data());
             hd_dtype_load(a.dtype, bytes.back().data(), a.elements,
                           values.data());
-            for (size_t k = 0; k < values.size(); k++)
-                found->second[k] = Exact(values[k]);
+            for (size_t k = 0; k < values.size(); k++) {
+                int64_t whole = static_cast<int64_t>(found->second[k].value);
+
+                if (a.dtype == HD_DTYPE_I64) // a double holds them not all
+                    memcpy(&bytes.back()[8 * k], &whole, 8);
+                else
+                    found->second[k] = Exact(values[k]);
+            }
         }
         for (size_t i = 0; i < bytes.size(); i++) {
             hd_module_argument(module, i, &a);
@@ -213,18 +220,16 @@ void Resize(Module *module, const Program &program)
 }
 
 // The tensor program and what it is lowered to, on one draw.
-void CompareLowered(const std::string &text, bool integers,
+void CompareLowered(const std::string &text, Draw draw,
                     const hd_lower_options &options, std::mt19937 &random,
                     Tally *tally)
 {
     Module tensor(text), host(text);
-    Draw draw;
 
     ASSERT_NE(tensor.it, nullptr) << text;
     Program program = Parse(tensor.Text()), lowered;
     if (hd_lower(host.it, &options, nullptr, nullptr, host.diag) == HD_OK)
         lowered = Parse(host.Text());
-    draw.whole = integers;
     draw.number = static_cast<int>(random() % 5);
     DrawSizes(&program, &lowered, draw, random);
     Resize(&tensor, program);
@@ -255,13 +260,15 @@ void CompareGenerated(unsigned seed, Tally *tally)
     uint8_t bytes[320];
     std::mt19937 random(seed);
     generate_options generating = {random() % 2 == 0, 0};
+    Draw draw;
 
     choices_fill(seed, bytes, sizeof bytes);
     choices choices = {bytes, sizeof bytes, 0};
     hd_lower_options options = generate_lowering(&choices);
     char *text = generate_program(&choices, &generating);
     options.asked = 0;
-    CompareLowered(text, generating.integers, options, random, tally);
+    draw.whole = generating.integers;
+    CompareLowered(text, draw, options, random, tally);
     free(text);
 }
 
@@ -280,7 +287,7 @@ void CompareOfFamily(unsigned seed, Tally *tally)
     hd_lower_options options = generate_lowering(&lowering);
     options.asked = 0;
     if (text.find("= call") == std::string::npos && Module(text).it != nullptr)
-        CompareLowered(text, false, options, random, tally);
+        CompareLowered(text, Draw(), options, random, tally);
 }
 
 TEST(Values, AreThoseOfTheReferenceOfGeneratedPrograms)
@@ -326,7 +333,8 @@ bool IsSmall(const hd_module *module)
 }
 
 // A program as it stands, and lowered if it can be.
-void CompareProgram(const std::string &text, std::mt19937 &random, Tally *tally)
+void CompareProgram(const std::string &text, Draw draw, std::mt19937 &random,
+                    Tally *tally)
 {
     Module module(text);
     hd_lower_options options = hd_lower_defaults();
@@ -334,10 +342,8 @@ void CompareProgram(const std::string &text, std::mt19937 &random, Tally *tally)
     ASSERT_NE(module.it, nullptr) << text << module.Said();
     Program program = Parse(module.Text());
     if (program.level == "tensor")
-        return CompareLowered(text, false, options, random, tally);
+        return CompareLowered(text, draw, options, random, tally);
     try {
-        Draw draw;
-
         draw.number = static_cast<int>(random() % 3);
         Stored stored(module.it, DrawInputs(program, draw, random));
         tally->hosts++;
@@ -373,6 +379,22 @@ std::vector<std::string> Maps()
     return programs;
 }
 
+TEST(Values, AreThoseOfTheReferenceOfNaNsAndInfinities)
+{
+    std::mt19937 random(Seed());
+    Draw draw;
+    Tally tally;
+
+    draw.special = true;
+    for (const std::string &body : Maps())
+        for (int i = 0; i < 10; i++)
+            CompareProgram("heddle 1 " + body, draw, random, &tally);
+    for (const char *body : kEach)
+        for (int i = 0; i < 10; i++)
+            CompareProgram(std::string("heddle 1 ") + body, draw, random,
+                           &tally);
+}
+
 TEST(Values, AreThoseOfTheReferenceOfEachOperationAndKey)
 {
     std::mt19937 random(Seed());
@@ -386,7 +408,7 @@ TEST(Values, AreThoseOfTheReferenceOfEachOperationAndKey)
 
         NoteOps(Parse(text).body, &seen);
         for (int i = 0; i < 5; i++)
-            CompareProgram(text, random, &tally);
+            CompareProgram(text, Draw(), random, &tally);
     }
     EXPECT_EQ(tally.undecided, 0);
     for (int code = 0; code < HD_NOPS; code++) {
@@ -419,7 +441,7 @@ void CompareFile(const std::string &text, std::mt19937 &random, Tally *tally)
     if (stage == HD_STAGE_TENSOR ||
         (stage == HD_STAGE_HOST &&
          hd_check(module.it, nullptr, module.diag) == HD_OK))
-        CompareProgram(text, random, tally);
+        CompareProgram(text, Draw(), random, tally);
 }
 
 // All of them with HEDDLE_SECOND_VALUES, else one in sixteen.
