@@ -79,10 +79,11 @@ Text Mapped(Choices *c, const Text &to, const Text &from)
 
 // ------------------------------------------------------------------- counts
 
-// Who counts the rows of a temporary: one buffer, the other, or nobody.
+// Who counts the rows of a temporary: one buffer, the other, nobody, or what is
+// made of both.
 Text By(int who)
 {
-    return Of(who, {" by %n", " by %m", ""});
+    return Of(who, {" by %n", " by %m", "", " by %o"});
 }
 
 // Rows and keys of an attention, and their counts.
@@ -205,7 +206,14 @@ Pair Counts(Choices *c)
         Pair pair = CountedAttention(c, batch, cap);
         return {begin + pair.tensor, ""};
     }
-    Text by = By(c->Edit(3)), again = By(c->Edit(3)), cp = T(cap);
+    int counters = c->Fix(3) == 0 ? 4 : 3;
+    Text by = By(c->Edit(counters)), again = By(c->Edit(counters));
+    Text cp = T(cap), made;
+    if (counters == 4) {
+        begin += "temp %o : i32" + counts + " ";
+        made = Of(c->Edit(3),
+                  {"%o = min %n, %m", "%o = max %n, %m", "%o = copy %n"});
+    }
     Text dense = " : f32[" + batch + cp + ", 2] ";
     auto counted = [&](const Text &who) {
         return " : f32[" + batch + cp + who + ", 2] ";
@@ -218,7 +226,8 @@ Pair Counts(Choices *c)
     Text end = CountedEnd(c, batch, dims, cp, last);
     size_t body = end.find('{');
 
-    text += end.substr(0, body + 1) + " %c = copy %x " + Mapped(c, "e", "c");
+    text +=
+        end.substr(0, body + 1) + made + " %c = copy %x " + Mapped(c, "e", "c");
     text += recount ? "%f = copy %e %d = copy %f " : "%d = copy %e ";
     return {text + end.substr(body + 1) + "}", ""};
 }

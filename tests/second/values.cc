@@ -293,7 +293,7 @@ void CompareOfFamily(unsigned seed, Tally *tally)
 TEST(Values, AreThoseOfTheReferenceOfGeneratedPrograms)
 {
     const char *setting = std::getenv("HEDDLE_SECOND_VALUES");
-    int count = setting != nullptr ? std::atoi(setting) : 400;
+    int count = setting != nullptr ? std::atoi(setting) : 1000;
     unsigned seed = Seed();
     Tally tally;
 
