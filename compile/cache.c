@@ -291,8 +291,6 @@ static hd_status choose(const hd_module *module, const hd_cache_request *r,
     HD_TRY(hd_choose(module, &options, diag, &choice));
     hd_choice_candidate(choice, 0, lower, NULL, NULL);
     hd_choice_destroy(choice);
-    // What was chosen was not asked for: it need not change anything.
-    lower->asked &= ~(unsigned)(HD_OPTION_TRANSFER | HD_OPTION_CHANGED);
     return HD_OK;
 }
 

@@ -8,8 +8,12 @@
 
 #include "base/sized.h"
 #include "ir/module.h"
+#include "ir/options.h"
 
-enum { MOST_CANDIDATES = 64 };
+// Bulk and four other pipelines, and bulk and two of them with a stream for
+// transfers, of at most three numbers of streams and, but for bulk, of chunks:
+// with the options that are given, and without.
+enum { MOST_CANDIDATES = 2 * (3 + 4 * 9 + 3 + 2 * 9) };
 
 typedef struct candidate {
     hd_lower_options lower;
@@ -23,67 +27,95 @@ struct hd_choice {
     size_t n;
 };
 
-// Counts that are tried: of 1, 2 and 4 those up to `most`, or the one that was
-// asked for.
-static int list_counts(bool asked, int given, int most, int out[3])
+// Counts that are tried: of 1, 2 and 4 those up to `most`, or the one that is
+// fixed.
+static int list_counts(bool fixed, int given, int most, int out[3])
 {
     int n = 1;
 
-    out[0] = asked ? given : 1;
-    while (!asked && n < 3 && 1 << n <= most) {
+    out[0] = fixed ? given : 1;
+    while (!fixed && n < 3 && 1 << n <= most) {
         out[n] = 1 << n;
         n++;
     }
     return n;
 }
 
-// A bulk collective has no use for streams or chunks, but may travel beside
-// what has nothing to do with it.
-static size_t list_bulk(const hd_lower_options *base, hd_lower_options *out)
+typedef struct list {
+    hd_lower_options lower[MOST_CANDIDATES];
+    size_t n;
+} list;
+
+static void put_new(list *list, const hd_lower_options *lower)
 {
-    out[0] = *base;
-    out[0].transfer = HD_TRANSFER_BULK;
-    out[0].streams = out[0].chunks = 1;
-    out[0].comm_stream = out[0].defer_sends = false;
-    out[1] = out[0];
-    out[1].comm_stream = true;
-    return 2;
+    for (size_t i = 0; i < list->n; i++)
+        if (hd_options_differ(&list->lower[i], lower) == 0)
+            return;
+    assert(list->n < MOST_CANDIDATES);
+    list->lower[list->n++] = *lower;
 }
 
-// What sends by itself is also tried with a stream for transfers, and sends
-// that are deferred, which over NCCL none is.
-static size_t list_own_streams(const hd_lower_options *base,
-                               hd_lower_options *list, size_t n)
+// `transfer` with all counts; bulk has no use for chunks. `own` has a stream
+// for transfers, and defers sends, which over NCCL none is.
+static void list_transfer(const hd_choose_options *options,
+                          const hd_lower_options *base, unsigned fixed,
+                          hd_transfer transfer, bool own, list *out)
 {
-    for (size_t i = 0, plain = n; i < plain; i++)
-        if (list[i].transfer >= HD_TRANSFER_DIRECT && !base->comm_stream) {
-            list[n] = list[i];
-            list[n].comm_stream = true;
-            list[n].defer_sends = base->transport != HD_TRANSPORT_NCCL;
-            n++;
-        }
-    return n;
-}
-
-static size_t list_candidates(const hd_choose_options *options,
-                              const hd_lower_options *base,
-                              hd_lower_options out[MOST_CANDIDATES])
-{
+    bool bulk = transfer == HD_TRANSFER_BULK;
     int streams[3], chunks[3];
-    int nstreams = list_counts(base->asked & HD_OPTION_STREAMS, base->streams,
+    int nstreams = list_counts(fixed & HD_OPTION_STREAMS, base->streams,
                                options->most_streams, streams);
-    int nchunks = list_counts(base->asked & HD_OPTION_CHUNKS, base->chunks,
-                              options->most_chunks, chunks);
-    size_t n = list_bulk(base, out);
+    int nchunks = list_counts(fixed & HD_OPTION_CHUNKS, base->chunks,
+                              bulk ? 1 : options->most_chunks, chunks);
+    hd_lower_options lower = *base;
 
-    for (int t = HD_TRANSFER_PIPELINED; t <= HD_TRANSFER_RING; t++)
-        for (int i = 0; i < nstreams * nchunks; i++, n++) {
-            out[n] = *base;
-            out[n].transfer = (hd_transfer)t;
-            out[n].streams = streams[i % nstreams];
-            out[n].chunks = chunks[i / nstreams];
-        }
-    return list_own_streams(base, out, n);
+    lower.transfer = transfer;
+    if ((fixed & HD_OPTION_COMM_STREAM) == 0)
+        lower.comm_stream = own;
+    if ((fixed & HD_OPTION_DEFER_SENDS) == 0)
+        lower.defer_sends =
+            own && !bulk && base->transport != HD_TRANSPORT_NCCL;
+    for (int i = 0; i < nstreams * nchunks; i++) {
+        lower.streams = streams[i % nstreams];
+        lower.chunks = chunks[i / nstreams];
+        put_new(out, &lower);
+    }
+}
+
+// All pipelines with the options of `base` that are `fixed`; the others are
+// tried. What sends by itself may gain by a stream for transfers, and so may a
+// bulk collective beside what has nothing to do with it.
+static void list_all(const hd_choose_options *options,
+                     const hd_lower_options *base, unsigned fixed, list *out)
+{
+    for (int own = 0; own < 2; own++)
+        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
+            if (!own || t == HD_TRANSFER_BULK || t >= HD_TRANSFER_DIRECT)
+                list_transfer(options, base, fixed, (hd_transfer)t, own, out);
+}
+
+// What is given is tried beside what would be tried without it, and first, so
+// that of two ways to one program that one stands which was given. What decides
+// what is computed, or by what it goes, is as it is given.
+static void list_candidates(const hd_choose_options *options,
+                            const hd_lower_options *given, list *out)
+{
+    hd_lower_options usual = hd_lower_defaults();
+    unsigned asked = hd_options_asked(given), fixed;
+
+    usual.wire = given->wire;
+    usual.transport = given->transport;
+    usual.axes = given->axes;
+    usual.until = given->until;
+    fixed = (asked | hd_options_differ(given, &usual)) &
+            ~(unsigned)(HD_OPTION_TRANSFER | HD_OPTION_WIRE);
+    out->n = 0;
+    if (fixed != 0)
+        list_all(options, given, fixed, out);
+    list_all(options, &usual, 0, out);
+    for (size_t i = 0; i < out->n; i++)
+        out->lower[i].asked = asked & ~(unsigned)HD_OPTION_TRANSFER &
+                              ~hd_options_differ(&out->lower[i], given);
 }
 
 static int compare_candidates(const void *x, const void *y)
@@ -92,7 +124,11 @@ static int compare_candidates(const void *x, const void *y)
 
     if (a->prediction.time != b->prediction.time)
         return a->prediction.time < b->prediction.time ? -1 : 1;
-    // Equal by the model, which knows no gaps between transfers.
+    // Equal by the model: what was given, and then what leaves no gaps between
+    // transfers, which it does not know.
+    if (a->lower.asked != b->lower.asked)
+        return __builtin_popcount(b->lower.asked) -
+               __builtin_popcount(a->lower.asked);
     if (a->lower.comm_stream != b->lower.comm_stream)
         return a->lower.comm_stream ? -1 : 1;
     if (a->lower.streams != b->lower.streams)
@@ -108,10 +144,12 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
 {
     hd_module *lowered = NULL;
     hd_simulation *simulation = NULL;
+    hd_lower_options lower = c->lower;
     hd_status status = hd_module_clone(module, diag, &lowered);
 
+    lower.until = HD_STAGE_HOST;
     if (status == HD_OK)
-        status = hd_lower(lowered, &c->lower, NULL, NULL, diag);
+        status = hd_lower(lowered, &lower, NULL, NULL, diag);
     if (status == HD_OK)
         status = hd_print(lowered, &c->text);
     if (status == HD_OK)
@@ -127,11 +165,17 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
 // A stream for transfers that a bulk collective gains nothing from.
 static bool gains_nothing(const hd_choice *choice, const candidate *c)
 {
-    const candidate *first = &choice->candidate[0];
+    if (c->lower.transfer != HD_TRANSFER_BULK || !c->lower.comm_stream)
+        return false;
+    for (size_t i = 0; i < choice->n; i++) {
+        const candidate *other = &choice->candidate[i];
 
-    return choice->n == 1 && c->lower.transfer == HD_TRANSFER_BULK &&
-           c->lower.comm_stream && first->lower.transfer == HD_TRANSFER_BULK &&
-           c->prediction.time >= first->prediction.time;
+        if (other->lower.transfer == HD_TRANSFER_BULK &&
+            !other->lower.comm_stream &&
+            c->prediction.time >= other->prediction.time)
+            return true;
+    }
+    return false;
 }
 
 // `c` is new, or another way to what is there.
@@ -159,23 +203,23 @@ static hd_status tell_why(const hd_module *module, const hd_machine *machine,
     hd_status status = predict(module, machine, diag, &c);
 
     hd_free(c.text);
-    return status != HD_OK ? status : HD_ERROR_INVALID;
+    return status;
 }
 
 static hd_status try_all(const hd_module *module,
                          const hd_choose_options *options,
-                         const hd_lower_options *base, hd_diag *diag,
+                         const hd_lower_options *given, hd_diag *diag,
                          hd_choice *choice)
 {
-    hd_lower_options list[MOST_CANDIDATES];
-    size_t n = list_candidates(options, base, list);
+    hd_status status = HD_OK;
+    list list;
 
-    for (size_t i = 0; i < n; i++) {
-        candidate c = {.lower = list[i]};
-        hd_status status;
+    list_candidates(options, given, &list);
+    for (size_t i = 0; i < list.n; i++) {
+        candidate c = {.lower = list.lower[i]};
 
         if (options->hook != NULL)
-            options->hook(options->context, i, n, &list[i]);
+            options->hook(options->context, i, list.n, &list.lower[i]);
         status = predict(module, options->machine, NULL, &c);
         if (status == HD_OK)
             add_candidate(choice, &c);
@@ -183,9 +227,17 @@ static hd_status try_all(const hd_module *module,
             hd_free(c.text);
         if (status == HD_ERROR_NO_MEMORY)
             return hd_fail(diag, status, "out of memory");
+        // Of values that are none, where they are those that were given.
+        if (status == HD_ERROR_ARGUMENT) {
+            status = tell_why(module, options->machine, given, NULL);
+            if (status == HD_ERROR_ARGUMENT)
+                return tell_why(module, options->machine, given, diag);
+        }
     }
-    return choice->n > 0 ? HD_OK
-                         : tell_why(module, options->machine, base, diag);
+    if (choice->n > 0)
+        return HD_OK;
+    status = tell_why(module, options->machine, given, diag);
+    return status != HD_OK ? status : HD_ERROR_INVALID;
 }
 
 static hd_status check_options(const hd_module *module,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/options.h"
 #include "lower/pass.h"
 
 enum { NOPTIONS = 8 };
@@ -49,28 +50,11 @@ void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
     warn(diag, options, loc, " here", reason);
 }
 
-static unsigned changed_options(const hd_lower_options *o)
-{
-    hd_lower_options usual = hd_lower_defaults();
-
-    return (o->transfer != usual.transfer) * HD_OPTION_TRANSFER |
-           (o->protocol != usual.protocol) * HD_OPTION_PROTOCOL |
-           (o->streams != usual.streams) * HD_OPTION_STREAMS |
-           (o->chunks != usual.chunks) * HD_OPTION_CHUNKS |
-           (o->copy_own != usual.copy_own) * HD_OPTION_COPY_OWN |
-           (o->defer_sends != usual.defer_sends) * HD_OPTION_DEFER_SENDS |
-           (o->comm_stream != usual.comm_stream) * HD_OPTION_COMM_STREAM |
-           (o->wire != usual.wire) * HD_OPTION_WIRE;
-}
-
 hd_effect hd_effect_start(const hd_module *module,
                           const hd_lower_options *options)
 {
-    hd_effect effect = {.asked = options->asked};
+    hd_effect effect = {.asked = hd_options_asked(options)};
 
-    if ((effect.asked & HD_OPTION_CHANGED) != 0)
-        effect.asked |= changed_options(options);
-    effect.asked &= ~(unsigned)HD_OPTION_CHANGED;
     // One collective, one chunk, one stream and sums of the result's dtype are
     // what is left where there is no pipeline, unless there is one already.
     if (options->transfer == HD_TRANSFER_BULK &&

@@ -3,6 +3,8 @@
 
 #include "machine.h"
 
+#include <stdio.h>
+
 const char *choose_name(hd_transfer transfer)
 {
     static const char *const names[] = {PROGRAM_TRANSFERS};
@@ -61,36 +63,55 @@ outcome choose_all(const char *path, const hd_module *module,
                : result;
 }
 
-// What was asked for in vain is a warning of lowering's.
-static void ask_bulk(const hd_lower_options *given, hd_lower_options *best)
+// Those of `which`, as they are typed.
+static void write_options(const hd_lower_options *lower, unsigned which,
+                          char out[160])
 {
-    if (best->transfer != HD_TRANSFER_BULK)
-        return;
-    *best = *given;
-    best->transfer = HD_TRANSFER_BULK;
-    if (!(given->asked & HD_OPTION_STREAMS))
-        best->streams = 1;
-    if (!(given->asked & HD_OPTION_CHUNKS))
-        best->chunks = 1;
+    size_t n = 0;
+
+    *out = 0;
+    if (which & HD_OPTION_TRANSFER)
+        n += (size_t)sprintf(out + n, " --transfer %s",
+                             choose_name(lower->transfer));
+    if (which & HD_OPTION_PROTOCOL)
+        n +=
+            (size_t)sprintf(out + n, " --protocol %s",
+                            lower->protocol == HD_PROTOCOL_GET ? "get" : "put");
+    if (which & HD_OPTION_STREAMS)
+        n += (size_t)sprintf(out + n, " --streams %d", lower->streams);
+    if (which & HD_OPTION_CHUNKS)
+        n += (size_t)sprintf(out + n, " --chunks %d", lower->chunks);
+    if (which & HD_OPTION_COPY_OWN)
+        n += (size_t)sprintf(out + n, " --copy-own");
+    if (which & HD_OPTION_DEFER_SENDS)
+        n += (size_t)sprintf(out + n, " --defer-sends");
+    if (which & HD_OPTION_COMM_STREAM)
+        n += (size_t)sprintf(out + n, " --comm-stream");
+    if (which & HD_OPTION_WIRE)
+        sprintf(out + n, " --wire %s",
+                lower->wire == HD_WIRE_F32 ? "f32" : "result");
 }
 
-static void take_best(const char *path, program_options *options,
+// Says what is typed for the same program, and what was given in vain.
+static void show_best(const char *path, const hd_lower_options *given,
                       const hd_machine *machine, const candidate *best)
 {
-    hd_lower_options lower = best->lower;
+    const hd_lower_options *lower = &best->lower;
+    unsigned shown = HD_OPTION_TRANSFER | HD_OPTION_STREAMS | HD_OPTION_CHUNKS;
+    unsigned left =
+        given->asked & ~lower->asked & ~(unsigned)HD_OPTION_TRANSFER;
+    char flags[160], without[160];
 
-    ask_bulk(&options->lower, &lower);
-    options->lower = lower;
-    options->lower.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it was chosen
-    if (options->quiet)
-        return;
-    put_line(stderr,
-             "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on %s",
-             program_name(path), choose_name(lower.transfer), lower.streams,
-             lower.streams == 1 ? "" : "s", lower.chunks,
-             lower.chunks == 1 ? "" : "s",
-             lower.comm_stream ? ", transfers on their own" : "",
-             best->prediction.time * 1e6, machine->name);
+    shown |= lower->protocol == HD_PROTOCOL_GET ? HD_OPTION_PROTOCOL : 0u;
+    shown |= lower->copy_own ? HD_OPTION_COPY_OWN : 0u;
+    shown |= lower->defer_sends ? HD_OPTION_DEFER_SENDS : 0u;
+    shown |= lower->comm_stream ? HD_OPTION_COMM_STREAM : 0u;
+    shown |= lower->wire == HD_WIRE_F32 ? HD_OPTION_WIRE : 0u;
+    write_options(lower, shown, flags);
+    write_options(given, left, without);
+    put_line(stderr, "%s: auto:%s: %.1f us predicted on %s%s%s",
+             program_name(path), flags, best->prediction.time * 1e6,
+             machine->name, left ? "; no faster with" : "", without);
 }
 
 static outcome choose_for(const char *path, const hd_module *module,
@@ -103,7 +124,9 @@ static outcome choose_for(const char *path, const hd_module *module,
     TRY(machine_open(options->machine, &machine));
     TRY(choose_all(path, module, options, &machine, &choice));
     candidate_get(choice, 0, &best);
-    take_best(path, options, &machine, &best);
+    if (!options->quiet)
+        show_best(path, &options->lower, &machine, &best);
+    options->lower = best.lower;
     hd_choice_destroy(choice);
     return FINE;
 }

@@ -135,9 +135,11 @@ typedef void hd_choose_hook(void *context, size_t i, size_t n,
 typedef struct hd_choose_options {
     size_t size;
     const hd_machine *machine; // NULL is the default one
-    // NULL, or options that all candidates have. Of streams and chunks those
-    // are as they stand here that are `asked` for, and `comm_stream` where it
-    // is set; the transfer is always chosen.
+    // NULL, or options that are tried, those together that are `asked` for or
+    // not as hd_lower_defaults has them, beside what is tried without: so no
+    // choice is predicted to be worse for what is given. All candidates have
+    // its `wire`, `transport` and `axes`, and its `until`, which a prediction
+    // does not heed; the transfer is always chosen.
     const hd_lower_options *lower;
     int most_streams, most_chunks; // of 1, 2 and 4 those up to it are tried
     hd_choose_hook *hook;          // NULL, or what is called
@@ -158,18 +160,22 @@ typedef struct hd_choice hd_choice;
 // Lowers clones of the module with each pipeline, numbers of streams and
 // chunks, with and without a stream for transfers, and predicts each; the
 // module is as it was. Those that do not fit it are left out, and those that
-// make the same program as one before. Of few ranks each of the some 40 takes
-// about 0.1 ms, of many longer. HD_ERROR_INVALID, with what is wrong with
-// the options that were given, if none fits; HD_ERROR_ARGUMENT for a program
-// that is complete.
+// make the same program as one before. Of few ranks each of the some 50, with
+// options twice as many, takes about 0.1 ms, of many longer. Where two are
+// predicted to take as long, the one with more of what was given is first.
+// HD_ERROR_INVALID, with what is wrong with the options that were given, if
+// none fits; HD_ERROR_ARGUMENT for a program that is complete, and for options
+// that have no such values.
 HD_API HD_MUST_USE hd_status hd_choose(const hd_module *module,
                                        const hd_choose_options *options,
                                        hd_diag *diag, hd_choice **out);
 HD_API void hd_choice_destroy(hd_choice *choice);
 HD_API size_t hd_choice_count(const hd_choice *choice); // at least 1
-// Candidate `i`; false if there are not so many. `lower` borrows what the
-// options that were given borrow; `also` has a bit for each other hd_transfer
-// that makes the same program. Each may be NULL.
+// Candidate `i`; false if there are not so many. Of `lower` is `asked` for what
+// was given and what it has, so hd_lower makes what was predicted and warns of
+// what changes nothing. It borrows what the options that were given borrow.
+// `also` has a bit for each other hd_transfer that makes the same program. Each
+// may be NULL.
 HD_API bool hd_choice_candidate(const hd_choice *choice, size_t i,
                                 hd_lower_options *lower,
                                 hd_prediction *prediction, unsigned *also);

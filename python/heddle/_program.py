@@ -258,8 +258,10 @@ class Program:
               until: str = "host") -> "Program":
         """A new program that is lowered until a stage. The options are those of
         the command (docs/cli.md): `transfer="auto"` takes what is predicted to be
-        the fastest, on `machine` if one is given, a file or what its JSON has. One
-        that is given and changes nothing is a HeddleWarning.
+        the fastest, on `machine` if one is given, a file or what its JSON has, and
+        tries what else is given beside what it would try without: `wire` and
+        `transport` alone it keeps. One that is given and changes nothing is a
+        HeddleWarning.
         """
         keep: List[Any] = []
         options = lib.hd_lower_defaults()
@@ -286,15 +288,14 @@ class Program:
         lib.hd_module_info(other._module, other._info)
         return other
 
-    def _choose(self, fixed: Any, machine: Machine, diag: Diag) -> Any:
+    def _choose(self, given: Any, machine: Machine, diag: Diag) -> Any:
         options, out = lib.hd_choose_defaults(), ffi.new("hd_choice **")
         described = read_machine(machine, diag)
-        options.machine, options.lower = described, ffi.addressof(fixed)
+        options.machine, options.lower = described, ffi.addressof(given)
         diag.check(lib.hd_choose(self._module, ffi.addressof(options), diag.p, out))
         best = info("hd_lower_options")
         lib.hd_choice_candidate(out[0], 0, best, ffi.NULL, ffi.NULL)
         lib.hd_choice_destroy(out[0])
-        best.until = fixed.until
         return best[0]
 
     def check(self, against: Optional["Program"] = None, *, transport: Optional[str] = None,

@@ -58,6 +58,7 @@ class Programs(unittest.TestCase):
     def test_lowered_is_another_program_and_proven(self):
         program = heddle.Program(LINEAR)
         for options in ({}, {"transfer": "bulk"}, {"transfer": "auto"}, {"until": "stream"},
+                        {"transfer": "auto", "until": "stream"},
                         {"transfer": "direct", "streams": 3, "protocol": "get",
                          "copy_own": True}):
             lowered = program.lower(**options)

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <heddle/simulate.h>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
+#include "tests/unit/generated.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -128,23 +130,133 @@ TEST(Choose, TheFirstIsTheBestOfAllPipelines)
     }
 }
 
-TEST(Choose, KeepsWhatIsAskedFor)
+namespace
+{
+hd_lower_options DrawOptions(std::mt19937_64 &random)
+{
+    hd_lower_options o = hd_lower_defaults();
+    auto some = [&] { return random() % 3 == 0; };
+
+    if (some()) {
+        o.streams = int(1 + random() % 5);
+        o.asked |= HD_OPTION_STREAMS;
+    }
+    if (some()) {
+        o.chunks = int(1 + random() % 5);
+        o.asked |= HD_OPTION_CHUNKS;
+    }
+    o.protocol = some() ? HD_PROTOCOL_GET : HD_PROTOCOL_PUT;
+    o.copy_own = some();
+    o.defer_sends = some();
+    o.comm_stream = some();
+    o.wire = some() ? HD_WIRE_F32 : HD_WIRE_RESULT;
+    o.transport = some() ? HD_TRANSPORT_NCCL : HD_TRANSPORT_COPY;
+    if (some()) // what is set is given, asked for or not
+        o.asked &= ~unsigned(HD_OPTION_CHANGED);
+    return o;
+}
+
+struct Chosen {
+    hd_lower_options lower = HD_EMPTY(hd_lower_options);
+    double time = INFINITY; // where no pipeline fits
+};
+
+Chosen ChooseFor(const std::string &text, const hd_lower_options &given)
+{
+    Program program(text);
+    hd_choose_options options = hd_choose_defaults();
+    hd_prediction prediction = HD_EMPTY(hd_prediction);
+    hd_choice *choice = nullptr;
+    Chosen chosen;
+
+    options.lower = &given;
+    if (hd_choose(program.module, &options, nullptr, &choice) != HD_OK)
+        return chosen;
+    EXPECT_TRUE(
+        hd_choice_candidate(choice, 0, &chosen.lower, &prediction, nullptr));
+    chosen.time = prediction.time;
+    hd_choice_destroy(choice);
+    return chosen;
+}
+} // namespace
+
+// What decides what is computed, and by what it goes, is no choice. A program
+// that is drawn begins with the line of its version, which Program writes.
+TEST(Choose, IsNeverWorseForWhatIsGivenAndMakesWhatItPredicts)
+{
+    std::mt19937_64 random(Seed());
+    hd_machine machine = HD_EMPTY(hd_machine);
+    int fit = 0;
+
+    hd_machine_default(&machine);
+    for (int i = 0; i < 40; i++) {
+        std::string text = i % 4 == 0
+                               ? Mlp(random)
+                               : Generate(random(), 1 + i % 8, false).substr(9);
+        hd_lower_options given = DrawOptions(random);
+        hd_lower_options without = hd_lower_defaults(), alone = given;
+
+        SCOPED_TRACE(text);
+        without.wire = given.wire;
+        without.transport = given.transport;
+        Chosen chosen = ChooseFor(text, given);
+        EXPECT_LE(chosen.time, ChooseFor(text, without).time);
+        if (std::isinf(chosen.time))
+            continue;
+        fit++;
+        EXPECT_EQ(Predict(text, chosen.lower, machine), chosen.time);
+        EXPECT_EQ(chosen.lower.wire, given.wire);
+        EXPECT_EQ(chosen.lower.transport, given.transport);
+        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++) {
+            alone.transfer = static_cast<hd_transfer>(t);
+            EXPECT_LE(chosen.time, Predict(text, alone, machine)) << t;
+        }
+    }
+    EXPECT_GT(fit, 20);
+}
+
+TEST(Choose, TriesWhatIsGivenBesideWhatItTriesWithout)
 {
     std::mt19937_64 random(Seed());
     Program program(Mlp(random));
     hd_choose_options options = hd_choose_defaults();
-    hd_lower_options base = hd_lower_defaults(), lower = base;
+    hd_lower_options given = hd_lower_defaults(), lower = given;
+    std::set<int> streams;
 
-    base.streams = 3;
-    base.asked |= HD_OPTION_STREAMS;
-    base.copy_own = true;
-    options.lower = &base;
+    given.streams = 3;
+    given.asked |= HD_OPTION_STREAMS;
+    given.copy_own = true;
+    options.lower = &given;
     Choice choice = Choose(program.module, &options);
     for (size_t j = 0;
          hd_choice_candidate(choice.get(), j, &lower, nullptr, nullptr); j++) {
-        EXPECT_EQ(lower.streams, lower.transfer == HD_TRANSFER_BULK ? 1 : 3);
-        EXPECT_TRUE(lower.copy_own);
+        // What it says that was asked for, it has.
+        EXPECT_EQ(lower.asked & HD_OPTION_CHANGED, 0u);
+        EXPECT_EQ((lower.asked & HD_OPTION_STREAMS) != 0, lower.streams == 3);
+        EXPECT_EQ((lower.asked & HD_OPTION_COPY_OWN) != 0, lower.copy_own);
+        streams.insert(lower.streams);
     }
+    EXPECT_EQ(streams, (std::set<int>{1, 2, 3, 4}));
+}
+
+TEST(Choose, OfEqualPredictionsTheOneThatWasGivenIsFirst)
+{
+    // Nothing is transferred, so all are equal.
+    Program program("tensor program p in %x : f32[8] out %y : f32[8] "
+                    "{ %y = relu %x }");
+    hd_choose_options options = hd_choose_defaults();
+    hd_lower_options given = hd_lower_defaults(), lower = given;
+
+    given.streams = 3;
+    given.chunks = 5;
+    given.until = HD_STAGE_STREAM;
+    options.lower = &given;
+    Choice choice = Choose(program.module, &options);
+    ASSERT_TRUE(hd_choice_candidate(choice.get(), 0, &lower, nullptr, nullptr));
+    EXPECT_EQ(lower.streams, 3);
+    EXPECT_EQ(lower.chunks, 5);
+    EXPECT_EQ(lower.asked, unsigned(HD_OPTION_STREAMS | HD_OPTION_CHUNKS));
+    EXPECT_EQ(lower.until, HD_STAGE_STREAM); // of the program that is made
 }
 
 TEST(Choose, TellsItsCallerWhatItTries)
@@ -186,6 +298,13 @@ TEST(Choose, RefusesWhatIsCompleteAndLimitsThatAreNone)
     options.most_chunks = 0;
     EXPECT_EQ(hd_choose(tensor.module, &options, tensor.diag, &choice),
               HD_ERROR_ARGUMENT);
+    options = hd_choose_defaults();
+    hd_lower_options lower = hd_lower_defaults();
+    lower.chunks = 5000;
+    options.lower = &lower;
+    EXPECT_EQ(hd_choose(tensor.module, &options, tensor.diag, &choice),
+              HD_ERROR_ARGUMENT);
+    EXPECT_NE(tensor.Said().find("5000 chunks a shard"), std::string::npos);
     options = hd_choose_defaults();
     machine.link = 0;
     options.machine = &machine;

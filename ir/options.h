@@ -1,0 +1,19 @@
+// Options of lowering, told apart by their bits of hd_option.
+#ifndef HD_IR_OPTIONS_H
+#define HD_IR_OPTIONS_H
+
+#include <heddle/heddle.h>
+
+HD_BEGIN_DECLS
+
+// A bit for each option of hd_option in which the two differ.
+unsigned hd_options_differ(const hd_lower_options *a,
+                           const hd_lower_options *b);
+
+// Those that were asked for, without HD_OPTION_CHANGED, in whose place stand
+// those that it means.
+unsigned hd_options_asked(const hd_lower_options *options);
+
+HD_END_DECLS
+
+#endif

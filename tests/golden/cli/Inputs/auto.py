@@ -1,0 +1,48 @@
+"""What --transfer auto announces is what it makes, of examples with options that are drawn.
+
+usage: auto.py EXAMPLES: what is announced are options, with which the same text is made, and
+its prediction; one without those that were given is no better.
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+seed = int(os.environ.get("HEDDLE_TEST_SEED") or random.randrange(2**32))
+print("HEDDLE_TEST_SEED", seed)
+drawn = random.Random(seed)
+
+
+def heddle(command, path, *words):
+    return subprocess.run(["heddle", command, *words, path], capture_output=True, text=True, check=True)
+
+
+def announced(said):
+    found = re.findall(r": auto: (--transfer [^:]*): ([0-9.]+) us predicted on 8 x H200(?:; no faster with (.*))?$", said, re.M)
+    assert len(found) == 1, said
+    flags, time, left = found[0]
+    return flags.split(), time, left.split()
+
+
+def check(path):
+    options = [["--streams", str(drawn.randint(1, 4))], ["--chunks", str(drawn.randint(1, 4))], ["--copy-own"],
+               ["--defer-sends"], ["--comm-stream"], ["--protocol", drawn.choice(["put", "get"])]]
+    given = [word for option in options if drawn.random() < 0.4 for word in option]
+    print(path.name, *given)
+    automatic = heddle("dump", path, "--transfer", "auto", *given)
+    flags, time, left = announced(automatic.stderr)
+    assert automatic.stdout == heddle("dump", path, *flags).stdout, flags
+    predicted = json.loads(heddle("simulate", path, "--transfer", "auto", *given, "--json").stdout)["time"]
+    assert f"{predicted * 1e6:.1f}" == time, (predicted, time)
+    words = " ".join(flags + ["--protocol", "put"]) + " "
+    assert all(" ".join(option) + " " in words or set(option) <= set(left) for option in options if option[0] in given), left
+    assert float(time) <= float(announced(heddle("dump", path, "--transfer", "auto").stderr)[1])
+
+
+programs = [path for path in pathlib.Path(sys.argv[1]).glob("*.hd") if "tensor program" in path.read_text()]
+for program in drawn.sample(programs, 8):
+    check(program)
+print("fine")
