@@ -168,6 +168,5 @@ install_what_is_missing() {
         echo "    sudo apt-get install $missing" >&2
         return 2
     fi
-    [ "${2:-}" != fuzz ] || install_browser
     has_cmake || install_cmake "$1"
 }

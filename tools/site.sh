@@ -3,7 +3,8 @@
 # its theme material, from PyPI. It fails where a link leads nowhere. Where no
 # package registry is reached, exit code 77.
 #
-#   tools/site.sh [HEDDLE]   # the command, whose --help becomes pages
+#   tools/site.sh [HEDDLE]        # the command, whose --help becomes pages
+#   tools/site.sh --environment   # the environment alone
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 heddle=${1:-$root/build/dev/tools/heddle}
@@ -13,6 +14,7 @@ if [ ! -x "$venv/bin/mkdocs" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install -q --only-binary :all: 'mkdocs-material==9.*' || exit 77
 fi
+[ "$heddle" != --environment ] || exit 0
 python3 tools/site.py "$root" "$heddle" build/site-pages
 NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --strict # not -q, which would hide and allow all warnings
 echo "build/site/index.html"

@@ -77,7 +77,7 @@ spent() {
     ticks=$(awk '{ print $16 + $17 }' "/proc/$$/stat")
     now=$((ticks / $(getconf CLK_TCK)))
     echo "$1: $SECONDS s so far, $now s of processors"
-    stages+=$(printf '%-16s %7d %11d' "$1" "$SECONDS" $((now - worked)))$'\n'
+    stages+=$(printf '%-18s %6d %11d' "$1" "$SECONDS" $((now - worked)))$'\n'
     worked=$now
 }
 
@@ -131,15 +131,46 @@ if [ "$needs" = tests ]; then
     spent "release, built"
 fi
 
-# In a process group of its own, which does not outlive this script.
-begin_build() {
+# Jobs beside this script, each in a process group of its own, which does not
+# outlive it.
+jobs=
+begin() {
     set -m
-    build "$1" &
-    building=$!
+    "$@" &
     set +m
+    jobs+=" $!"
 }
-building=
-trap '[ -z "$building" ] || kill -- "-$building" 2>/dev/null || true' EXIT
+end_jobs() {
+    local job
+    for job in $jobs; do
+        kill -- "-$job" 2>/dev/null || true
+    done
+}
+trap end_jobs EXIT
+
+# What comes from registries, asked for first, since it is waited for longest.
+# What is not to be had is skipped where it is needed, with the reason.
+fetch() {
+    install_browser || true
+    python3 python/tests/run.py . build/plain build/plain/tests/python --environment || true
+    python3 python/tests/with_torch/run.py . build/plain build/torch --environment || true
+    tools/site.sh --environment || true
+} >build/fetch.log 2>&1 </dev/null
+
+# What needs no preset of its own: 77 says that something is not to be had.
+may_skip() {
+    local code=0
+    "$@" </dev/null || code=$?
+    [ "$code" -eq 0 ] || [ "$code" -eq 77 ]
+}
+run_others() {
+    echo "fuzz: 5 seconds a target"
+    tests/fuzz/run.sh 5 || return 1
+    echo "site: its pages and links"
+    may_skip quietly tools/site.sh build/plain/tools/heddle || return 1
+    echo "torch: 5 peers are killed"
+    may_skip python3 python/tests/with_torch/run.py . build/plain build/torch 5
+}
 
 # The tests of a preset: those that are drawn, or all.
 run_tests() {
@@ -159,42 +190,43 @@ run_tests() {
 }
 
 # Many a test waits more than it computes: so several run at once, and beside them
-# the next preset is built.
+# the next preset is built, and beside the last ones what needs none.
+if [ "$needs" = fuzz ]; then
+    begin fetch
+    fetching=$!
+fi
 set -- $presets
-begin_build "$1"
+begin build "$1"
+building=$!
 while [ $# -gt 0 ]; do
     preset=$1
     shift
     wait "$building" || exit 1
     spent "$preset, built"
-    [ $# -eq 0 ] || begin_build "$1"
+    if [ "$preset" = plain ]; then
+        wait "$fetching" || true
+        spent "fetched"
+    fi
+    if [ $# -gt 0 ]; then
+        begin build "$1"
+        building=$!
+    elif [ "$needs" = fuzz ]; then
+        begin run_others >build/others.log 2>&1
+        others=$!
+    fi
     run_tests "$preset" || exit 1
     spent "$preset, tested"
 done
-
 if [ "$needs" = fuzz ]; then
-    echo "fuzz: 5 seconds a target"
-    tests/fuzz/run.sh 5
-    spent "fuzz, searched"
-
-    echo "site: its pages and links"
-    quietly tools/site.sh build/plain/tools/heddle || {
-        code=$?
-        [ "$code" -eq 77 ] || exit 1
-        echo "skipped: mkdocs cannot be installed"
+    wait "$others" || {
+        cat build/others.log >&2
+        exit 1
     }
-    spent "site, made"
-
-    echo "torch: 5 peers are killed"
-    python3 python/tests/with_torch/run.py . build/plain build/torch 5 || {
-        code=$?
-        [ "$code" -eq 77 ] || exit 1
-        echo "skipped: PyTorch cannot be installed"
-    }
-    spent "torch, tested"
+    cat build/others.log
+    spent "fuzz, site, torch"
 fi
 
-echo "stage             so far  processors (s)"
+echo "stage              so far  processors (s)"
 printf %s "$stages"
 # shellcheck disable=SC2086
 python3 tests/report.py $(printf 'build/%s ' $presets)

@@ -1,9 +1,10 @@
 """`pip install` into a fresh environment, and the tests of the package in it.
 
-usage: run.py ROOT BUILD WORK
+usage: run.py ROOT BUILD WORK [--environment]
 
 The library and the command are those of BUILD, so that the wheel has them without
-compiling them again. The one wheel is tested in the Python that runs this, and in
+compiling them again. --environment makes the environment alone, for the next run, which
+needs no registry then. The one wheel is tested in the Python that runs this, and in
 OLDEST, the first whose interface it uses, if this machine has that, on PATH or from
 pyenv. Where no package registry is reached, it is skipped (77); no test is skipped by
 itself.
@@ -70,9 +71,17 @@ def test(python, wheel, names):
         sys.exit("a test was skipped")
 
 
-shutil.rmtree(work, ignore_errors=True)
-work.mkdir(parents=True)
-python = make_environment(sys.executable, work / "venv", NEEDED + TOOLS)
+ready = work / "ready"  # an environment that no test has been in
+if ready.exists():
+    python = work / "venv/bin/python"
+else:
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    python = make_environment(sys.executable, work / "venv", NEEDED + TOOLS)
+if sys.argv[4:] == ["--environment"]:
+    ready.touch()
+    sys.exit()
+ready.unlink(missing_ok=True)
 run(python, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", work / "dist",
     "-C", f"cmake.define.HEDDLE_BUILT={build}", "-C", f"build-dir={work / 'build'}",
     "-C", "cmake.build-type=Debug", root)

@@ -1,10 +1,10 @@
 """heddle.torch on the cpu: PyTorch in an environment of its own, and tests under torchrun.
 
-usage: run.py ROOT BUILD WORK [KILLS]
+usage: run.py ROOT BUILD WORK [KILLS | --environment]
 
 The wheel has the library and the command of BUILD. KILLS is how many peers are
 killed, 20 unless it is given. An environment that is in WORK already is used as it
-is, with the wheel made anew. Where no package registry is reached, exit code 77.
+is, with the wheel made anew; --environment makes that and no more. Where no package registry is reached, exit code 77.
 
 PyTorch's wheel for Linux is linked against CUDA's libraries, 4 GB that the cpu has
 no use for. So it is installed without them, and beside its own libraries go stand-ins
@@ -112,6 +112,8 @@ def main():
     kills = sys.argv[4] if len(sys.argv) > 4 else "20"
     if not (work / "complete").exists():
         make_environment(work)
+    if kills == "--environment":
+        return
     install_wheel(root, build, work)
     tell("the wheel is installed")
     here, failed = root / "python/tests/with_torch", 0
