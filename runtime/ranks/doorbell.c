@@ -8,23 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-int64_t hd_clock(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-int64_t hd_clock_after(double seconds)
-{
-    if (!(seconds > 0)) // also no number at all: nothing waits for ever on it
-        return hd_clock();
-    if (seconds >= 1e9)
-        return INT64_MAX;
-    return hd_clock() + (int64_t)(seconds * 1e9);
-}
-
 bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline)
 {
     while (pthread_mutex_trylock(mutex) != 0) {

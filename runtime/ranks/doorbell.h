@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "runtime/ranks/clock.h"
 
 // May lie in memory that several processes map. All zero is a doorbell.
 typedef struct hd_doorbell {
@@ -28,10 +29,6 @@ typedef struct hd_doorbell {
     _Atomic uint32_t sleepers;
 } hd_doorbell;
 
-// Nanoseconds of a clock that never jumps; and the moment `seconds` from now,
-// INT64_MAX if that is too far to say.
-int64_t hd_clock(void);
-int64_t hd_clock_after(double seconds);
 // Locks until hd_clock is at `deadline`; false if it has not got the mutex by
 // then. It looks again and again: libtsan does not know pthread_mutex_clocklock
 // yet, and pthread_mutex_timedlock goes by a clock that jumps.

@@ -253,17 +253,32 @@ void hd_group_give_in(hd_group *group)
     }
 }
 
+// Waits, with the group's lock, until there may be news: at most a second, so
+// that whoever waits looks at hd_clock again, and not once `deadline` is over.
+// False then.
+static bool await_news(hd_group *group, int64_t deadline)
+{
+    int64_t left = deadline - hd_clock();
+    struct timespec until;
+
+    if (left <= 0)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += left < 1000000000 ? left : 999999999;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&group->news, &group->lock, &until);
+    return true;
+}
+
 // The watcher knows whether something else has failed the group before.
 hd_status hd_group_end(hd_group *group, char out[HD_GROUP_TEXT])
 {
     int64_t deadline = hd_clock_after(ABORT);
-    struct timespec until = {.tv_sec = deadline / 1000000000,
-                             .tv_nsec = deadline % 1000000000};
-    int late = 0;
 
     pthread_mutex_lock(&group->lock);
-    while (!hd_group_failed(group) && late == 0)
-        late = pthread_cond_timedwait(&group->news, &group->lock, &until);
+    while (!hd_group_failed(group) && await_news(group, deadline))
+        ;
     pthread_mutex_unlock(&group->lock);
     note_abort(group);
     return hd_group_failure(group, out);
@@ -485,16 +500,13 @@ static hd_mail *await_mail(const hd_exchange *exchange, int peer,
 {
     hd_group *group = exchange->group;
     hd_link *link = &group->link[peer];
-    struct timespec until = {.tv_sec = exchange->deadline / 1000000000,
-                             .tv_nsec = exchange->deadline % 1000000000};
     hd_mail *mail = NULL;
 
     *status = HD_OK;
     pthread_mutex_lock(&group->lock);
     while (link->first == NULL && !hd_group_failed(group) &&
            !hd_group_left(group, peer) && *status == HD_OK) {
-        if (pthread_cond_timedwait(&group->news, &group->lock, &until) ==
-            ETIMEDOUT)
+        if (!await_news(group, exchange->deadline))
             *status = HD_ERROR_TIMEOUT;
     }
     mail = link->first;

@@ -327,7 +327,7 @@ static bool connect_within(int fd, const struct sockaddr_un *address,
             return false;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
         result = connect(fd, (const struct sockaddr *)address, bytes);
-    } while (result < 0 && errno == EINTR);
+    } while (result < 0 && (errno == EINTR || errno == EAGAIN));
     fcntl(fd, F_SETFL, flags);
     return result == 0;
 }

@@ -366,12 +366,12 @@ TEST_P(CudaCapturedFates, APeersEndEndsReplaysAtOnce)
         HD_TRY(scene.Replay(rank, program, graph, 1));
         HD_TRY(Meet(rank));
         if (rank.rank == 1) {
-            usleep(200000);
+            SleepFor(0.2);
             rank.answer->seconds = Now();
             if (dies)
                 raise(SIGKILL);
             hd_group_abort(rank.group);
-            usleep(300000);
+            SleepFor(0.3);
             return scene.shards->RunOn(scene.stream, rank.diag);
         }
         for (int i = 0; i < 3; i++)

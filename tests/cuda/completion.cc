@@ -139,7 +139,7 @@ TEST_P(CudaCompletion, OfAFailureIsTold)
                           rank.diag));
         HD_TRY(Meet(rank));
         if (rank.rank == 1) {
-            usleep(100000);
+            SleepFor(0.1);
             hd_group_abort(rank.group);
             return HD_ERROR_PEER;
         }

@@ -224,7 +224,7 @@ TEST(CudaHosts, EndAtOnceWhenARankOfAnotherIsKilled)
                 HD_TRY(shards.Run(rank.diag));
                 HD_TRY(shards.Get(rank.diag));
                 if (rank.rank == 3) {
-                    usleep(100000);
+                    SleepFor(0.1);
                     rank.answer->seconds = Now();
                     raise(SIGKILL);
                 }

@@ -111,7 +111,7 @@ TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
         Session session;
 
         if (rank.rank == 0)
-            setenv("FAKE_NCCL_LATE", Milliseconds(2 * kLate).c_str(), 1);
+            setenv("FAKE_NCCL_LATE", Milliseconds(10 * kLate).c_str(), 1);
         hd_status status = session.Open(rank, program, NcclOptions(kLate));
         auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
         double deadline = Now() + kPatience;
@@ -175,7 +175,7 @@ TEST(CudaNccl, ACommunicatorThatNoThreadEndsKeepsWhatItHas)
                 HD_TRY(Meet(rank));
                 if (rank.rank == 1)
                     raise(SIGKILL);
-                usleep(500000);
+                SleepFor(0.5);
                 rank.answer->status = shards.Get(rank.diag);
                 StartThreads(forever ? 0 : 10);
             }
@@ -211,7 +211,7 @@ TEST(CudaNccl, ACommunicatorThatEndsAfterItsSessionFindsNothingGone)
             rank.answer->status = shards.Get(rank.diag);
             HD_TRY(Meet(rank)); // whoever leaves is named before
         }
-        usleep(2500000);
+        SleepFor(2.5);
         return rank.answer->status;
     });
 

@@ -46,7 +46,7 @@ TEST_P(CudaPassing, FollowsTheOrderOfRunsOnSeveralStreams)
             HD_TRY(hd_session_run(session, address, 3, &with, rank.diag));
             value = -1;
         }
-        usleep(50000); // for the second to overtake the first, if it can
+        SleepFor(0.05); // for the second to overtake the first, if it can
         caller.LetGo();
         // Both are square and read the same way as they are written.
         for (int i = 0; i < 2; i++) {

@@ -59,7 +59,7 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
                                if (rank.rank == 2)
                                    HD_TRY(caller.HoldUp(nullptr));
                                HD_TRY(shards.Run(rank.diag));
-                               usleep(100000);
+                               SleepFor(0.1);
                                if (rank.rank == 2) {
                                    rank.answer->seconds = Now();
                                    raise(SIGKILL);
@@ -92,7 +92,7 @@ TEST_P(CudaPeers, OfAnAbortedRankEndAtOnceAndNameIt)
                 if (rank.rank != 2)
                     HD_TRY(shards.Run(rank.diag));
                 std::thread aborter([&] {
-                    usleep(200000);
+                    SleepFor(0.2);
                     rank.answer->seconds = Now();
                     if (rank.rank == 0)
                         hd_group_abort(rank.group);
@@ -220,7 +220,7 @@ TEST_P(CudaPeers, OfARankThatLeavesInGoodOrderAreNotDisturbed)
                                    if (rank.rank == late)
                                        HD_TRY(caller.HoldUp(nullptr));
                                    HD_TRY(shards.Run(rank.diag));
-                                   usleep(rank.rank == late ? 200000 : 0);
+                                   SleepFor(rank.rank == late ? 0.2 : 0);
                                    caller.LetGo();
                                    HD_TRY(shards.Get(rank.diag));
                                    return program.Compare(shards, rank.rank);
@@ -556,7 +556,7 @@ TEST_P(CudaPeers, ThatDieWhileARunIsIssuedLeaveItToEnd)
         return AfterOneRun(
             rank, program, Options(), [&](Session &, Shards &shards, Caller &) {
                 if (rank.rank == 1) {
-                    usleep(100000);
+                    SleepFor(0.1);
                     raise(SIGKILL);
                 }
                 NapFor(0.6);
@@ -590,7 +590,7 @@ std::vector<Answer> FailToEnter(const hd_session_options &options, long push,
                     Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
                 hd_status status = HD_OK;
 
-                usleep(push > 0 ? 0 : 100000); // all threads have begun
+                SleepFor(push > 0 ? 0 : 0.1); // all threads have begun
                 rank.answer->number = calls(kPush);
                 if (rank.rank == 0 && push > 0) {
                     while (calls(kPush) < push - 2)

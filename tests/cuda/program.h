@@ -229,9 +229,9 @@ const char *const kRing = "heddle 1\n"
                           "    %z = all_reduce %x[tp]\n"
                           "  } join }\n";
 
-// Seconds that a run waits where a test waits until it does not any more: it
-// must not be over while a busy machine gets round to ranks that do come.
-const double kLate = 5;
+// Seconds that a run waits where a test waits until it does not any more, of a
+// clock that stands still while a busy machine does not get round to ranks.
+const double kLate = 1;
 
 // As messages tell it.
 inline std::string TextOfLate()
@@ -240,11 +240,6 @@ inline std::string TextOfLate()
 
     snprintf(text, sizeof(text), "%.1f s", kLate);
     return text;
-}
-
-inline void SleepFor(double seconds)
-{
-    usleep(useconds_t(seconds * 1e6));
 }
 
 inline hd_session_options CudaOptions(double timeout = kPatience)

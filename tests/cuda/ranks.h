@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <dlfcn.h>
 #include <fstream>
 #include <functional>
@@ -25,6 +24,7 @@
 
 #include <heddle/heddle.h>
 
+#include "tests/clock.h"
 #include "tests/fake/fake_cuda.h"
 
 const int kRanksMost = 4;
@@ -35,14 +35,6 @@ const int kSymbolsMost = 160;
 const double kPatience = 60;
 // Seconds after which a rank hangs: it may have been patient twice.
 const unsigned kHangs = 150;
-
-inline double Now()
-{
-    timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
-}
 
 // How one rank ended.
 struct Answer {

@@ -245,7 +245,7 @@ TEST(CudaThreads, RunsOnTheirOwnStreamsFollowEachOther)
         hd_status status = HD_ERROR_INVALID;
         std::thread other([&] {
             status = memory[1]->RunOn(HD_CU_STREAM_PER_THREAD, rank.diag);
-            usleep(50000);
+            SleepFor(0.05);
             if (caller.cu.context_push(caller.Context()) != 0 ||
                 caller.IsIdle(HD_CU_STREAM_PER_THREAD))
                 status = HD_ERROR_INVALID;

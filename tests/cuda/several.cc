@@ -118,7 +118,7 @@ hd_status EndByAbort(Rank &rank, const Program &program,
         if (rank.rank == 0)
             status = several.shards->RunOn(several.stream, rank.diag);
         std::thread aborting([&] {
-            usleep(50000);
+            SleepFor(0.05);
             if (rank.rank == 0)
                 hd_group_abort(rank.group);
         });

@@ -6,12 +6,15 @@
 #include <csignal>
 #include <ctime>
 #include <pthread.h>
+#include <utility>
+
+#include "tests/clock.h"
 
 namespace
 {
 
 std::atomic<int> threads{INT_MAX};
-thread_local timespec longer{};
+thread_local double longer = 0;
 std::atomic<long> steps{0}, last{-1};
 std::atomic<double> late{0};
 
@@ -24,8 +27,7 @@ void StartThreads(int most)
 
 void NapFor(double seconds)
 {
-    longer.tv_sec = time_t(seconds);
-    longer.tv_nsec = long((seconds - double(longer.tv_sec)) * 1e9);
+    longer = seconds;
 }
 
 void HearLate(double seconds)
@@ -61,20 +63,17 @@ int __real_nanosleep(const timespec *time, timespec *left);
 int __wrap_nanosleep(const timespec *time, timespec *left);
 int __wrap_nanosleep(const timespec *time, timespec *left)
 {
-    timespec nap = longer;
-
-    longer = {};
-    return __real_nanosleep(nap.tv_sec + nap.tv_nsec > 0 ? &nap : time, left);
+    if (longer <= 0)
+        return __real_nanosleep(time, left);
+    SleepFor(std::exchange(longer, 0.0));
+    return 0;
 }
 
 bool __real_hd_group_note_failure(void *group, int status, const char *text);
 bool __wrap_hd_group_note_failure(void *group, int status, const char *text);
 bool __wrap_hd_group_note_failure(void *group, int status, const char *text)
 {
-    if (late > 0) {
-        NapFor(late);
-        nanosleep(&longer, nullptr);
-    }
+    SleepFor(late);
     return __real_hd_group_note_failure(group, status, text);
 }
 

@@ -2,11 +2,11 @@
 #ifndef HD_TESTS_FAULTS_STORY_H
 #define HD_TESTS_FAULTS_STORY_H
 
-#include <chrono>
 #include <vector>
 
 #include <heddle/async.h>
 
+#include "tests/clock.h"
 #include "tests/faults/programs.h"
 #include "tests/faults/ranks.h"
 #include "tests/faults/sweep.h"
@@ -15,13 +15,6 @@ const int kRanks = 3;
 const double kPatience = 60; // seconds, which nobody may need
 // The others may wait in vain for whoever cannot make its group.
 const double kPatienceForGroups = 8;
-
-inline double Now()
-{
-    return std::chrono::duration<double>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 // What one rank went through: the first status that was not HD_OK, and where.
 struct Story {

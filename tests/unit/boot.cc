@@ -30,6 +30,7 @@
 
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/frame.h"
+#include "tests/clock.h"
 #include "tests/seed.h"
 #include "tests/unit/ranks.h"
 
@@ -498,7 +499,7 @@ TEST(Boot, RanksMayComeInAnyOrder)
     for (int late : {0, 2}) {
         auto function = [late](const hd_place &place, hd_diag *diag) {
             if (place.rank == late)
-                usleep(300000);
+                SleepFor(0.3);
             return GatherSizes(place, diag);
         };
 
@@ -730,7 +731,7 @@ TEST(Boot, ARankThatNeverComesIsNamedOnAllRanks)
 {
     for (const std::string &address : {std::string(), FreeAddress()}) {
         std::vector<hd_place> places = Places(4, address);
-        auto start = std::chrono::steady_clock::now();
+        auto start = Clock::now();
         std::vector<Ended> ended;
         std::chrono::duration<double> took;
 
@@ -738,7 +739,7 @@ TEST(Boot, ARankThatNeverComesIsNamedOnAllRanks)
         ended = RunPlaces(places, [](const hd_place &place, hd_diag *diag) {
             return Connect(place, diag, 3);
         });
-        took = std::chrono::steady_clock::now() - start;
+        took = Clock::now() - start;
         for (const Ended &end : ended)
             ExpectWords(end, HD_ERROR_TIMEOUT,
                         "rank 2 of 4 did not come to rank 0");
@@ -968,7 +969,7 @@ TEST(Boot, ARankThatDoesNotGatherIsNamedInTime)
                 return status;
             oob = hd_boot_oob(boot);
             if (place.rank == idle)
-                usleep(7500000); // beyond their patience
+                SleepFor(7.5); // beyond their patience
             else
                 status = oob->allgather(oob->context, &mine, 1, all);
             hd_boot_destroy(boot);
@@ -1294,7 +1295,7 @@ TEST(Boot, AnAddressThatIsAboutToBeFreeIsAwaited)
         ASSERT_EQ(hd_address_listen(&place, INT64_MAX, nullptr, &before),
                   HD_OK);
         std::thread leaving([before] {
-            usleep(100000);
+            SleepFor(0.1);
             close(before);
         });
         EXPECT_EQ(hd_address_listen(&place, INT64_MAX, nullptr, &after), HD_OK);

@@ -12,6 +12,7 @@
 
 #include <heddle/async.h>
 
+#include "tests/clock.h"
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"
 
@@ -147,11 +148,9 @@ size_t ThreadsOfThisProcess()
     return n - 2; // . and ..
 }
 
-double Since(std::chrono::steady_clock::time_point start)
+double Since(Clock::time_point start)
 {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                         start)
-        .count();
+    return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 TEST(Completion, IsAskedForAndWaitedFor)
@@ -161,13 +160,13 @@ TEST(Completion, IsAskedForAndWaitedFor)
     EXPECT_TRUE(gate.Done()); // of no run
     EXPECT_TRUE(gate.Wait(kPatient));
     size_t run = gate.Run();
-    auto start = std::chrono::steady_clock::now();
+    auto start = Clock::now();
     EXPECT_FALSE(gate.Done());
     EXPECT_FALSE(gate.Wait(0));
     EXPECT_FALSE(gate.Wait(-1));
     EXPECT_FALSE(gate.Wait(std::nan("")));
     EXPECT_LT(Since(start), kPatient / 2);
-    start = std::chrono::steady_clock::now();
+    start = Clock::now();
     EXPECT_FALSE(gate.Wait(0.1));
     EXPECT_GE(Since(start), 0.1);
     gate.LetGo(run);
@@ -230,11 +229,11 @@ TEST(Completion, FunctionsAreCalledOnceInOrderOnAnotherThread)
     EXPECT_EQ(hd_session_notify(gate.session, Tell, &asked[2], nullptr), HD_OK);
     size_t second = gate.Run();
     EXPECT_EQ(hd_session_notify(gate.session, Tell, &asked[3], nullptr), HD_OK);
-    usleep(50000);
+    SleepFor(0.05);
     EXPECT_EQ(told.Count(), 1u);
     gate.LetGo(first);
     EXPECT_TRUE(told.Await(3));
-    usleep(50000);
+    SleepFor(0.05);
     EXPECT_EQ(told.Count(), 3u);
     gate.LetGo(second);
     EXPECT_TRUE(told.Await(4));

@@ -20,6 +20,7 @@
 #include "base/diag.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
+#include "tests/clock.h"
 #include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
 
@@ -30,11 +31,9 @@ extern "C" bool hd_group_note_failure(hd_group *group, hd_status status,
 namespace
 {
 
-double Seconds(std::chrono::steady_clock::time_point since)
+double Seconds(Clock::time_point since)
 {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                         since)
-        .count();
+    return std::chrono::duration<double>(Clock::now() - since).count();
 }
 
 hd_status GatherSizes(hd_group *group)
@@ -85,7 +84,7 @@ TEST(Group, ARankThatFinishesFirstIsNotTakenForDead)
     for (hd_status status : Threads(3, [](hd_group *group) {
              if (hd_group_rank(group) == 1)
                  return HD_OK;
-             std::this_thread::sleep_for(std::chrono::milliseconds(50));
+             SleepFor(0.05);
              return hd_group_failed(group) ? HD_ERROR_PEER : HD_OK;
          }))
         EXPECT_EQ(status, HD_OK);
@@ -93,7 +92,7 @@ TEST(Group, ARankThatFinishesFirstIsNotTakenForDead)
 
 TEST(Group, WaitingForARankThatHasLeftEndsAtOnce)
 {
-    auto start = std::chrono::steady_clock::now();
+    auto start = Clock::now();
     std::vector<hd_status> status = Threads(2, [](hd_group *group) {
         if (hd_group_rank(group) == 1)
             return HD_OK;
@@ -117,7 +116,7 @@ TEST(Group, ARankThatNeverCallsIsNamedAtTheDeadline)
                 got = hd_group_allgather(group, nullptr, 0, nullptr, diag);
                 text = hd_diag_text(diag);
             } else {
-                std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                SleepFor(0.5);
             }
             hd_diag_destroy(diag);
             return got;
@@ -177,7 +176,7 @@ TEST(Group, DifferentCallsAreNamed)
 
 TEST(Group, AKilledRankIsNamedByEveryOther)
 {
-    auto start = std::chrono::steady_clock::now();
+    auto start = Clock::now();
     Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
         if (hd_group_rank(group) == 2)
             raise(SIGKILL);
@@ -226,18 +225,18 @@ void ExpectAborted(int caller, const std::function<void(hd_group *)> &abort)
     std::atomic<double> longest = 0;
     std::vector<hd_status> status = Threads(3, [&](hd_group *group) {
         hd_diag *diag = hd_diag_create();
-        std::chrono::steady_clock::time_point start;
+        Clock::time_point start;
         std::thread other;
         hd_status got;
 
         if (hd_group_rank(group) == caller) {
-            start = std::chrono::steady_clock::now();
+            start = Clock::now();
             abort(group);
         } else {
             other = std::thread([&] {
                 // Long enough that all are in the call.
-                std::this_thread::sleep_for(std::chrono::milliseconds(100));
-                start = std::chrono::steady_clock::now();
+                SleepFor(0.1);
+                start = Clock::now();
                 if (hd_group_rank(group) == 1)
                     abort(group);
             });
@@ -364,10 +363,10 @@ TEST(Group, AnAbortEndsASendThatNobodyTakes)
             return HD_OK;
         }
         kill(other[1], SIGSTOP);
-        std::chrono::steady_clock::time_point start;
+        Clock::time_point start;
         std::thread aborter([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            start = std::chrono::steady_clock::now();
+            SleepFor(0.3);
+            start = Clock::now();
             hd_group_abort(group);
         });
         hd_status status = hd_group_allgather(group, much.data(), much.size(),
@@ -651,7 +650,7 @@ struct FullQueue {
         }
         while (!queue->full || (queue->deaf && !queue->given_up))
             usleep(1000);
-        usleep(50000); // so that rank 1 has surely called
+        SleepFor(0.05); // so that rank 1 has surely called
         return HD_OK;
     }
 

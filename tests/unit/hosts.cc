@@ -15,6 +15,7 @@
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/remote.h"
+#include "tests/clock.h"
 #include "tests/cuda/ranks.h"
 #include "tests/unit/ranks.h"
 
@@ -190,7 +191,7 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
             // The words may have been faster, where the machine is busy.
             EXPECT_TRUE(sent == HD_OK || sent == HD_ERROR_PEER) << sent;
         });
-        usleep(100000);
+        SleepFor(0.1);
         std::thread speaker(
             [&] { hd_group_fail(rank.group, "rank 0 failed: enough"); });
         usleep(20000);
@@ -314,14 +315,6 @@ TEST(Hosts, LeaveNoDescriptorOpen)
 
 // ---------------------------------------------------------- connections
 
-int64_t In(double seconds)
-{
-    timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec + int64_t(seconds * 1e9);
-}
-
 sockaddr_in Loopback(uint32_t last, uint32_t port)
 {
     sockaddr_in address = sockaddr_in();
@@ -373,10 +366,10 @@ class Remote : public testing::Test
     // Answers until a rank has come or the deadline is over.
     int Hear(int *fd, double seconds)
     {
-        int64_t deadline = In(seconds);
+        int64_t deadline = hd_clock_after(seconds);
         int peer = -1;
 
-        while (peer < 0 && In(0) < deadline && !over_) {
+        while (peer < 0 && hd_clock_after(0) < deadline && !over_) {
             pollfd ask[HD_CALLERS + 1];
             int n = hd_callers_ask(&one_, ask);
             hd_wire caller;
@@ -396,14 +389,14 @@ class Remote : public testing::Test
 
         over_ = false;
         std::thread caller([&] {
-            status =
-                hd_remote_call(2, two_, &endpoint_, In(seconds), why_, &called);
+            status = hd_remote_call(2, two_, &endpoint_,
+                                    hd_clock_after(seconds), why_, &called);
             over_ = true;
         });
 
         peer_ = Hear(&heard, seconds);
         if (peer_ >= 0) {
-            EXPECT_EQ(hd_wire_answer(heard, 1, In(1)), HD_OK);
+            EXPECT_EQ(hd_wire_answer(heard, 1, hd_clock_after(1)), HD_OK);
         }
         caller.join();
         for (int fd : {called, heard}) {
@@ -453,10 +446,11 @@ TEST_F(Remote, MoreRanksThanThereIsRoomForAreAllHeardIfTheyCallAtOnce)
 
     for (int rank = 2; rank < 2 + 2 * HD_CALLERS; rank++) {
         calls.push_back(Stranger());
-        EXPECT_EQ(hd_wire_call(calls.back(), rank, two_, In(1)), HD_OK);
+        EXPECT_EQ(hd_wire_call(calls.back(), rank, two_, hd_clock_after(1)),
+                  HD_OK);
     }
-    for (int64_t until = In(10); heard.size() < calls.size();) {
-        ASSERT_LT(In(0), until) << heard.size();
+    for (int64_t until = hd_clock_after(10); heard.size() < calls.size();) {
+        ASSERT_LT(hd_clock_after(0), until) << heard.size();
         ASSERT_EQ(hd_callers_accept(&one_, &caller), HD_OK);
         if (caller.fd < 0)
             continue;
@@ -478,7 +472,7 @@ TEST_F(Remote, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
     ASSERT_EQ(hd_callers_accept(&one_, &nobody), HD_OK);
     ASSERT_GE(one_.wire[0].fd, 0);
     rank = Stranger();
-    ASSERT_EQ(hd_wire_call(rank, 2, two_, In(1)), HD_OK);
+    ASSERT_EQ(hd_wire_call(rank, 2, two_, hd_clock_after(1)), HD_OK);
     other = Stranger();
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
@@ -553,12 +547,13 @@ TEST_F(Remote, AHostThatFallsSilentIsNoticed)
     int heard = -1, called = -1, value = 0;
     socklen_t bytes = sizeof(value);
     std::thread caller([&] {
-        EXPECT_EQ(hd_remote_call(2, two_, &endpoint_, In(10), why_, &called),
+        EXPECT_EQ(hd_remote_call(2, two_, &endpoint_, hd_clock_after(10), why_,
+                                 &called),
                   HD_OK);
     });
 
     EXPECT_EQ(Hear(&heard, 10), 2);
-    EXPECT_EQ(hd_wire_answer(heard, 1, In(1)), HD_OK);
+    EXPECT_EQ(hd_wire_answer(heard, 1, hd_clock_after(1)), HD_OK);
     caller.join();
     for (int fd : {heard, called}) {
         getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &bytes);

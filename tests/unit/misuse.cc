@@ -10,6 +10,7 @@
 #include <heddle/async.h>
 
 #include "runtime/ranks/group.h"
+#include "tests/clock.h"
 #include "tests/cuda/ranks.h"
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"

@@ -17,6 +17,7 @@
 #include "base/diag.h"
 #include "runtime/driver.h"
 #include "runtime/ranks/group.h"
+#include "tests/clock.h"
 #include "tests/seed.h"
 #include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
@@ -30,9 +31,9 @@ void hd_event_reach(hd_event *event, uint64_t number);
 namespace
 {
 
-// Seconds that a rank waits where a test waits until it does not any more: it
-// must not be over while a busy machine gets round to ranks that do come.
-const double kLate = 5;
+// Seconds that a rank waits where a test waits until it does not any more, of a
+// clock that stands still while a busy machine does not get round to ranks.
+const double kLate = 1;
 
 // As messages tell it.
 std::string ForLate()
@@ -578,7 +579,7 @@ TEST(Session, AWaitForSeveralEventsIsMeasuredFromItsBeginning)
         hd_event_record(go);
         HD_TRY(hd_session_run(session, arguments, 5, nullptr, nullptr));
         HD_TRY(hd_event_wait(begun, 5));
-        usleep(50000);
+        SleepFor(0.05);
         hd_event_reach(set, number);
         HD_TRY(hd_session_finish(session, nullptr));
         EXPECT_GT(times[3] - times[2], 0.001); // some microseconds otherwise
@@ -1186,10 +1187,9 @@ Outcome KillDuring(int victim, int when, int signal, double timeout)
 
 TEST(Session, AKilledRankEndsTheOthersAtOnce)
 {
-    auto start = std::chrono::steady_clock::now();
+    auto start = Clock::now();
     Outcome outcome = KillDuring(2, 3, SIGKILL, 30);
-    std::chrono::duration<double> took =
-        std::chrono::steady_clock::now() - start;
+    std::chrono::duration<double> took = Clock::now() - start;
 
     EXPECT_EQ(outcome.status, HD_ERROR_PEER);
     EXPECT_NE(outcome.text.find("rank 2 was killed by signal 9"),
@@ -1210,12 +1210,12 @@ TEST(Session, AnAbortEndsWhateverIsGoingOn)
             hd_diag *diag = hd_diag_create();
             hd_module *module = nullptr;
             hd_status got = HD_OK;
-            std::chrono::steady_clock::time_point start;
+            Clock::time_point start;
 
             HD_TRY(Parse(RingText(2, ""), diag, &module));
             std::thread aborter([&, rank] {
                 usleep(useconds_t(when) * 700);
-                start = std::chrono::steady_clock::now();
+                start = Clock::now();
                 if (rank == when % 4)
                     hd_group_abort(group);
             });
@@ -1228,8 +1228,7 @@ TEST(Session, AnAbortEndsWhateverIsGoingOn)
                 hd_session_destroy(session);
             }
             aborter.join();
-            std::chrono::duration<double> time =
-                std::chrono::steady_clock::now() - start;
+            std::chrono::duration<double> time = Clock::now() - start;
             took[size_t(rank)] = time.count();
             text[size_t(rank)] = hd_diag_text(diag);
             hd_module_destroy(module);
@@ -1268,7 +1267,7 @@ TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
             std::vector<float> x(64 * 64, 1.0f), y(64 * 64, NAN);
             void *arguments[] = {event, x.data(), y.data()};
             void *const *first = text == waits ? arguments : arguments + 1;
-            std::chrono::steady_clock::time_point start;
+            Clock::time_point start;
 
             RANK_EXPECT(hd_event_wait(event, 0) == HD_OK); // none is issued
             hd_event_issue(event, 1);                      // and not reached
@@ -1278,14 +1277,13 @@ TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
             HD_TRY(hd_session_run(session, first, text == waits ? 3 : 2,
                                   nullptr, nullptr));
             std::thread aborter([&] {
-                usleep(50000);
-                start = std::chrono::steady_clock::now();
+                SleepFor(0.05);
+                start = Clock::now();
                 hd_group_abort(group);
             });
             hd_status got = hd_session_finish(session, nullptr);
             aborter.join();
-            std::chrono::duration<double> took =
-                std::chrono::steady_clock::now() - start;
+            std::chrono::duration<double> took = Clock::now() - start;
             EXPECT_LT(took.count(), 2); // of 30
             EXPECT_EQ(hd_session_run(session, first, 3, nullptr, nullptr),
                       HD_ERROR_PEER);
