@@ -232,9 +232,10 @@ static hd_status report_cycle(const hd_replay *r, edge e, hd_diag *diag)
                 "and %d more like these", length - MOST_EDGES);
     if (r->schedule.held != 0)
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
-                "over nccl a rank's transfers along an axis follow one "
-                "another, and a send ends with its recv: what goes both ways "
-                "belongs into one group; over copies it runs as it is");
+                "over nccl a rank's transfers follow one another, along "
+                "whichever axes, and a send ends with its recv: all ranks "
+                "issue them in one order, and what goes both ways belongs into "
+                "one group; over copies it runs as it is");
     return status;
 }
 

@@ -5,20 +5,18 @@
 
 #include "base/array.h"
 
-// Transfers start in an order lane by lane: a lane for each axis that NCCL
-// serves, and 0 for all else.
+// Transfers start in an order lane by lane: one for all that goes by NCCL, by
+// whichever communicator, and one for all else.
+enum { BY_COPY, BY_NCCL };
+
 static int lane_of(const hd_replay *r, const hd_node *node)
 {
-    unsigned serial = r->schedule.held;
-
-    return serial != 0 && (serial >> node->op->axis & 1) != 0
-               ? 1 + node->op->axis
-               : 0;
+    return (r->schedule.held >> node->op->axis & 1) != 0 ? BY_NCCL : BY_COPY;
 }
 
 static int64_t *chain_of(const hd_replay *r, int rank, int lane)
 {
-    return &r->chain[(int64_t)rank * r->nlanes + lane];
+    return &r->chain[2 * (int64_t)rank + lane];
 }
 
 static bool has(const hd_replay *r, int rank, int64_t step, int state)
@@ -36,13 +34,12 @@ static bool is_transfer(const hd_node *node)
 // sent and received. What does not go by NCCL comes last.
 static int turn_of(const hd_replay *r, const hd_node *node)
 {
-    int lane = lane_of(r, node);
-
-    return lane == 0 ? 2 * r->nlanes
-                     : 2 * lane + (node->kind != HD_NODE_COLLECTIVE);
+    return lane_of(r, node) == BY_COPY
+               ? r->nturns
+               : 2 * node->op->axis + (node->kind != HD_NODE_COLLECTIVE);
 }
 
-static void come_to_group(const hd_replay *r, int rank, int64_t head, int turn,
+static void come_to_group(const hd_replay *r, int rank, int64_t head,
                           hd_front *f)
 {
     int64_t n;
@@ -50,16 +47,15 @@ static void come_to_group(const hd_replay *r, int rank, int64_t head, int turn,
     if (head < f->end)
         return;
     n = hd_graph_together(r->schedule.graph, rank, head);
-    *f = (hd_front){head, head + n, turn, head};
+    *f = (hd_front){head, head + n, 0, head};
 }
 
-// To the first member that is not in `state`, of the turns before `last`.
-static void move_front(const hd_replay *r, int rank, int state, int last,
-                       hd_front *f)
+// To the first member that is not in `state`, of what goes by NCCL.
+static void move_front(const hd_replay *r, int rank, int state, hd_front *f)
 {
     const hd_graph *g = r->schedule.graph;
 
-    for (; f->turn < last; f->turn++, f->at = f->head)
+    for (; f->turn < r->nturns; f->turn++, f->at = f->head)
         for (; f->at < f->end; f->at++)
             if (turn_of(r, hd_graph_node(g, rank, f->at)) == f->turn &&
                 !has(r, rank, f->at, state))
@@ -71,7 +67,7 @@ int64_t hd_replay_ahead(const hd_replay *replay, int rank, int64_t step)
     const hd_replay *r = replay;
     const hd_graph *g = r->schedule.graph;
     const hd_node *node = hd_graph_node(g, rank, step);
-    bool serial = lane_of(r, node) != 0;
+    bool serial = lane_of(r, node) == BY_NCCL;
     int turn = turn_of(r, node);
     hd_front *f;
 
@@ -80,8 +76,8 @@ int64_t hd_replay_ahead(const hd_replay *replay, int rank, int64_t step)
     f = &r->ended[(int64_t)rank * g->nstreams + node->stream];
     if (node->head < f->head) // its stream has gone past all that is ahead
         return -1;
-    come_to_group(r, rank, node->head, 2, f);
-    move_front(r, rank, HD_STEP_ENDED, 2 * r->nlanes, f);
+    come_to_group(r, rank, node->head, f);
+    move_front(r, rank, HD_STEP_ENDED, f);
     return f->turn < turn || (f->turn == turn && f->at < step && serial &&
                               node->kind == HD_NODE_COLLECTIVE)
                ? f->at
@@ -99,8 +95,7 @@ int64_t hd_replay_blocker(const hd_replay *replay, int rank, int64_t step)
     ahead = hd_replay_ahead(replay, rank, step);
     if (ahead >= 0)
         return ahead;
-    return lane == 0 ? (first < step ? first : -1)
-                     : (first < node->head ? first : -1);
+    return first < (lane == BY_COPY ? step : node->head) ? first : -1;
 }
 
 static void start(hd_replay *r, int rank, int64_t step)
@@ -115,12 +110,12 @@ static bool start_in_order(hd_replay *r, int rank)
 {
     const hd_graph *g = r->schedule.graph;
     int64_t last = hd_graph_steps(g, rank);
-    int64_t *at = chain_of(r, rank, 0), before = *at;
+    int64_t *at = chain_of(r, rank, BY_COPY), before = *at;
 
     for (; *at < last; ++*at) {
         const hd_node *node = hd_graph_node(g, rank, *at);
 
-        if (!is_transfer(node) || lane_of(r, node) != 0)
+        if (!is_transfer(node) || lane_of(r, node) != BY_COPY)
             continue;
         if (!has(r, rank, *at, HD_STEP_BEGUN) ||
             hd_replay_ahead(r, rank, *at) >= 0)
@@ -130,27 +125,26 @@ static bool start_in_order(hd_replay *r, int rank)
     return *at > before;
 }
 
-// Starts what may start of the group at the head of a serial axis's lane: the
-// one before it is done.
-static bool start_serial(hd_replay *r, int rank, int lane)
+// Starts what may start of the group whose turn it is by NCCL: the one before
+// it is done.
+static bool start_serial(hd_replay *r, int rank)
 {
     const hd_graph *g = r->schedule.graph;
     int64_t last = hd_graph_steps(g, rank);
-    int64_t *at = chain_of(r, rank, lane);
-    hd_front *f = &r->started[(int64_t)rank * r->nlanes + lane];
-    int end = 2 * lane + 2;
+    int64_t *at = chain_of(r, rank, BY_NCCL);
+    hd_front *f = &r->started[rank];
     bool moved = false;
 
     while (*at < last && (!is_transfer(hd_graph_node(g, rank, *at)) ||
-                          lane_of(r, hd_graph_node(g, rank, *at)) != lane ||
+                          lane_of(r, hd_graph_node(g, rank, *at)) != BY_NCCL ||
                           has(r, rank, *at, HD_STEP_ENDED)))
         ++*at;
     if (*at == last)
         return false;
-    come_to_group(r, rank, hd_graph_node(g, rank, *at)->head, 2 * lane, f);
+    come_to_group(r, rank, hd_graph_node(g, rank, *at)->head, f);
     for (;;) {
-        move_front(r, rank, HD_STEP_STARTED, end, f);
-        if (f->turn == end || !has(r, rank, f->at, HD_STEP_BEGUN) ||
+        move_front(r, rank, HD_STEP_STARTED, f);
+        if (f->turn == r->nturns || !has(r, rank, f->at, HD_STEP_BEGUN) ||
             hd_replay_ahead(r, rank, f->at) >= 0)
             return moved;
         start(r, rank, f->at);
@@ -166,9 +160,9 @@ static hd_status start_all(void *context, int rank)
 
     do {
         moved = start_in_order(r, rank);
-        for (int lane = 1; lane < r->nlanes; lane++)
-            moved |= start_serial(r, rank, lane);
-    } while (moved && r->nlanes > 1);
+        if (r->schedule.held != 0)
+            moved |= start_serial(r, rank);
+    } while (moved && r->schedule.held != 0);
     return HD_OK;
 }
 
@@ -185,12 +179,12 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
 
 static hd_status allocate(hd_replay *r, const hd_graph *graph, hd_diag *diag)
 {
-    int64_t lanes = (int64_t)graph->nranks * r->nlanes;
-    int64_t streams = (int64_t)graph->nranks * graph->nstreams;
+    int64_t ranks = graph->nranks, streams = ranks * graph->nstreams;
 
-    HD_TRY(hd_clear_array(lanes, sizeof *r->chain, diag, (void **)&r->chain));
     HD_TRY(
-        hd_clear_array(lanes, sizeof *r->started, diag, (void **)&r->started));
+        hd_clear_array(2 * ranks, sizeof *r->chain, diag, (void **)&r->chain));
+    HD_TRY(
+        hd_clear_array(ranks, sizeof *r->started, diag, (void **)&r->started));
     HD_TRY(hd_clear_array(streams, sizeof *r->ended, diag, (void **)&r->ended));
     return hd_schedule_open(graph, 1, diag, &r->schedule);
 }
@@ -198,7 +192,7 @@ static hd_status allocate(hd_replay *r, const hd_graph *graph, hd_diag *diag)
 hd_status hd_replay_run(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         hd_replay *out)
 {
-    hd_replay r = {.nlanes = serial != 0 ? 1 + graph->module->naxes : 1};
+    hd_replay r = {.nturns = 2 * graph->module->naxes};
     hd_status status = allocate(&r, graph, diag);
 
     if (status == HD_OK) {

@@ -24,16 +24,16 @@ typedef struct hd_front {
 
 typedef struct hd_replay {
     hd_schedule schedule; // owned; `held` has the axes that NCCL serves
-    int nlanes;
+    int nturns; // of a group, by NCCL
     // Owned, by rank and lane (lane_of): no transfer of the lane before this
-    // step is unstarted; in the lane of a serial axis, none is undone.
+    // step is unstarted; in that of NCCL, none is undone.
     int64_t *chain;
     hd_front *ended;   // owned, by rank and stream: of the group it has come to
-    hd_front *started; // owned, as `chain`: of the group that it has come to
+    hd_front *started; // owned, by rank: of the group whose turn it is by NCCL
 } hd_replay;
 
-// `serial` has a bit for each axis that NCCL serves, whose calls follow one
-// another. Whether all came to their end, hd_schedule_is_over says.
+// `serial` has a bit for each axis that NCCL serves. A rank's calls of NCCL
+// follow one another, along whichever axes and on whichever streams. Whether all came to their end, hd_schedule_is_over says.
 hd_status hd_replay_run(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         hd_replay *out);
 void hd_replay_free(hd_replay *replay);

@@ -54,6 +54,8 @@ struct hd_cuda_nccl {
     // Owned, by step: where all ranks' operands of what NCCL only gathers are
     // put together.
     hd_cuda_at *gathered;
+    int ahead; // of a plan being made: the event of the calls before, -1 for
+               // none that others wait for
 };
 
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
@@ -539,6 +541,7 @@ static hd_cuda_nccl *new_nccl(const hd_device *device)
         free(nccl);
         return NULL;
     }
+    nccl->ahead = -1;
     return nccl;
 }
 
@@ -1031,6 +1034,55 @@ static hd_status plan_reductions(hd_device *device, const hd_step *steps, int n,
     return HD_OK;
 }
 
+static bool has_several(const hd_device *device)
+{
+    const hd_binding *binding = &device->binding;
+    int n = 0;
+
+    for (int axis = 0; axis < binding->module->naxes; axis++)
+        n += binding->transport[axis] == HD_TRANSPORT_NCCL &&
+             binding->module->axis[axis].size > 1;
+    return n > 1;
+}
+
+// The stream of the first calls from step `i` on, -1 if there are none.
+static int next_stream(const hd_device *device, int64_t i)
+{
+    const hd_steps *steps = device->plan->steps;
+
+    for (; i < steps->nsteps; i++)
+        if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
+            by_nccl(device, &steps->step[i]))
+            return steps->step[i].stream + 1;
+    return -1;
+}
+
+// NCCL promises no progress where a device begins calls of several
+// communicators in another order than the host issues them. So those on another
+// stream wait for the ones before, whichever communicator has them.
+static hd_status plan_order(hd_device *device, const hd_step *last, int stream,
+                            hd_diag *diag)
+{
+    int next = has_several(device) ? next_stream(device, last->index + 1) : -1;
+
+    if (next < 0 || next == stream)
+        return HD_OK;
+    HD_TRY(hd_cuda_new_event(device, diag, &device->nccl->ahead));
+    return hd_cuda_add_event(device, HD_CUDA_RECORD, stream, last,
+                             device->nccl->ahead, diag);
+}
+
+static hd_status follow_order(hd_device *device, const hd_step *step,
+                              int stream, hd_diag *diag)
+{
+    int event = device->nccl->ahead;
+
+    device->nccl->ahead = -1;
+    return event < 0 ? HD_OK
+                     : hd_cuda_add_event(device, HD_CUDA_WAIT, stream, step,
+                                         event, diag);
+}
+
 // Those of a group that go by NCCL, in one group of its. NCCL holds up its
 // stream for deferred sends too.
 hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
@@ -1040,10 +1092,12 @@ hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
     hd_cuda_command *command;
 
     plan_gathers(device, steps, n, stream);
+    HD_TRY(follow_order(device, steps, stream, diag));
     command = hd_cuda_add(device, HD_CUDA_NCCL, stream, steps);
     if (command == NULL)
         return hd_cuda_no_room(device, diag);
     command->n = n;
+    HD_TRY(plan_order(device, &steps[n - 1], stream, diag));
     HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) && by_nccl(device, &steps[i]))

@@ -18,9 +18,10 @@ hd_session_options NcclOptions(double timeout = kPatience)
 }
 
 std::vector<Answer> RunOverNccl(const Program &program,
-                                const hd_session_options &options)
+                                const hd_session_options &options,
+                                int ranks = 2)
 {
-    return RunRanks(2, [&](Rank &rank) {
+    return RunRanks(ranks, [&](Rank &rank) {
         Session session;
 
         HD_TRY(session.Open(rank, program, options));
@@ -58,6 +59,33 @@ TEST(CudaNccl, RanksThatMeetInDifferentGroupsAreConnectedBoth)
 
         options.graph = graph;
         for (const Answer &answer : RunOverNccl(program, options)) {
+            EXPECT_TRUE(answer.ended);
+            EXPECT_EQ(answer.status, HD_OK) << answer.text;
+            EXPECT_STREQ(answer.left, "");
+        }
+    }
+}
+
+// Two communicators on two streams, which nothing in the program orders: a
+// device is given to one at a time, in the order of the text.
+TEST(CudaNccl, CallsOfSeveralCommunicatorsFollowEachOther)
+{
+    Program program(
+        "heddle 1\nhost program both mesh a=2, b=2 streams 2\n"
+        "in %x : f32[size a@a, size b@b, 64]\n"
+        "out %y : f32[6, 2, 64] shared\n"
+        "out %z : f32[6, 2, 64] shared\n"
+        "{ fork for i in 0..6 {\n"
+        "    on stream i mod 2 { %y[i] = all_gather@a %x[a, b] }\n"
+        "    on stream 1 - i mod 2 { %z[i] = all_gather@b %x[a, b] }\n"
+        "  } join }\n");
+
+    EXPECT_EQ(Proof(program), HD_OK);
+    for (bool graph : {false, true}) {
+        hd_session_options options = NcclOptions();
+
+        options.graph = graph;
+        for (const Answer &answer : RunOverNccl(program, options, 4)) {
             EXPECT_TRUE(answer.ended);
             EXPECT_EQ(answer.status, HD_OK) << answer.text;
             EXPECT_STREQ(answer.left, "");

@@ -16,9 +16,12 @@
 #include <fcntl.h>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <set>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -131,6 +134,8 @@ struct Batch {
     std::shared_ptr<Comm> comm;
     hd_cu_stream stream;
     std::vector<Op> ops;
+    std::thread::id rank =
+        std::this_thread::get_id(); // a thread issues its own
 };
 
 } // namespace
@@ -516,12 +521,49 @@ bool reaches(const void *at, size_t bytes)
                              "fake_cuda_reaches")(at, bytes) != 0;
 }
 
+// NCCL promises nothing of what several communicators of one rank do at once:
+// so that is refused.
+class Turn
+{
+  public:
+    explicit Turn(const Batch &batch) : rank_(batch.rank)
+    {
+        std::lock_guard<std::mutex> guard(lock);
+
+        mine_ = working.insert(rank_).second;
+        if (!mine_)
+            fprintf(stderr,
+                    "fake NCCL: two communicators of a rank are at work\n");
+    }
+    ~Turn()
+    {
+        std::lock_guard<std::mutex> guard(lock);
+
+        if (mine_)
+            working.erase(rank_);
+    }
+    bool IsMine() const
+    {
+        return mine_;
+    }
+
+  private:
+    static inline std::mutex lock;
+    static inline std::set<std::thread::id> working;
+    std::thread::id rank_;
+    bool mine_;
+};
+
 // A replay begins with nothing sent.
 int run_batch(void *data)
 {
     const Batch &batch = *static_cast<const Batch *>(data);
     Comm &comm = *batch.comm;
+    Turn turn(batch);
     std::vector<Op> ops = batch.ops;
+
+    if (!turn.IsMine())
+        return 1;
 
     for (const Op &op : ops) {
         if (!reaches(op.from, bytes_read(comm, op)) ||

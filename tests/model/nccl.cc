@@ -1,0 +1,408 @@
+// What NCCL is assumed to do (docs/checking.md, Over NCCL), as a model that is
+// explored over all interleavings, and what the checker says of the same
+// programs. Written from that page: it shares nothing with check/.
+//
+//     launch   what a rank gives NCCL at once: a collective, or all that a
+//              group sends and receives along one axis
+//     copy     one transfer along an axis that NCCL does not serve
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "tests/seed.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+
+struct Transfer {
+    int axis;
+    int to;   // coordinate along it that this sends to
+    int from; // or receives from; both below 0: a collective
+    bool nccl;
+    bool IsCollective() const
+    {
+        return to < 0 && from < 0;
+    }
+};
+
+struct Group {
+    int stream;
+    int after; // a group of the rank that it waits for, or -1
+    std::vector<Transfer> members;
+};
+
+struct Job {
+    int size[2]; // of the axes
+    bool nccl[2];
+    std::vector<std::vector<Group>> ranks; // as they are issued
+    int Coordinate(int rank, int axis) const
+    {
+        return axis == 0 ? rank / size[1] : rank % size[1];
+    }
+    int At(int rank, int axis, int coordinate) const
+    {
+        return axis == 0 ? coordinate * size[1] + rank % size[1]
+                         : rank / size[1] * size[1] + coordinate;
+    }
+};
+
+struct Item {
+    int rank, group;
+    int turn; // of its group: items of later turns wait; copies have the last
+    bool nccl;
+    std::vector<int> meets; // items that have to have started
+};
+
+class Model
+{
+  public:
+    explicit Model(const Job &job) : job_(job)
+    {
+        for (int rank = 0; rank < static_cast<int>(job.ranks.size()); rank++)
+            for (size_t g = 0; g < job.ranks[rank].size(); g++)
+                Add(rank, static_cast<int>(g));
+        Meet();
+    }
+
+    enum Verdict { ENDS, HANGS, TOO_LARGE };
+
+    // It hangs if some interleaving comes to where nothing that is promised
+    // can happen any more.
+    Verdict Explore(size_t most) const
+    {
+        std::vector<std::string> stack = {std::string(items_.size(), NOTHING)};
+        std::unordered_set<std::string> seen(stack.begin(), stack.end());
+
+        while (!stack.empty()) {
+            std::string state = stack.back(), next;
+            bool promised = false;
+
+            stack.pop_back();
+            for (size_t i = 0; i < items_.size(); i++) {
+                bool may = false, must = false;
+
+                if (state[i] == NOTHING)
+                    LookAtStart(state, i, &may, &must);
+                else if (state[i] == STARTED)
+                    may = must = HasMet(state, i);
+                promised |= must;
+                if (!may)
+                    continue;
+                next = state;
+                next[i]++;
+                if (seen.insert(next).second)
+                    stack.push_back(next);
+            }
+            if (!promised && state != std::string(items_.size(), ENDED))
+                return HANGS;
+            if (seen.size() > most)
+                return TOO_LARGE;
+        }
+        return ENDS;
+    }
+
+  private:
+    enum : char { NOTHING = '0', STARTED, ENDED };
+
+    void Add(int rank, int group)
+    {
+        const Group &g = job_.ranks[rank][group];
+        int turn = 0;
+
+        for (int axis = 0; axis < 2; axis++) {
+            std::vector<const Transfer *> pairs;
+
+            for (const Transfer &t : g.members) {
+                if (!t.nccl || t.axis != axis)
+                    continue;
+                if (t.IsCollective())
+                    New(rank, group, turn++, {&t});
+                else
+                    pairs.push_back(&t);
+            }
+            if (!pairs.empty())
+                New(rank, group, turn++, pairs);
+        }
+        for (const Transfer &t : g.members)
+            if (!t.nccl)
+                New(rank, group, turn, {&t});
+    }
+
+    void New(int rank, int group, int turn,
+             const std::vector<const Transfer *> &transfers)
+    {
+        items_.push_back({rank, group, turn, transfers[0]->nccl, {}});
+        for (const Transfer *t : transfers)
+            of_[t] = static_cast<int>(items_.size()) - 1;
+    }
+
+    // The k-th from one rank to another along an axis meets the k-th that is
+    // received; the k-th collective of each rank of a line meet.
+    void Meet()
+    {
+        std::map<std::vector<int>, std::vector<int>> sends, recvs, lines;
+
+        for (int rank = 0; rank < static_cast<int>(job_.ranks.size()); rank++) {
+            std::map<int, int> number;
+
+            for (const Group &g : job_.ranks[rank])
+                for (const Transfer &t : g.members) {
+                    int item = of_.at(&t);
+
+                    if (t.IsCollective())
+                        lines[{t.axis, job_.At(rank, t.axis, 0),
+                               number[t.axis]++}]
+                            .push_back(item);
+                    else if (t.to >= 0)
+                        sends[{t.axis, rank, job_.At(rank, t.axis, t.to)}]
+                            .push_back(item);
+                    else
+                        recvs[{t.axis, job_.At(rank, t.axis, t.from), rank}]
+                            .push_back(item);
+                }
+        }
+        for (const auto &line : lines)
+            for (int item : line.second)
+                items_[item].meets.insert(items_[item].meets.end(),
+                                          line.second.begin(),
+                                          line.second.end());
+        for (const auto &pair : sends)
+            for (size_t k = 0; k < pair.second.size(); k++) {
+                int send = pair.second[k], recv = recvs.at(pair.first).at(k);
+
+                items_[send].meets.push_back(recv);
+                items_[recv].meets.push_back(send);
+            }
+    }
+
+    // What has to have ended of the same rank before the item's group begins,
+    // or within it.
+    bool IsAhead(const Item &it, const Item &other) const
+    {
+        const std::vector<Group> &groups = job_.ranks[it.rank];
+
+        if (other.group == it.group)
+            return other.turn < it.turn;
+        return other.group == groups[it.group].after ||
+               (other.group < it.group &&
+                groups[other.group].stream == groups[it.group].stream);
+    }
+
+    void LookAtStart(const std::string &state, size_t i, bool *may,
+                     bool *must) const
+    {
+        const Item &it = items_[i];
+
+        *may = *must = true;
+        for (size_t k = 0; k < items_.size(); k++) {
+            const Item &other = items_[k];
+            bool earlier = k < i && other.rank == it.rank;
+
+            if (other.rank == it.rank && k != i && IsAhead(it, other) &&
+                state[k] != ENDED)
+                *may = false;
+            // What NCCL has from a rank it may serve one after the other.
+            if (earlier && it.nccl && other.nccl && state[k] != ENDED)
+                *must = false;
+            if (earlier && !it.nccl && !other.nccl && state[k] == NOTHING)
+                *may = false;
+        }
+        *must &= *may;
+    }
+
+    bool HasMet(const std::string &state, size_t i) const
+    {
+        return std::all_of(items_[i].meets.begin(), items_[i].meets.end(),
+                           [&](int k) { return state[k] != NOTHING; });
+    }
+
+    const Job &job_;
+    std::vector<Item> items_; // each rank's in the order of its groups
+    std::map<const Transfer *, int> of_;
+};
+
+// Transfers that match in themselves, in any order on each rank, often in the
+// same one on all.
+Job Draw(std::mt19937_64 &random)
+{
+    auto pick = [&](int n) {
+        return static_cast<int>(random() % static_cast<unsigned>(n));
+    };
+    static const int kSizes[][2] = {{2, 2}, {2, 1}, {1, 3}, {2, 2}};
+    const int *size = kSizes[pick(4)];
+    Job job = {{size[0], size[1]}, {true, true}, {}};
+    int ranks = size[0] * size[1];
+    std::vector<std::vector<Transfer>> all(ranks);
+    bool shuffled = pick(3) > 0;
+
+    job.nccl[pick(2)] = pick(3) > 0;
+    for (int n = 2 + pick(5); n > 0; n--) {
+        int axis = pick(2), rank = pick(ranks), line = pick(2);
+
+        if (size[axis] == 1)
+            axis = 1 - axis;
+        if (line == 0) {
+            for (int k = 0; k < size[axis]; k++)
+                all[job.At(rank, axis, k)].push_back(
+                    {axis, -1, -1, job.nccl[axis]});
+            continue;
+        }
+        int from = job.Coordinate(rank, axis),
+            to = (from + 1 + pick(size[axis] - 1)) % size[axis];
+
+        all[rank].push_back({axis, to, -1, job.nccl[axis]});
+        all[job.At(rank, axis, to)].push_back({axis, -1, from, job.nccl[axis]});
+    }
+    for (std::vector<Transfer> &mine : all) {
+        std::vector<Group> groups;
+
+        if (shuffled)
+            std::shuffle(mine.begin(), mine.end(), random);
+        for (size_t i = 0; i < mine.size();) {
+            size_t n = std::min<size_t>(1 + pick(3), mine.size() - i);
+            Group g = {pick(2), -1, {mine.begin() + i, mine.begin() + i + n}};
+
+            for (size_t k = 0; k < groups.size(); k++)
+                if (groups[k].stream != g.stream && pick(4) == 0)
+                    g.after = static_cast<int>(k);
+            groups.push_back(g);
+            i += n;
+        }
+        job.ranks.push_back(groups);
+    }
+    return job;
+}
+
+std::string TextOf(const Job &job)
+{
+    std::string text =
+        "host program calls mesh dp=" + std::to_string(job.size[0]) +
+        ", tp=" + std::to_string(job.size[1]) +
+        " streams 2 in %x : f32[4] temp %y : f32[64, 4] shared "
+        "temp %g0 : f32[" +
+        std::to_string(job.size[0]) + ", 4] shared temp %g1 : f32[" +
+        std::to_string(job.size[1]) + ", 4] shared temp %e : event[64] { fork ";
+    int slot = 0;
+
+    for (int rank = 0; rank < static_cast<int>(job.ranks.size()); rank++) {
+        const std::vector<Group> &groups = job.ranks[rank];
+        std::vector<std::string> records(groups.size());
+
+        text += "if dp == " + std::to_string(job.Coordinate(rank, 0)) +
+                " { if tp == " + std::to_string(job.Coordinate(rank, 1)) +
+                " { ";
+        for (size_t i = 0; i < groups.size(); i++)
+            for (size_t k = 0; k < groups.size(); k++)
+                if (groups[k].after == static_cast<int>(i))
+                    records[i] +=
+                        "%e[" +
+                        std::to_string(16 * rank + static_cast<int>(k)) +
+                        "] = record ";
+        for (size_t i = 0; i < groups.size(); i++) {
+            const Group &g = groups[i];
+
+            text += "on stream " + std::to_string(g.stream) + " { ";
+            if (g.after >= 0)
+                text += "wait %e[" +
+                        std::to_string(16 * rank + static_cast<int>(i)) + "] ";
+            text += "group { ";
+            for (const Transfer &t : g.members) {
+                std::string axis = t.axis == 0 ? "@dp " : "@tp ";
+
+                if (t.IsCollective())
+                    text += "%g" + std::to_string(t.axis) + " = all_gather" +
+                            axis + "%x ";
+                else if (t.to >= 0)
+                    text +=
+                        "send" + axis + "%x to " + std::to_string(t.to) + " ";
+                else
+                    text += "%y[" + std::to_string(slot++ % 64) + "] = recv" +
+                            axis + "from " + std::to_string(t.from) + " ";
+            }
+            text += "} " + records[i] + "} ";
+        }
+        text += "} } ";
+    }
+    return text + "join }";
+}
+
+// What the checker says over these transports.
+bool IsRefused(const Job &job, const std::string &text)
+{
+    Program p(text);
+    hd_check_options options = hd_check_defaults();
+    std::string axes = std::string("dp=") + (job.nccl[0] ? "nccl" : "copy") +
+                       ",tp=" + (job.nccl[1] ? "nccl" : "copy");
+
+    EXPECT_EQ(p.status, HD_OK) << p.Said() << text;
+    if (p.status != HD_OK)
+        return false;
+    options.axes = axes.c_str();
+    hd_status status = hd_check(p.module, &options, p.diag);
+    bool refused = p.Said().find("HD0708") != std::string::npos ||
+                   p.Said().find("HD0706") != std::string::npos;
+
+    EXPECT_FALSE(refused && status == HD_OK) << p.Said();
+    EXPECT_EQ(p.Said().find("HD07") != std::string::npos, refused)
+        << p.Said() << text;
+    return refused;
+}
+
+Job ByCopies(Job job)
+{
+    job.nccl[0] = job.nccl[1] = false;
+    for (std::vector<Group> &groups : job.ranks)
+        for (Group &g : groups)
+            for (Transfer &t : g.members)
+                t.nccl = false;
+    return job;
+}
+
+// A program has to end by copies alone, too.
+Model::Verdict Judge(const Job &job)
+{
+    const size_t most = 100000;
+    Model::Verdict verdict = Model(job).Explore(most);
+
+    if (verdict != Model::ENDS)
+        return verdict;
+    Job copies = ByCopies(job);
+    return Model(copies).Explore(most);
+}
+
+// HEDDLE_NCCL_PROGRAMS is how many.
+TEST(Nccl, ARandomProgramIsRefusedIfSomeInterleavingOfItsLaunchesHangs)
+{
+    const char *given = std::getenv("HEDDLE_NCCL_PROGRAMS");
+    uint64_t n = given != nullptr ? std::strtoull(given, nullptr, 0) : 1000;
+    uint64_t first = Seed();
+    int hang = 0, run = 0, large = 0;
+
+    for (uint64_t seed = first; seed < first + n; seed++) {
+        std::mt19937_64 random(seed);
+        Job job = Draw(random);
+        std::string text = TextOf(job);
+        Model::Verdict verdict = Judge(job);
+
+        if (verdict == Model::TOO_LARGE) {
+            large++;
+            continue;
+        }
+        ASSERT_EQ(IsRefused(job, text), verdict == Model::HANGS)
+            << "HEDDLE_TEST_SEED=" << seed << "\n"
+            << text;
+        (verdict == Model::HANGS ? hang : run)++;
+    }
+    std::printf("%d hang, %d run, %d were too large\n", hang, run, large);
+    EXPECT_GT(hang, static_cast<int>(n / 10));
+    EXPECT_GT(run, static_cast<int>(n / 10));
+    EXPECT_LT(large, static_cast<int>(n / 10));
+}
+
+} // namespace
