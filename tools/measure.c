@@ -218,12 +218,11 @@ static void draw_rows(const rank *rank, const hd_argument *about, int set)
     size_t width = (size_t)about->extent[about->ndims - 1];
     size_t bytes = width * hd_dtype_size(about->dtype);
     int64_t rows = (int64_t)(about->local_elements / width);
-    bool sharded = about->local_elements < about->elements;
 
     for (int64_t i = 0; i < rows; i++)
         memcpy(rank->staging + (size_t)i * bytes,
                pool_row(&rank->pool, set, about->name,
-                        row_of(rank, sharded, rows, i)),
+                        row_of(rank, is_sharded(about), rows, i)),
                bytes);
 }
 

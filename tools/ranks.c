@@ -180,7 +180,7 @@ static hd_status gather_outputs(const joined *joined)
     for (size_t i = 0; i < job->nslots && status == HD_OK; i++) {
         const slot *slot = &job->slot[i];
 
-        if (slot->wanted && slot->about.local_elements < slot->about.elements)
+        if (slot->wanted && is_sharded(&slot->about))
             status = gather_rows(joined, slot->local, slot->stride,
                                  slot->about.local_bytes, false);
     }

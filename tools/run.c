@@ -308,16 +308,15 @@ static outcome launch(run *run)
 }
 
 // Puts the shards together. Where every rank holds the whole, that of rank 0
-// is it.
+// is it, without the room that it has for more.
 static const void *gather(const job *job, size_t i, whole *out)
 {
     const hd_argument *about = &job->slot[i].about;
+    int ranks = is_sharded(about) ? job->ranks : 1;
 
-    if (about->local_elements == about->elements)
-        return job_local(job, i, 0);
     out->bytes = about->elements * hd_dtype_size(about->dtype);
     out->memory = memory_pages(out->bytes, false);
-    for (int rank = 0; rank < job->ranks && out->memory; rank++)
+    for (int rank = 0; rank < ranks && out->memory; rank++)
         hd_unshard(job->module, i, rank, job_local(job, i, rank), out->memory);
     return out->memory;
 }

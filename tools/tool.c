@@ -258,6 +258,14 @@ hd_program_info info_of(const hd_module *module)
     return info;
 }
 
+bool is_sharded(const hd_argument *about)
+{
+    for (int d = 0; d < about->ndims; d++)
+        if (about->axis[d] >= 0)
+            return true;
+    return false;
+}
+
 double seconds(void)
 {
     struct timespec t;

@@ -88,6 +88,11 @@ bool is_dash(const char *path);
 // What hd_module_info tells, as a value.
 hd_program_info info_of(const hd_module *module);
 
+// Whether an axis of the mesh cuts the argument: else each rank has all of it.
+// Numbers of elements do not tell: of a run's few rows one rank has room for
+// all, and still only its block is in it.
+bool is_sharded(const hd_argument *about);
+
 // On the clock that nobody sets.
 double seconds(void);
 

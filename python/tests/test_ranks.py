@@ -9,7 +9,7 @@ import unittest
 
 import heddle
 import numpy as np
-from draw import floats, integers, poison
+from draw import RANDOM, floats, integers, poison
 
 LINEAR = """heddle 1
 tensor program linear
@@ -49,6 +49,54 @@ def answer(group, x, w, i, options):
                    out=np.full((group.size, 8, 16), np.nan, "f4"))
         np.testing.assert_array_equal(gather(mine, out=poison(i)), i)
     return y
+
+
+SIZED = """heddle 1
+tensor program sized
+param m in 1..{most}
+mesh tp=2
+in %x : i64[m @tp, 3]
+in %w : i64[2, m, 3]
+out %y : i64[m @tp, 3]
+out %g : i64[m, 3]
+out %z : i64[2, m, 3]
+{{
+    %y = neg %x
+    %g = set %x
+    %z = neg %w
+}}
+"""
+
+
+def fill_rooms(program, group, whole):
+    """What a rank passes of whole arrays: its part in room for the greatest."""
+    for argument in program.arguments:
+        mine = np.full(argument.local_shape, 77, "i8")
+        if argument.name in whole:
+            part = program.shard(argument.name, group.rank)
+            mine[tuple(slice(p.stop - p.start) for p in part)] = whole[argument.name][part]
+        yield argument.name, mine
+
+
+def run_sizes(group, most, rounds):
+    """What each of them leaves in the rooms of this rank, in one session for all."""
+    program = heddle.Program(SIZED.format(most=most))
+    sized, answers = heddle.compile(program, group), []
+    for m, whole in rounds:
+        arrays = dict(fill_rooms(program.resize(m=m), group, whole))
+        left = {name: arrays[name] for name in "ygz"}
+        sized(arrays["x"], arrays["w"], sizes={"m": m}, out=left)
+        answers.append(left)
+    return answers
+
+
+def put_together(program, name, parts):
+    argument = program.arguments[program._index(name)]
+    whole = np.full(argument.shape, 78, "i8")
+    for rank, mine in enumerate(parts):
+        part = program.shard(name, rank)
+        whole[part] = mine[tuple(slice(p.stop - p.start) for p in part)]
+    return whole
 
 
 def meet(group):
@@ -105,6 +153,20 @@ class Ranks(unittest.TestCase):
             for rank, y in enumerate(answers):
                 values, bounds = reference.local("y", rank)
                 self.assertTrue((abs(y - values) <= bounds).all(), (n, rank))
+
+    def test_sized_outputs_are_whole_whatever_there_is_room_for(self):
+        most = int(RANDOM.integers(3, 14))
+        room = -(-most // 2)
+        sizes = sorted({1, most - 1, most, room - 1, room, room + 1,
+                        int(RANDOM.integers(1, most + 1))})
+        rounds = [(m, {"x": integers("i8", m, 3), "w": integers("i8", 2, m, 3)}) for m in sizes]
+        ranks = heddle.launch(2, run_sizes, most, rounds)
+        program = heddle.Program(SIZED.format(most=most))
+        for i, (m, whole) in enumerate(rounds):
+            want = {"y": -whole["x"], "g": whole["x"], "z": -whole["w"]}
+            for name, values in want.items():
+                got = put_together(program.resize(m=m), name, [rank[i][name] for rank in ranks])
+                np.testing.assert_array_equal(got, values, f"{name}, m {m} of {most}")
 
     def test_groups_meet_and_split(self):
         self.assertEqual(heddle.launch(4, meet, start="fork"),
