@@ -30,4 +30,5 @@ show ./heddle dump --transfer ring examples/column_linear.hd
 show ./heddle check --transfer ring examples/column_linear.hd
 show ./heddle run --transfer ring examples/column_linear.hd --in x=x.npy \
     --in w=w.npy --out y=y.npy --iters 10 --verify --stats
-printf '\nThe answer is in %s\n' "$build/y.npy"
+printf '\nThe answer is in %s\nSo that heddle can be typed in this shell: export PATH="%s:$PATH"\n' \
+    "$build/y.npy" "$build/tools"

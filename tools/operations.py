@@ -119,9 +119,12 @@ def forms(names):
                 form = code
                 name = next(word for word in re.findall(r"\w+", code) if word in names)
                 found.setdefault(name, []).append(form)
-    for name in names - set(found):
-        found[name] = [next(code for code in re.findall(r"`([^`]*)`", part.split("\n## Streams")[1])
-                            if name in re.findall(r"\w+", code))]
+    streams = re.findall(r"`([^`]*)`", part.split("\n## Streams")[1])
+    for name in sorted(names - set(found)):
+        found[name] = [code for code in streams if name in re.findall(r"\w+", code)][:1]
+        if not found[name]:
+            sys.exit(f"operations.py: ir/ops.def has the operation '{name}', and docs/semantics.md does not say how "
+                     "it is written: give it a line in a table of its Operations, or a place in the parentheses of one")
     return found
 
 

@@ -3,13 +3,22 @@
 # its theme material, from PyPI. It fails where a link leads nowhere. Where no
 # package registry is reached, exit code 77.
 #
-#   tools/site.sh [HEDDLE]        # the command, whose --help becomes pages
+#   tools/site.sh [HEDDLE]        # the command, whose --help becomes pages;
+#                                 # without it that of build/dev, which is built
 #   tools/site.sh --environment   # the environment alone
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-heddle=${1:-$root/build/dev/tools/heddle}
+heddle=${1-}
 venv=$root/build/site-venv
 cd "$root"
+if [ -z "$heddle" ]; then
+    heddle=$root/build/dev/tools/heddle
+    [ -f build/dev/build.ninja ] || cmake --preset dev
+    cmake --build --preset dev --target heddle_tool
+elif [ "$heddle" != --environment ] && [ ! -x "$heddle" ]; then
+    echo "site.sh: there is no command $heddle: build it, or name none, and site.sh does" >&2
+    exit 2
+fi
 if [ ! -x "$venv/bin/mkdocs" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install -q --only-binary :all: 'mkdocs-material==9.*' || exit 77

@@ -86,6 +86,26 @@ def check_words(rows, text):
             wrong.append(f"semantics.md does not name {word} of ir/ops.def")
 
 
+def check_typed():
+    """What the README has typed is what its demo builds, and says so."""
+    demo = (root / "tools/demo.sh").read_text()
+    typed = re.search(r'`export PATH="\$PWD/([^:]*):\$PATH"`', (root / "README.md").read_text(encoding="utf-8"))
+    built = re.search(r"^build=\$root/(.*)$", demo, re.M)
+    said = re.search(r"""^printf '.*export PATH="%s:\$PATH"\\n' \\\n.*"\$build/(\w+)"$""", demo, re.M)
+    if not typed or not said or typed[1] != f"{built[1]}/{said[1]}":
+        wrong.append("README.md and tools/demo.sh do not put the same folder on PATH")
+
+
+def check_site():
+    """A command that is not there is told, and nothing is installed for it."""
+    absent = root / "no/heddle"
+    made = subprocess.run([root / "tools/site.sh", absent], capture_output=True, text=True)
+    if made.returncode != 2 or made.stderr != f"site.sh: there is no command {absent}: build it, or name none, and site.sh does\n":
+        wrong.append(f"site.sh: {made}")
+
+
+check_typed()
+check_site()
 check_words((root / "ir/ops.def").read_text(), (root / "docs/semantics.md").read_text(encoding="utf-8"))
 check_map((root / "docs/design.md").read_text(encoding="utf-8"))
 for page in [root / "README.md", root / "examples/ddlb/README.md",
