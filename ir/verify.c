@@ -1425,6 +1425,7 @@ static hd_status check_route(verifier *v, const hd_op *op)
         "the operand is [.., t, k], the experts that each token wants"};
     hd_type token = type_of(op, 0), slot = type_of(op, 1);
     hd_type n = type_of(op, 2), expert = type_of(op, 3), experts;
+    int64_t places;
     char why[WHY];
 
     for (int i = op->nviews - 1; i >= 0; i--)
@@ -1433,8 +1434,9 @@ static hd_status check_route(verifier *v, const hd_op *op)
     if (!same_shape(&slot, &expert, true))
         return shapes_differ(v, op, &slot, &expert,
                              difference(v, &slot, &expert, why));
-    if (token.dim[token.ndims - 2].extent >
-            INT32_MAX / token.dim[token.ndims - 1].extent ||
+    places = token.dim[token.ndims - 1].extent; // none, of an empty range
+    if ((places > 0 &&
+         token.dim[token.ndims - 2].extent > INT32_MAX / places) ||
         slot.dim[slot.ndims - 2].extent > INT32_MAX)
         return shapes_differ(v, op, &token, &expert,
                              "i32 numbers no more than 2147483647 places, or "
@@ -2549,6 +2551,32 @@ static hd_status check_constant(verifier *v, const hd_op *op,
                     v->module->size[type->dim[d].size - 1].name, op_text(op));
 }
 
+static const char *parts_text(const hd_op *op)
+{
+    hd_move move = hd_op_fused(op);
+
+    return move == HD_MOVE_ALL_GATHER       ? "all_gather and matmul"
+           : move == HD_MOVE_REDUCE_SCATTER ? "matmul and reduce_scatter"
+                                            : "matmul and all_reduce";
+}
+
+// Nothing stands between the parts that could have the counts.
+static hd_status check_uncounted(verifier *v, const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_buffer *x = op->view[i].buffer;
+
+        if (x->by != NULL)
+            return hd_error(v->diag, HD_E0319, op->view[i].loc,
+                            "dimension %d of %%%s, of which %%%s says how many "
+                            "there are: %s takes no counts; write %s in its "
+                            "place",
+                            x->counted, x->name, x->by->name, op_text(op),
+                            parts_text(op));
+    }
+    return HD_OK;
+}
+
 static hd_status check_fused(verifier *v, const hd_op *op)
 {
     bool gathers = hd_op_fused(op) == HD_MOVE_ALL_GATHER;
@@ -2563,6 +2591,7 @@ static hd_status check_fused(verifier *v, const hd_op *op)
             return hd_error(v->diag, HD_E0317, op->view[i].loc,
                             "a range of %%%s: %s takes none",
                             op->view[i].buffer->name, op_text(op));
+    HD_TRY(check_uncounted(v, op));
     for (int i = 0; i < op->nviews; i++)
         HD_TRY(check_constant(v, op, &op->view[i]));
     if (!hd_fused_types(v->module, op, &out, &a))

@@ -109,6 +109,18 @@ static const char *why_sized(const fuser *f, const hd_op *op)
     return NULL;
 }
 
+static const char *why_counted(const fuser *f, const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer->by != NULL)
+            return hd_arena_printf(
+                f->scratch,
+                "%%%s says how many indices %%%s has, and a fused op takes no "
+                "counts",
+                op->view[i].buffer->by->name, op->view[i].buffer->name);
+    return NULL;
+}
+
 // Why the two cannot be this op.
 static const char *why_unfit(const fuser *f, const hd_op *op)
 {
@@ -204,8 +216,10 @@ static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
                         int at, const hd_view *picked, const hd_view *other,
                         int axis, hd_op *out)
 {
-    const char *reason = why_key(f, code, matmul);
+    const char *reason = why_counted(f, matmul);
 
+    if (reason == NULL)
+        reason = why_key(f, code, matmul);
     if (reason != NULL)
         return reason;
     for (int i = 0; i < matmul->nviews; i++)
