@@ -70,6 +70,18 @@ std::string Slipped(const std::string &host, std::mt19937 &random)
     return Print(slipped);
 }
 
+// Whether a generated program has what the family is about, and not what
+// another one is.
+bool IsOf(const Family &family, const std::string &text)
+{
+    for (const Family &other : kFamilies)
+        if (other.generated != nullptr &&
+            (text.find(other.generated) != std::string::npos) !=
+                (strcmp(other.name, family.name) == 0))
+            return false;
+    return true;
+}
+
 // A generated program that has the family's word in it, and what it is lowered
 // to, or a slip of that.
 Subject Generated(const Family &family, bool right, std::mt19937 &random)
@@ -85,7 +97,7 @@ Subject Generated(const Family &family, bool right, std::mt19937 &random)
         char *text = generate_program(&choices, &generating);
         subject.tensor = text;
         free(text);
-        if (subject.tensor.find(family.generated) != std::string::npos)
+        if (IsOf(family, subject.tensor))
             subject.host = HostOf(subject.tensor, random);
     }
     if (!right && !subject.host.empty())
@@ -190,7 +202,8 @@ class Campaign
 
     const Family &family_;
     int draws_;
-    int nothing_ = 0, alike_ = 0, otherwise_ = 0, unjudged_ = 0;
+    int nothing_ = 0, otherwise_ = 0, unjudged_ = 0;
+    int alike_ = 0, strict_ = 0;
 };
 
 std::string Campaign::Text() const
@@ -199,10 +212,10 @@ std::string Campaign::Text() const
            " wrong, of which accepted " + std::to_string(false_proofs) + "; " +
            std::to_string(right) + " right, of which refused " +
            std::to_string(false_refusals) + "; besides " +
-           std::to_string(alike_) + " changed and alike, " +
-           std::to_string(otherwise_) + " refused for other reasons, " +
-           std::to_string(nothing_) + " no programs, " +
-           std::to_string(unjudged_) + " not judged";
+           std::to_string(alike_) + " changed and alike, of which refused " +
+           std::to_string(strict_) + ", " + std::to_string(otherwise_) +
+           " refused for other reasons, " + std::to_string(nothing_) +
+           " no programs, " + std::to_string(unjudged_) + " not judged";
 }
 
 void Campaign::Judge(bool right_one, unsigned seed)
@@ -260,6 +273,7 @@ void Campaign::Decide(const Subject &subject, bool right_one, unsigned seed,
     right += right_one;
     wrong += !right_one && !where.empty();
     alike_ += !right_one && where.empty();
+    strict_ += !right_one && where.empty() && status != HD_OK;
     if (right_one && status != HD_OK) {
         if (false_refusals++ == 0)
             first = "right and refused" + words + subject.host + said;

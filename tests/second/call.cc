@@ -2,6 +2,7 @@
 // all that belongs together, bent, whose weights are drawn from the name, from
 // `over` and from where in the results and operands a number is. Nothing else
 // has a say, as docs/semantics.md asks of such functions.
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -52,7 +53,7 @@ Function::Function(const Work &work, Memory *memory)
     if (const Key *over = work.stmt->Find("over"))
         over_ = static_cast<size_t>(over->expr[0].number);
     batch_ = ExtentsOf(work.to[0]);
-    batch_.resize(batch_.size() - over_);
+    batch_.resize(batch_.size() - std::min(over_, batch_.size()));
     for (const Seen &seen : work.from)
         from_.push_back(Cut(seen));
     for (const Seen &seen : work.to)
@@ -64,12 +65,13 @@ Function::Function(const Work &work, Memory *memory)
 Piece Function::Cut(const Seen &seen)
 {
     std::vector<int64_t> extents = batch_, own = ExtentsOf(seen);
-    size_t ahead = own.size() - over_;
+    // One of fewer dimensions belongs to each element, whole.
+    size_t ahead = own.size() - std::min(over_, own.size());
     std::vector<int64_t> inner(own.begin() + static_cast<long>(ahead),
                                own.end());
     Loops loops = FromTheEnd(ahead, batch_.size());
 
-    for (size_t d = 0; d < over_; d++) {
+    for (size_t d = 0; d < inner.size(); d++) {
         loops.push_back(static_cast<int>(extents.size()));
         extents.push_back(inner[d]);
     }

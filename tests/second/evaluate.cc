@@ -37,20 +37,22 @@ void FindCoordinates(const Program &program, const Shape &shape, Work *work)
     }
 }
 
-std::vector<Scalar> Lost(int64_t n)
-{
-    Scalar lost;
-
-    lost.lost = true;
-    return std::vector<Scalar>(static_cast<size_t>(n), lost);
-}
-
 bool IsGiven(const Decl &decl)
 {
     return (decl.role == "in" || decl.role == "inout") && decl.dtype != "event";
 }
 
 } // namespace
+
+std::vector<Scalar> Lost(int64_t n)
+{
+    Scalar lost;
+
+    if (n > kMostElements)
+        throw TooLarge("too many elements");
+    lost.lost = true;
+    return std::vector<Scalar>(static_cast<size_t>(n), lost);
+}
 
 Program Unmarked(const Program &program)
 {
@@ -77,8 +79,9 @@ Arrays EvaluateTensor(const Program &program, const Arrays &given)
         int n = static_cast<int>(i);
         const Decl &decl = bare.decls[i];
 
-        memory[n] = IsGiven(decl) ? given.at(decl.name)
-                                  : Lost(RoomElements(bare, shape, 0, n));
+        memory[n] = Lost(RoomElements(bare, shape, 0, n));
+        if (IsGiven(decl))
+            memory[n] = given.at(decl.name);
     }
     for (Step &step : Unroll(bare, shape, 0))
         for (Work &work : step.work) {

@@ -29,6 +29,11 @@ using Shards = std::vector<std::map<std::string, Shard>>; // by rank
 Arrays EvaluateTensor(const Program &program, const Arrays &given);
 Shards EvaluateHost(const Program &program, const Arrays &given);
 
+// Of a buffer on a rank, at most: what is more is not executed.
+const int64_t kMostElements = 100000;
+// Memory that nobody has written. Throws TooLarge.
+std::vector<Scalar> Lost(int64_t n);
+
 // A tensor program without its marks and blocks: one rank's, of whole arrays,
 // with room for what this run is given.
 Program Unmarked(const Program &program);

@@ -111,13 +111,12 @@ void Machine::Load(Rank *rank, const Arrays &given)
         const Decl &decl = program_.decls[i];
         int n = static_cast<int>(i);
 
-        if (!decl.of.empty() || decl.dtype == "event")
+        if (decl.dtype == "event")
             continue;
-        Values &values = rank->memory[n];
-        values.resize(
-            static_cast<size_t>(RoomElements(program_, shape_, rank->rank, n)));
-        for (Scalar &value : values)
-            value.lost = true;
+        Values &values = rank->memory[Bank(program_, shape_, n)];
+        Values all = Lost(RoomElements(program_, shape_, rank->rank, n));
+        if (all.size() > values.size())
+            values.swap(all);
         if (decl.role == "in" || decl.role == "inout")
             for (auto place : Places(program_, shape_, rank->rank, n))
                 values.at(static_cast<size_t>(place.first)) =

@@ -116,6 +116,11 @@ std::vector<Scalar> DrawArray(const std::string &dtype, const Use &use,
                               const Draw &draw, std::mt19937 &random)
 {
     std::vector<Scalar> values;
+    int64_t elements = 1;
+    for (int64_t extent : extents)
+        elements *= extent;
+    if (elements > kMostElements)
+        throw TooLarge("too many elements");
     int64_t last = extents.empty() ? 1 : extents.back(), left = 0;
 
     ForEach(extents, [&](const Point &at) {

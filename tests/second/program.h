@@ -6,7 +6,9 @@
 // rank), model.h (what must not happen), generate.h (programs from nothing),
 // change.h (slips, and smaller programs), second.cc (the tests). What programs
 // compute: number.h, span.h (views of memory), compute.h (each operation),
-// evaluate.h (whole programs), judge.h (whether two compute the same).
+// evaluate.h (whole programs), judge.h (whether two compute the same),
+// values.cc (tests of these), families.h (pairs of programs), against.cc (what
+// a proof of values is held to).
 #ifndef HD_TESTS_SECOND_PROGRAM_H
 #define HD_TESTS_SECOND_PROGRAM_H
 
