@@ -26,16 +26,22 @@ static inline uint64_t hd_field_subtract(uint64_t a, uint64_t b)
     return hd_field_add(a, b == 0 ? 0 : HD_FIELD_PRIME - b);
 }
 
-// 2^61 is HD_FIELD_REST: once leaves less than 2^67, twice less than two
-// primes.
-static inline uint64_t hd_field_multiply(uint64_t a, uint64_t b)
+// Of any number. 2^61 is HD_FIELD_REST: once leaves less than 2^73, twice less
+// than two primes.
+static inline uint64_t hd_field_reduce(hd_wide x)
 {
     const uint64_t low = ((uint64_t)1 << 61) - 1;
-    hd_wide product = (hd_wide)a * b;
 
-    product = (product & low) + (product >> 61) * HD_FIELD_REST;
-    return hd_field_add(
-        0, (uint64_t)((product & low) + (product >> 61) * HD_FIELD_REST));
+    x = (x & low) + (x >> 61) * HD_FIELD_REST;
+    return hd_field_add(0, (uint64_t)((x & low) + (x >> 61) * HD_FIELD_REST));
+}
+
+// How many products of two fit in an hd_wide.
+#define HD_FIELD_PRODUCTS 32
+
+static inline uint64_t hd_field_multiply(uint64_t a, uint64_t b)
+{
+    return hd_field_reduce((hd_wide)a * b);
 }
 
 static inline uint64_t hd_field_scramble(uint64_t x)

@@ -1,6 +1,6 @@
 // How finely values have to be distinguished. Along a dimension that no step
 // picks an index of, all indices are treated alike, so two of them stand for
-// all: the last one for itself, and one for each of the others. Where names of
+// all: each for some, of a number that is drawn (check/value). Where names of
 // other shapes cut a dimension into pieces, that holds within a piece, the unit
 // of the dimension; a dimension whose unit is 1 is distinguished index by
 // index.
@@ -36,7 +36,8 @@ hd_status hd_grain_create(const hd_graph *graph, const hd_module *tensor,
                           hd_grain *out);
 void hd_grain_free(hd_grain *grain);
 
-// How many indices an index that is kept stands for.
+// How many indices an index that is kept stands for, where they are counted for
+// those who read it: the last one for itself.
 static inline int64_t hd_sieve_weight(int64_t unit, int64_t index)
 {
     return unit == 1 || index % 2 != 0 ? 1 : unit - 1;

@@ -34,6 +34,7 @@ enum {
     KEY_TAKE, // of an element among those of a dimension: which, by an index
     KEY_COUNT = 500, // of an index: whether it is counted
     KEY_BEHIND,      // of what is moved to where nothing is counted
+    KEY_UNIT,        // of how many indices one stands for
 };
 
 // ------------------------------------------------------------------- memory
@@ -234,8 +235,31 @@ typedef struct joined {
     int64_t n;
 } joined;
 
+// How often an index of a dimension counts that is kept.
+typedef struct weight {
+    int64_t times;   // as an integer
+    uint64_t number; // as one of the field
+} weight;
+
+static const weight once = {1, 1};
+
+// Of a unit of n indices one that is kept stands for w of them and the other
+// one for n - w. What holds for n numbers holds where w are one number and the
+// rest another, for each w from 0 to n, and so for any w: it is a random one.
+// Of two each is told apart.
+static weight weight_of(int64_t unit, int64_t k)
+{
+    weight w = {hd_sieve_weight(unit, k), 1};
+
+    if (unit > 2)
+        w.number = hd_field_mix(KEY_UNIT, (uint64_t)unit);
+    if (unit > 2 && k % 2 != 0)
+        w.number = hd_field_subtract(hd_field_of_integer(unit), w.number);
+    return w;
+}
+
 static void join_value(const hd_values *values, hd_fold fold, uint64_t x,
-                       int64_t times, joined *out)
+                       weight w, joined *out)
 {
     uint64_t part = x;
 
@@ -243,11 +267,11 @@ static void join_value(const hd_values *values, hd_fold fold, uint64_t x,
         return;
     if (fold != HD_FOLD_SUM)
         part = part_of_maximum(values, fold, x);
-    if (times > 1)
-        part = hd_field_multiply(part, hd_field_of_integer(times));
+    if (w.number != 1)
+        part = hd_field_multiply(part, w.number);
     out->parts = hd_field_add(out->parts, part);
     out->last = x;
-    out->n += times;
+    out->n += w.times;
 }
 
 static uint64_t joined_value(hd_values *values, hd_fold fold, const joined *all)
@@ -264,7 +288,7 @@ uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
     joined all = {0};
 
     for (int64_t k = 0; k < n; k++)
-        join_value(values, fold, load(values, &from[k], i), 1, &all);
+        join_value(values, fold, load(values, &from[k], i), once, &all);
     return joined_value(values, fold, &all);
 }
 
@@ -511,7 +535,7 @@ static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
     joined all = {0};
 
     for (int k = 1; k <= item->op->ninputs; k++)
-        join_value(values, fold, load(values, &in[k], i), 1, &all);
+        join_value(values, fold, load(values, &in[k], i), once, &all);
     return joined_value(values, fold, &all);
 }
 
@@ -570,6 +594,7 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     int64_t n = hd_tile_elements(out);
     hd_space space;
     counting counted;
+    weight w[2];
     hd_tile in;
     int dim;
 
@@ -577,6 +602,8 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     counted = counting_of(item, &space);
     dim = space.dim[1][space.nparallel];
     in = along_result(item, &space, 1);
+    for (int k = 0; k < 2; k++)
+        w[k] = weight_of(item->tile[1].unit[dim], k);
     for (int64_t i = 0; i < n; i++) {
         int64_t terms = item->tile[1].extent[dim], at = hd_tile_place(&in, i);
         joined all = {0};
@@ -585,7 +612,7 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
             if (counts_term(values, &counted, i, k))
                 join_value(values, fold,
                            values->value[at + k * item->tile[1].stride[dim]],
-                           hd_sieve_weight(item->tile[1].unit[dim], k), &all);
+                           w[k % 2], &all);
         hd_values_put(values, hd_tile_place(out, i),
                       counts_element(values, &counted, i)
                           ? joined_value(values, fold, &all)
@@ -672,7 +699,8 @@ static void compute_take(hd_values *values, const hd_work_item *item)
 typedef struct product {
     hd_tile a, b;               // along the result
     int64_t a_stride, b_stride; // along the contracted dimension
-    int64_t k, unit;
+    int64_t k;
+    uint64_t weight[2]; // of terms of even and of odd numbers
     counting counted;
 } product;
 
@@ -680,34 +708,36 @@ static product product_of(const hd_work_item *item, const hd_space *space)
 {
     int k = space->nparallel;
     const hd_tile *a = &item->tile[1], *b = &item->tile[2];
+    int64_t unit = a->unit[space->dim[1][k]];
 
-    return (product){.a = along_result(item, space, 1),
-                     .b = along_result(item, space, 2),
-                     .a_stride = a->stride[space->dim[1][k]],
-                     .b_stride = b->stride[space->dim[2][k]],
-                     .k = space->extent[k],
-                     .unit = a->unit[space->dim[1][k]],
-                     .counted = counting_of(item, space)};
+    return (product){
+        .a = along_result(item, space, 1),
+        .b = along_result(item, space, 2),
+        .a_stride = a->stride[space->dim[1][k]],
+        .b_stride = b->stride[space->dim[2][k]],
+        .k = space->extent[k],
+        .weight = {weight_of(unit, 0).number, weight_of(unit, 1).number},
+        .counted = counting_of(item, space)};
 }
 
+// Terms of one weight are added up first, and reduced where they might
+// overflow.
 static uint64_t dot(const hd_values *values, const product *p, int64_t i)
 {
     const uint64_t *left = &values->value[hd_tile_place(&p->a, i)];
     const uint64_t *right = &values->value[hd_tile_place(&p->b, i)];
-    uint64_t total = 0;
+    hd_wide sum[2] = {0, 0};
 
     for (int64_t k = 0; k < p->k; k++) {
-        uint64_t a = left[k * p->a_stride];
-        int64_t weight = hd_sieve_weight(p->unit, k);
-
-        if (!counts_term(values, &p->counted, i, k))
-            continue;
-        if (weight > 1)
-            a = hd_field_multiply(a, hd_field_of_integer(weight));
-        total =
-            hd_field_add(total, hd_field_multiply(a, right[k * p->b_stride]));
+        if (k % HD_FIELD_PRODUCTS >= HD_FIELD_PRODUCTS - 2)
+            sum[k % 2] = hd_field_reduce(sum[k % 2]);
+        if (counts_term(values, &p->counted, i, k))
+            sum[k % 2] +=
+                (hd_wide)left[k * p->a_stride] * right[k * p->b_stride];
     }
-    return total;
+    return hd_field_add(
+        hd_field_multiply(hd_field_reduce(sum[0]), p->weight[0]),
+        hd_field_multiply(hd_field_reduce(sum[1]), p->weight[1]));
 }
 
 // The counts of a grouped product decide which matrix a row takes, and are not
@@ -785,8 +815,7 @@ static uint64_t grouped_dot(const hd_values *values, const product *p,
             uint64_t share = g->ta ? share_of(g, k, i / g->each)
                                    : share_of(g, i / g->each, m);
 
-            x = hd_field_multiply(
-                x, hd_field_of_integer(hd_sieve_weight(p->unit, k)));
+            x = hd_field_multiply(x, p->weight[k % 2]);
             total = hd_field_add(total, hd_field_multiply(x, share));
         }
     return total;

@@ -71,6 +71,49 @@ TEST(Value, SumsOfF32AndANarrowerDtypeAreSums)
     EXPECT_NE(same("%f = sum %a, %b, %b %y = copy %f"), HD_OK);
 }
 
+// Of n numbers the squares of what is less than their mean, and what a sum of
+// squares less n squares of the mean is. Of n + 1 it is another one.
+TEST(Value, ProductsOfSumsAreThoseOfAsManyNumbersAsThereAre)
+{
+    for (int n : {1, 2, 3, 4, 5, 64, 1000}) {
+        auto program = [n](const char *kind, double by, const char *body) {
+            std::string rows = std::to_string(n);
+
+            return std::string(kind) + " program p in %x : f64[" + rows +
+                   "] temp %s : f64[1] temp %m : f64[1] temp %d : f64[" + rows +
+                   "] temp %q : f64[" + rows +
+                   "] temp %r : f64[1]"
+                   " temp %t : f64[1] temp %u : f64[1] out %y : f64[1] {"
+                   " %s = sum %x dim 0 " +
+                   body + Exact(by) + " }";
+        };
+        const char *squares = "%q = mul %x, %x %r = sum %q dim 0"
+                              " %t = scale %r by ";
+        Program t(program("tensor", n,
+                          (std::string(squares) + Exact(n) +
+                           " %u = mul %s, %s %m = sub %t, %u"
+                           " %y = scale %m by ")
+                              .c_str()));
+
+        for (int other : {n, n + 1}) {
+            // n d is n x less the sum of x: n sums of squares of that
+            Program h(program("host", 1,
+                              ("%d = scale %x by " + Exact(other) +
+                               " %q = sub %d, %s %q = mul %q, %q"
+                               " %r = sum %q dim 0 %t = copy %r"
+                               " %u = copy %t %y = scale %u by ")
+                                  .c_str()));
+            hd_check_options how = hd_check_defaults();
+
+            how.against = t.module;
+            ASSERT_EQ(t.status, HD_OK) << t.Said();
+            ASSERT_EQ(h.status, HD_OK) << h.Said();
+            EXPECT_EQ(hd_check(h.module, &how, h.diag) == HD_OK, other == n)
+                << n << h.Said();
+        }
+    }
+}
+
 TEST(Value, MaximaMayBeInAnyOrderAndAreNoSums)
 {
     EXPECT_TRUE(Same("%t = max %c, %a %y = max %b, %t", "%y = max %a, %b, %c"));
