@@ -121,6 +121,8 @@ static void see_keys(const hd_attention *a, int64_t row, int64_t block,
         *past = !sees ? 0 : causal > 0 ? keys / 2 : causal < 0 ? keys : row + 1;
         return;
     }
+    if (a->keys < *past)
+        *past = a->keys;
     if (causal == HD_SEES_ALL)
         return;
     if (row + causal + 1 < *past)
@@ -131,12 +133,7 @@ static void see_keys(const hd_attention *a, int64_t row, int64_t block,
 
 static bool has_row(const hd_attention *a, int64_t row)
 {
-    return !a->counts_rows || hd_value_counts(a->rows, row);
-}
-
-static bool has_key(const hd_attention *a, int64_t key)
-{
-    return !a->counts_keys || hd_value_counts(a->keys, key);
+    return row < a->rows;
 }
 
 // What the row makes of the keys of a block: `share` has the weight of each,
@@ -153,7 +150,7 @@ static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
     for (int64_t j = 0; j < a->tile[3].extent[1]; j++) {
         int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[3];
 
-        share[j] = j < from || j >= past || !has_row(a, row) || !has_key(a, j)
+        share[j] = j < from || j >= past || !has_row(a, row)
                        ? 0
                        : hd_field_multiply(weight(values, a, 2, q, key),
                                            share_of(a, row, j));
@@ -335,11 +332,10 @@ static void add_row(hd_values *values, const grads *g, int64_t head,
     memset(g->dq, 0, sizeof *g->dq * (size_t)g->depth);
     for (int64_t block = 0; block < a->nblocks; block++) {
         see_keys(a, row, block, g->keys, &from, &past);
-        for (int64_t j = from; j < past; j++)
-            if (has_row(a, row) && has_key(a, j))
-                add_pair(values, g, q, grad,
-                         hd_field_multiply(total, share_of(a, row, j)), delta,
-                         block, j);
+        for (int64_t j = from; j < past && has_row(a, row); j++)
+            add_pair(values, g, q, grad,
+                     hd_field_multiply(total, share_of(a, row, j)), delta,
+                     block, j);
     }
     put_row(values, a, DQ, row_at(&a->tile[DQ], head, row), g->dq);
 }

@@ -20,8 +20,7 @@ typedef struct hd_attention {
     const int32_t *causal;          // of each block, as hd_step has it
     bool zigzag;                    // or that
     int64_t window;                 // 0: none
-    bool counts_rows, counts_keys;  // by counts, which are unknowns
-    uint64_t rows, keys;            // that count
+    int64_t rows, keys;             // how many are counted
     bool has_sequences;             // by counts, which are unknowns
     uint64_t sequences;             // a random function of all of these
     uint64_t scale;

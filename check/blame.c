@@ -433,6 +433,12 @@ static const char *making(const hd_op *op)
 static void print_difference(const trail *t, const hd_op *host,
                              const hd_op *tensor, hd_text *text)
 {
+    if (hd_op_family(host) == HD_FAMILY_COPY && hd_op_has_counts(host)) {
+        hd_text_printf(
+            text, "goes by what %%%s counts, which the tensor program does not",
+            host->view[hd_op_key_view(host, HD_KEY_COUNTS)].buffer->name);
+        return;
+    }
     if (hd_op_family(host) == HD_FAMILY_COPY) { // else it is a move
         hd_text_printf(text,
                        "rounds %s to %s, which the tensor program does not",
@@ -666,6 +672,7 @@ hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
     const hd_source *outer = hd_diag_source(diag, &e->graph->module->source);
     hd_reading output = {.rank = rank, .step = CALLER, .event = INT64_MAX};
     trail *t = calloc(1, sizeof *t);
+    int64_t there;
     hd_status status;
 
     if (t == NULL) {
@@ -679,7 +686,9 @@ hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
     t->tensor = tensor;
     t->sums = (hd_sums){.e = e, .places = t->places, .diag = diag};
     output.at = rank * e->share + e->local_at[e->argument[tensor->id]->id] + i;
-    output.want = e->dense.value[hd_evaluation_whole(e, tensor, rank, i)];
+    there = hd_evaluation_whole(e, tensor, rank, i);
+    output.want = e->dense.value[there];
+    blame->places.zero = output.want == 0 ? there : -1;
     status = go_on(t, output);
     hd_sums_free(&t->sums);
     free(t);

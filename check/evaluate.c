@@ -544,6 +544,43 @@ static hd_status check_work(const hd_evaluation *e)
     return HD_OK;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// How many indices an input counts at most in any program that has it, of all
+// that it counts: more would be told of. None if it counts nothing.
+static int64_t find_room(const hd_evaluation *e, const hd_buffer *input)
+{
+    const hd_buffer *mine = e->argument[input->id];
+    const hd_module *module[] = {e->tensor, e->graph->module};
+    const hd_buffer *by[] = {input, mine};
+    int64_t room = INT64_MAX;
+
+    for (int i = 0; i < 2; i++)
+        for (const hd_buffer *b = module[i]->buffers; b != NULL; b = b->next)
+            if (b->by != NULL && b->by == by[i])
+                room = least(
+                    room, hd_module_extent(module[i], b->type.dim[b->counted]));
+    return room < INT64_MAX ? room : 0;
+}
+
+// What counts holds whole numbers.
+static void fill_counts(hd_evaluation *e)
+{
+    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
+        uint64_t *value = &e->dense.value[e->dense_at[b->id]];
+        int64_t room;
+
+        if (e->argument[b->id] == NULL || b->role == HD_ROLE_OUT)
+            continue;
+        room = find_room(e, b);
+        for (int64_t i = 0; room > 0 && i < e->grain.dense[b->id].elements; i++)
+            value[i] = (uint64_t)hd_draw_count(e->draw, value[i], room);
+    }
+}
+
 // Every rank's shard of an input holds what the whole one does.
 static void fill_inputs(hd_evaluation *e)
 {
@@ -578,9 +615,9 @@ static hd_status allocate(hd_evaluation *e)
     place_buffers(e);
     HD_TRY(check_room(e, n));
     HD_TRY(check_work(e));
-    HD_TRY(hd_values_create(n, DENSE_KEY, e->diag, &e->dense));
-    return hd_values_create(e->share * e->graph->nranks, LOCAL_KEY, e->diag,
-                            &e->local);
+    HD_TRY(hd_values_create(e->draw, n, DENSE_KEY, e->diag, &e->dense));
+    return hd_values_create(e->draw, e->share * e->graph->nranks, LOCAL_KEY,
+                            e->diag, &e->local);
 }
 
 static hd_status evaluate_host(hd_evaluation *e)
@@ -602,18 +639,22 @@ static hd_status evaluate(hd_evaluation *e, bool keep)
     HD_TRY(
         hd_grain_create(e->graph, e->tensor, e->argument, e->diag, &e->grain));
     HD_TRY(allocate(e));
+    if (e->draw->nrooms > 0)
+        fill_counts(e);
     fill_inputs(e);
     HD_TRY(evaluate_tensor(e));
     e->local.keep = keep;
     return evaluate_host(e);
 }
 
-hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor, bool keep,
-                      hd_diag *diag, hd_evaluation *out)
+hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor,
+                      const hd_draw *draw, bool keep, hd_diag *diag,
+                      hd_evaluation *out)
 {
     hd_status status;
 
-    *out = (hd_evaluation){.graph = graph, .tensor = tensor, .diag = diag};
+    *out = (hd_evaluation){
+        .graph = graph, .tensor = tensor, .draw = draw, .diag = diag};
     status = evaluate(out, keep);
     if (status != HD_OK)
         hd_evaluation_free(out);

@@ -11,6 +11,7 @@ HD_BEGIN_DECLS
 typedef struct hd_evaluation {
     const hd_graph *graph;      // borrowed: of the host program
     const hd_module *tensor;    // borrowed
+    const hd_draw *draw;        // borrowed
     const hd_buffer **argument; // owned, by id of a tensor: the host program's
     hd_grain grain;             // owned
     int64_t *dense_at; // owned, by id of a tensor: its first element in `dense`
@@ -26,10 +27,11 @@ typedef struct hd_evaluation {
 hd_status hd_arguments_match(const hd_module *host, const hd_module *tensor,
                              hd_diag *diag, const hd_buffer **out);
 
-// The arguments of the two are the same ones. `keep`s what every step
-// writes, to say later where a value came from.
-hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor, bool keep,
-                      hd_diag *diag, hd_evaluation *out);
+// The arguments of the two are the same ones, and both have the sizes of a run.
+// `keep`s what every step writes, to say later where a value came from.
+hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor,
+                      const hd_draw *draw, bool keep, hd_diag *diag,
+                      hd_evaluation *out);
 void hd_evaluation_free(hd_evaluation *e);
 
 // A step with its views as places in `local`, an op of the tensor program with

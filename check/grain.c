@@ -55,10 +55,30 @@ static int32_t number_of(const builder *b, bool dense, const hd_buffer *buffer,
                      d);
 }
 
+// How many indices the whole dimension has in the run.
+static hd_dim now_of(const builder *b, bool dense, const hd_buffer *buffer,
+                     int d)
+{
+    hd_dim dim = buffer->type.dim[d];
+
+    dim.extent = hd_module_extent(dense ? b->tensor : b->graph->module, dim);
+    return dim;
+}
+
+// What there is room for, which shapes are told by.
 static int64_t extent_of(bool dense, const hd_buffer *buffer, int d)
 {
     return dense ? buffer->type.dim[d].extent
                  : hd_dim_local(buffer->type.dim[d]);
+}
+
+// How many indices there are of a dimension, on a rank whose block is full.
+static int64_t length_of(const builder *b, bool dense, const hd_buffer *buffer,
+                         int d)
+{
+    hd_dim dim = now_of(b, dense, buffer, d);
+
+    return dense ? dim.extent : hd_dim_local(dim);
 }
 
 // ------------------------------------------------------------------ classes
@@ -217,12 +237,14 @@ static int64_t piece_of_blocks(int64_t extent, int64_t blocks)
 }
 
 // What the view begins and ends at multiples of in a dimension: 0 for all.
-static int64_t piece_of_dim(const hd_module *module, const hd_view *view, int d)
+static int64_t piece_of_dim(const builder *b, bool dense,
+                            const hd_module *module, const hd_view *view, int d)
 {
     const hd_range *range = hd_view_range(view, d);
 
     if (range != NULL && range->block != HD_EXPR_NONE)
-        return piece_of_blocks(view->buffer->type.dim[d].extent, range->blocks);
+        return piece_of_blocks(now_of(b, dense, view->buffer, d).extent,
+                               range->blocks);
     if (range != NULL && hd_expr_is_const(module, range->low) &&
         hd_expr_is_const(module, range->past))
         return gcd(hd_expr_value(module, range->past),
@@ -289,7 +311,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
         s[i] = shape_of(b, dense, view);
         for (int d = 0; d < view->nindex; d++)
             narrow(b, number_of(b, dense, view->buffer, d),
-                   piece_of_dim(module, view, d));
+                   piece_of_dim(b, dense, module, view, d));
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE) {
         pair_dims(b, module, op, s, op->nviews);
@@ -403,6 +425,20 @@ static hd_status pair_shapes(builder *b)
     return HD_OK;
 }
 
+// Each element of counts is a number of its own, and so is each index that they
+// count or do not.
+static void tell_counted_apart(const builder *b, bool dense,
+                               const hd_module *module)
+{
+    for (const hd_buffer *x = module->buffers; x != NULL; x = x->next) {
+        if (x->by == NULL)
+            continue;
+        narrow(b, number_of(b, dense, x, x->counted), 1);
+        for (int d = 0; d < x->by->type.ndims; d++)
+            narrow(b, number_of(b, dense, x->by, d), 1);
+    }
+}
+
 static void pair_arguments(const builder *b, const hd_buffer *const *argument)
 {
     for (const hd_buffer *x = b->tensor->buffers; x != NULL; x = x->next) {
@@ -415,7 +451,7 @@ static void pair_arguments(const builder *b, const hd_buffer *const *argument)
                 continue;
             if (hd_dim_is_sharded(y->type.dim[d]))
                 narrow(b, whole,
-                       piece_of_blocks(x->type.dim[d].extent,
+                       piece_of_blocks(now_of(b, true, x, d).extent,
                                        hd_dim_blocks(y->type.dim[d])));
             if (!hd_dim_is_sharded(y->type.dim[d]) ||
                 hd_dim_is_cut(y->type.dim[d]))
@@ -465,7 +501,7 @@ static hd_sieve make_sieve(const builder *b, bool dense, const hd_buffer *x)
 
     for (int d = s.ndims - 1; d >= 0; d--) {
         int64_t unit = b->unit[leader_of(b, number_of(b, dense, x, d))];
-        int64_t whole = extent_of(dense, x, d);
+        int64_t whole = length_of(b, dense, x, d);
 
         unit = gcd(unit, whole);
         s.whole[d] = whole;
@@ -501,7 +537,8 @@ static hd_status begin(builder *b)
     for (int i = 0; i < 2; i++)
         for (const hd_buffer *x = module[i]->buffers; x != NULL; x = x->next)
             for (int d = 0; d < x->type.ndims; d++)
-                b->unit[number_of(b, i == 0, x, d)] = extent_of(i == 0, x, d);
+                b->unit[number_of(b, i == 0, x, d)] =
+                    length_of(b, i == 0, x, d);
     return HD_OK;
 }
 
@@ -512,6 +549,8 @@ static hd_status build(builder *b, const hd_buffer *const *argument,
     pair_block(b, true, &b->tensor->body);
     pair_block(b, false, &b->graph->module->body);
     pair_arguments(b, argument);
+    tell_counted_apart(b, true, b->tensor);
+    tell_counted_apart(b, false, b->graph->module);
     HD_TRY(pair_names(b));
     HD_TRY(pair_shapes(b));
     HD_TRY(pair_transfers(b));

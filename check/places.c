@@ -36,17 +36,21 @@ static void find_makers(hd_places *places)
     }
 }
 
-// A tensor gets its value when it is made; inputs are first.
+// A tensor gets its value when it is made; inputs are first. What counts holds
+// whole numbers, which others may be by chance.
 static void add_tensor(hd_places *places, const hd_buffer *b)
 {
     const hd_evaluation *e = places->e;
+    int64_t order = hd_module_counts_by(e->tensor, b)
+                        ? INT64_MAX
+                        : places->maker[b->id].order;
 
     places->tensor[places->ntensors++] = b;
     for (int64_t i = 0; i < e->grain.dense[b->id].elements; i++) {
         int64_t at = e->dense_at[b->id] + i;
 
         places->known[places->nknown++] =
-            (hd_known){e->dense.value[at], places->maker[b->id].order, at};
+            (hd_known){e->dense.value[at], order, at};
     }
 }
 
@@ -54,6 +58,8 @@ int64_t hd_places_find(const hd_places *places, uint64_t value)
 {
     int64_t low = 0, high = places->nknown;
 
+    if (value == 0)
+        return places->zero;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
 
@@ -241,7 +247,7 @@ void hd_places_print_value(const hd_places *places, uint64_t value,
     if (at >= 0)
         hd_places_print_tensor(places, at, text);
     else
-        hd_text_puts(text, "no value of the tensor program");
+        hd_text_puts(text, value == 0 ? "0" : "no value of the tensor program");
 }
 
 void hd_places_print(const hd_places *places, int64_t at, hd_text *text)
@@ -272,7 +278,7 @@ static hd_status make_room(hd_places *places)
 
 hd_status hd_places_create(const hd_evaluation *e, hd_places *out)
 {
-    *out = (hd_places){.e = e};
+    *out = (hd_places){.e = e, .zero = -1};
     HD_TRY(make_room(out));
     find_makers(out);
     for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next)

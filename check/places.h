@@ -26,6 +26,7 @@ typedef struct hd_places {
     const hd_evaluation *e; // borrowed
     hd_known *known;        // owned: sorted by value
     int64_t nknown;
+    int64_t zero;    // where a value that is 0 is looked for; -1: anywhere
     hd_maker *maker; // owned, by id of a tensor
     // Owned: tensors, and the buffers that hold a rank's places, as they lie.
     const hd_buffer **tensor, **root;

@@ -107,7 +107,8 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     HD_TRY(races);
     HD_TRY(hd_waste_check(graph, diag));
     return options->against != NULL
-               ? hd_provenance_check(graph, options->against, diag)
+               ? hd_provenance_check(graph, options->against, options->seed,
+                                     diag)
                : HD_OK;
 }
 

@@ -1,9 +1,11 @@
 // Both programs are evaluated on random numbers of a field in place of values
-// (check/value), once: nothing races, so whatever order is as good as any.
-// Outputs that agree everywhere are the same polynomials of the inputs, but for
-// a chance below 2^-40. Where they do not, both are evaluated again with all
-// that was written kept, and check/blame goes back from an element that is
-// wrong to the statement that first took or made something else.
+// (check/value): nothing races, so whatever order is as good as any. Outputs
+// that agree everywhere are the same polynomials of the inputs, but for a
+// chance below 2^-40. Where counts or the sizes of a run matter, that is done
+// for several of them (check/draw). Where outputs do not agree, both programs
+// are evaluated again with all that was written kept, and check/blame goes back
+// from an element that is wrong to the statement that first took or made
+// something else.
 #include "check/provenance.h"
 
 #include "check/blame.h"
@@ -79,67 +81,179 @@ static output find_first(const hd_evaluation *e, const hd_buffer *tensor)
     return first;
 }
 
-// Changes that would fill the memory are not kept: nobody is to blame then.
-static hd_status report_outputs(const hd_evaluation *e, hd_diag *diag)
+// ------------------------------------------------------------------- draws
+
+enum { MOST_COUNTS = 8 }; // of a buffer, that are told
+
+// A pair of programs and what they are evaluated on.
+typedef struct trial {
+    const hd_graph *graph;
+    const hd_module *tensor;
+    const hd_draw *draw;
+    uint64_t seed; // that the draw is of
+    hd_diag *diag;
+} trial;
+
+// "%n = [0, 3]"
+static void print_counts(const hd_evaluation *e, const hd_buffer *counts,
+                         hd_text *text)
 {
-    const hd_source *outer = hd_diag_source(diag, &e->graph->module->source);
+    int64_t n = e->grain.dense[counts->id].elements;
+    const uint64_t *value = &e->dense.value[e->dense_at[counts->id]];
+
+    hd_text_printf(text, "%%%s = [", counts->name);
+    for (int64_t i = 0; i < n && i < MOST_COUNTS; i++)
+        hd_text_printf(text, "%s%lld", i > 0 ? ", " : "",
+                       (long long)hd_draw_counted(e->draw, value[i]));
+    hd_text_puts(text, n > MOST_COUNTS ? ", ..]" : "]");
+}
+
+// Of counts that are none of the caller's the first ones: others are those,
+// moved.
+static void print_draw(const hd_evaluation *e, hd_text *text)
+{
+    const hd_module *m = e->tensor;
+    const char *between = "with ";
+    bool any = false;
+
+    for (int i = 0; i < m->nsizes; i++) {
+        hd_text_printf(text, "%s%s = %lld", between, m->size[i].name,
+                       (long long)m->size[i].now);
+        between = ", ";
+    }
+    for (const hd_buffer *b = m->buffers; b != NULL; b = b->next) {
+        if (!hd_module_counts_by(m, b) || (any && b->role == HD_ROLE_TEMP))
+            continue;
+        hd_text_puts(text, between);
+        print_counts(e, b, text);
+        between = ", ";
+        any = true;
+    }
+}
+
+// In which run it is wrong, if that matters, and how to see it again.
+static void note_draw(const trial *t, const hd_evaluation *e)
+{
+    hd_text text = {0};
+
+    print_draw(e, &text);
+    if (text.bytes != NULL && e->draw->random)
+        hd_text_printf(&text, "; --seed %llu draws that again",
+                       (unsigned long long)t->seed);
+    if (text.bytes != NULL)
+        hd_note(t->diag, (hd_loc){0}, "%s", text.bytes);
+    hd_text_free(&text);
+}
+
+// ------------------------------------------------------------------- words
+
+// Changes that would fill the memory are not kept: nobody is to blame then.
+static hd_status report_outputs(const trial *t, const hd_evaluation *e)
+{
+    const hd_source *outer = hd_diag_source(t->diag, &t->graph->module->source);
     hd_status status = HD_OK;
 
-    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next)
-        if (is_output(e, b) && is_wrong(e, b))
-            status = hd_error(
-                diag, HD_E0901, e->argument[b->id]->loc,
-                "%%%s is wrong; all steps write %lld pieces, and only among "
-                "%d is the one to blame looked for",
-                b->name, (long long)e->local.nwrites, MOST_WRITES);
-    hd_diag_source(diag, outer);
+    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
+        if (!is_output(e, b) || !is_wrong(e, b))
+            continue;
+        status = hd_error(
+            t->diag, HD_E0901, e->argument[b->id]->loc,
+            "%%%s is wrong; all steps write %lld pieces, and only among "
+            "%d is the one to blame looked for",
+            b->name, (long long)e->local.nwrites, MOST_WRITES);
+        note_draw(t, e);
+    }
+    hd_diag_source(t->diag, outer);
+    return status;
+}
+
+static hd_status explain_output(const trial *t, hd_blame *blame,
+                                const hd_buffer *tensor)
+{
+    const hd_evaluation *e = blame->e;
+    output o = find_first(e, tensor);
+    size_t said = hd_diag_count(t->diag);
+    hd_status status = hd_blame_report(blame, tensor, o.rank, o.i, t->diag);
+
+    if (hd_diag_count(t->diag) > said)
+        note_draw(t, e);
     return status;
 }
 
 // The outputs are looked at again with what every step wrote.
-static hd_status explain(const hd_graph *graph, const hd_module *tensor,
-                         hd_diag *diag)
+static hd_status explain(const trial *t)
 {
     hd_evaluation e;
     hd_blame blame;
-    hd_status status = hd_evaluate(graph, tensor, true, diag, &e);
+    hd_status status =
+        hd_evaluate(t->graph, t->tensor, t->draw, true, t->diag, &e);
 
     HD_TRY(status);
     status = hd_blame_create(&e, &blame);
-    for (const hd_buffer *b = tensor->buffers; b != NULL && status == HD_OK;
-         b = b->next) {
-        output o;
-
-        if (!is_output(&e, b) || !is_wrong(&e, b))
-            continue;
-        o = find_first(&e, b);
-        status = hd_blame_report(&blame, b, o.rank, o.i, diag);
-    }
+    for (const hd_buffer *b = t->tensor->buffers; b != NULL && status == HD_OK;
+         b = b->next)
+        if (is_output(&e, b) && is_wrong(&e, b))
+            status = explain_output(t, &blame, b);
     hd_blame_free(&blame);
     hd_evaluation_free(&e);
     return status == HD_OK ? HD_ERROR_INVALID : status;
 }
 
-static hd_status compare(const hd_graph *graph, const hd_module *tensor,
-                         hd_diag *diag)
+// ------------------------------------------------------------------- whole
+
+static hd_status compare(const trial *t)
 {
     hd_evaluation e;
     bool wrong = false, many;
     hd_status status = HD_OK;
 
-    HD_TRY(hd_evaluate(graph, tensor, false, diag, &e));
-    for (const hd_buffer *b = tensor->buffers; b != NULL && !wrong; b = b->next)
+    HD_TRY(hd_evaluate(t->graph, t->tensor, t->draw, false, t->diag, &e));
+    for (const hd_buffer *b = t->tensor->buffers; b != NULL && !wrong;
+         b = b->next)
         wrong = is_output(&e, b) && is_wrong(&e, b);
     many = e.local.nwrites > MOST_WRITES;
     if (wrong && many)
-        status = report_outputs(&e, diag);
+        status = report_outputs(t, &e);
     hd_evaluation_free(&e);
-    return wrong && !many ? explain(graph, tensor, diag) : status;
+    return wrong && !many ? explain(t) : status;
+}
+
+// The steps are the same in each run, but for how long they are, and so are
+// the ranks that they meet.
+static hd_status compare_run(const trial *full)
+{
+    hd_module host = hd_module_sized(full->graph->module, full->draw->size);
+    hd_module tensor = hd_module_sized(full->tensor, full->draw->size);
+    hd_graph graph;
+    trial t = *full;
+    hd_status status = hd_graph_create(&host, full->diag, &graph);
+
+    HD_TRY(status);
+    t.graph = &graph;
+    t.tensor = &tensor;
+    status = compare(&t);
+    hd_graph_free(&graph);
+    return status;
+}
+
+// Up to the first draw that shows a difference.
+static hd_status compare_draws(const hd_graph *graph, const hd_module *tensor,
+                               uint64_t seed, hd_diag *diag)
+{
+    hd_draws draws = hd_draws_of(graph->module, tensor, seed);
+
+    for (int i = 0; i < draws.n; i++) {
+        hd_draw draw = hd_draws_get(&draws, i);
+        trial t = {graph, tensor, &draw, draws.seed, diag};
+
+        HD_TRY(tensor->nsizes > 0 ? compare_run(&t) : compare(&t));
+    }
+    return HD_OK;
 }
 
 // Values are made by parts, of fused ops too.
 hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
-                              hd_diag *diag)
+                              uint64_t seed, hd_diag *diag)
 {
     hd_module *split;
     hd_graph parts;
@@ -147,12 +261,12 @@ hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
 
     HD_TRY(hd_module_split(graph->module, HD_MAX_RANKS, diag, &split));
     if (split == NULL)
-        return compare(graph, tensor, diag);
+        return compare_draws(graph, tensor, seed, diag);
     status = hd_graph_create(split, diag, &parts);
     if (status == HD_OK) {
         status = hd_graph_match(&parts, diag);
         if (status == HD_OK)
-            status = compare(&parts, tensor, diag);
+            status = compare_draws(&parts, tensor, seed, diag);
         hd_graph_free(&parts);
     }
     hd_module_destroy(split);

@@ -8,9 +8,10 @@
 HD_BEGIN_DECLS
 
 // The graph is that of a host program which is free of races and deadlocks.
-// HD0901 at the statement that first takes, or makes, something else.
+// HD0901 at the statement that first takes, or makes, something else. Counts
+// and sizes of runs are drawn by the seed, which 0 draws, too.
 hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
-                              hd_diag *diag);
+                              uint64_t seed, hd_diag *diag);
 
 HD_END_DECLS
 

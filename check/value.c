@@ -29,21 +29,21 @@ enum {
     KEY_NEUTRAL, // and the fold
     KEY_GROUP,   // of a row among groups: which, by the counts
     KEY_NO_GROUP,
-    KEY_PICK, // and the result's number
-    KEY_CALL, // of the function: its name
-    KEY_TAKE, // of an element among those of a dimension: which, by an index
-    KEY_COUNT = 500, // of an index: whether it is counted
-    KEY_BEHIND,      // of what is moved to where nothing is counted
-    KEY_UNIT,        // of how many indices one stands for
+    KEY_PICK,   // and the result's number
+    KEY_CALL,   // of the function: its name
+    KEY_TAKE,   // of an element among those of a dimension: which, by an index
+    KEY_BEHIND, // of what is moved to where nothing is counted
+    KEY_UNIT,   // of how many indices one stands for
 };
 
 // ------------------------------------------------------------------- memory
 
-hd_status hd_values_create(int64_t n, uint64_t key, hd_diag *diag,
-                           hd_values *out)
+hd_status hd_values_create(const hd_draw *draw, int64_t n, uint64_t key,
+                           hd_diag *diag, hd_values *out)
 {
-    hd_values values = {.n = n, .diag = diag};
+    hd_values values = {.draw = draw, .n = n, .diag = diag};
 
+    key = hd_draw_number(draw, key);
     HD_TRY(
         hd_clear_array(n, sizeof *values.value, diag, (void **)&values.value));
     for (int64_t i = 0; i < n; i++)
@@ -247,12 +247,13 @@ static const weight once = {1, 1};
 // one for n - w. What holds for n numbers holds where w are one number and the
 // rest another, for each w from 0 to n, and so for any w: it is a random one.
 // Of two each is told apart.
-static weight weight_of(int64_t unit, int64_t k)
+static weight weight_of(const hd_values *values, int64_t unit, int64_t k)
 {
     weight w = {hd_sieve_weight(unit, k), 1};
 
     if (unit > 2)
-        w.number = hd_field_mix(KEY_UNIT, (uint64_t)unit);
+        w.number = hd_draw_number(values->draw,
+                                  hd_field_mix(KEY_UNIT, (uint64_t)unit));
     if (unit > 2 && k % 2 != 0)
         w.number = hd_field_subtract(hd_field_of_integer(unit), w.number);
     return w;
@@ -366,10 +367,7 @@ static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
     return hd_field_mix(key, hd_field_add(x, hd_field_mix(KEY_LEFT, y)));
 }
 
-// Of a dimension with counts each index is counted or not: all or nothing, so
-// that what is counted twice by one count is what is counted once. Of each two
-// one is, which one is a random function of the count, so that no program gets
-// by that counts none, or all.
+// The first indices of a dimension are counted, as many as the draw says.
 typedef struct counting {
     bool any;              // the op has counts
     hd_tile counts;        // along the result
@@ -392,17 +390,10 @@ static counting counting_of(const hd_work_item *item, const hd_space *space)
     return c;
 }
 
-bool hd_value_counts(uint64_t count, int64_t index)
-{
-    uint64_t pair = mix_pair(KEY_COUNT, count, (uint64_t)index >> 1);
-
-    return ((pair ^ (uint64_t)index) & 1) == 0;
-}
-
 static bool counts_index(const hd_values *values, const counting *c, int64_t i,
                          int64_t index)
 {
-    return hd_value_counts(load(values, &c->counts, i), index);
+    return index < hd_draw_counted(values->draw, load(values, &c->counts, i));
 }
 
 // Whether element i of the result is of a counted index.
@@ -424,16 +415,18 @@ void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
                           const hd_tile *from, const hd_tile *counts, int dim)
 {
     int64_t n = hd_tile_elements(to), room = from->extent[dim], row = 1;
-    int64_t each;
+    int64_t each = 0;
 
     for (int d = dim + 1; d < from->ndims; d++)
         row *= from->extent[d];
-    each = n / row / room / hd_tile_elements(counts);
+    if (n > 0)
+        each = n / row / room / hd_tile_elements(counts);
     for (int64_t i = 0; i < n; i++) {
         int64_t slab = i / row / room;
         uint64_t x = load(values, from, i);
 
-        if (!hd_value_counts(load(values, counts, slab / each), i / row % room))
+        if (i / row % room >=
+            hd_draw_counted(values->draw, load(values, counts, slab / each)))
             x = hd_field_mix(KEY_BEHIND, x);
         hd_values_put(values, hd_tile_place(to, i), x);
     }
@@ -603,7 +596,7 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     dim = space.dim[1][space.nparallel];
     in = along_result(item, &space, 1);
     for (int k = 0; k < 2; k++)
-        w[k] = weight_of(item->tile[1].unit[dim], k);
+        w[k] = weight_of(values, item->tile[1].unit[dim], k);
     for (int64_t i = 0; i < n; i++) {
         int64_t terms = item->tile[1].extent[dim], at = hd_tile_place(&in, i);
         joined all = {0};
@@ -704,20 +697,21 @@ typedef struct product {
     counting counted;
 } product;
 
-static product product_of(const hd_work_item *item, const hd_space *space)
+static product product_of(const hd_values *values, const hd_work_item *item,
+                          const hd_space *space)
 {
     int k = space->nparallel;
     const hd_tile *a = &item->tile[1], *b = &item->tile[2];
     int64_t unit = a->unit[space->dim[1][k]];
 
-    return (product){
-        .a = along_result(item, space, 1),
-        .b = along_result(item, space, 2),
-        .a_stride = a->stride[space->dim[1][k]],
-        .b_stride = b->stride[space->dim[2][k]],
-        .k = space->extent[k],
-        .weight = {weight_of(unit, 0).number, weight_of(unit, 1).number},
-        .counted = counting_of(item, space)};
+    return (product){.a = along_result(item, space, 1),
+                     .b = along_result(item, space, 2),
+                     .a_stride = a->stride[space->dim[1][k]],
+                     .b_stride = b->stride[space->dim[2][k]],
+                     .k = space->extent[k],
+                     .weight = {weight_of(values, unit, 0).number,
+                                weight_of(values, unit, 1).number},
+                     .counted = counting_of(item, space)};
 }
 
 // Terms of one weight are added up first, and reduced where they might
@@ -770,14 +764,21 @@ static int64_t whole_extent(const hd_tile *tile, int d)
                               : tile->extent[d] / 2 * tile->unit[d];
 }
 
+// Of an index of the first dimension.
+static int64_t elements_behind(const hd_tile *tile)
+{
+    hd_tile one = hd_tile_slice(tile, 0, 0);
+
+    return hd_tile_elements(&one);
+}
+
 static grouping grouping_of(const hd_values *values, const hd_work_item *item)
 {
     const hd_tile *out = &item->tile[0], *b = &item->tile[2];
     const hd_tile *counts =
         &item->tile[hd_op_key_view(item->op, HD_KEY_GROUPS)];
-    grouping g = {.matrices = 1,
-                  .each = hd_tile_elements(out) / out->extent[0],
-                  .ta = !is_stacked(item)};
+    grouping g = {
+        .matrices = 1, .each = elements_behind(out), .ta = !is_stacked(item)};
 
     if (!g.ta) {
         g.matrices = b->extent[0];
@@ -836,7 +837,7 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     product p;
 
     space_of(item, &space);
-    p = product_of(item, &space);
+    p = product_of(values, item, &space);
     bias = along_result(item, &space, of_bias >= 0 ? of_bias : 0);
     if (is_grouped(item))
         groups = grouping_of(values, item);
@@ -930,10 +931,22 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
     return x;
 }
 
+// How many places of an expert are taken, is a count, and a number if anything
+// is counted.
+static bool is_route_count(const hd_values *values, const hd_work_item *item,
+                           int view)
+{
+    return item->op->code == HD_OP_ROUTE && view == 2 &&
+           values->draw->nrooms > 0;
+}
+
 // Each element of a result is a random function of that, of where it is and of
 // which result.
 static void compute_batches(hd_values *values, const hd_work_item *item)
 {
+    const hd_tile *first = &item->tile[0];
+    int64_t places = whole_extent(first, first->ndims - 1);
+
     for (int64_t b = 0; b < batch_of(item); b++) {
         uint64_t digest = digest_of(values, item, b);
 
@@ -942,9 +955,13 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
             uint64_t key = mix_pair(KEY_PICK, digest, (uint64_t)view);
             int64_t n = hd_tile_elements(&out);
 
-            for (int64_t i = 0; i < n; i++)
-                hd_values_put(values, hd_tile_place(&out, i),
-                              mix_pair(KEY_PICK, key, (uint64_t)i));
+            for (int64_t i = 0; i < n; i++) {
+                uint64_t x = mix_pair(KEY_PICK, key, (uint64_t)i);
+
+                if (is_route_count(values, item, view))
+                    x = (uint64_t)hd_draw_count(values->draw, x, places);
+                hd_values_put(values, hd_tile_place(&out, i), x);
+            }
         }
     }
 }
@@ -970,9 +987,9 @@ static hd_attention attention_of(const hd_values *values,
     return a;
 }
 
-// The count that element `b` of the batch has of its rows, or of its keys.
-static uint64_t count_of_batch(const hd_values *values,
-                               const hd_work_item *item, int view, int64_t b)
+// How many rows of element `b` of the batch are counted, or keys.
+static int64_t count_of_batch(const hd_values *values, const hd_work_item *item,
+                              int view, int64_t b)
 {
     int64_t all = hd_tile_elements(&item->tile[0]);
     hd_space space;
@@ -980,7 +997,8 @@ static uint64_t count_of_batch(const hd_values *values,
 
     space_of(item, &space);
     counts = along_result(item, &space, view);
-    return load(values, &counts, b * (all / batch_of(item)));
+    return hd_draw_counted(values->draw,
+                           load(values, &counts, b * (all / batch_of(item))));
 }
 
 static void take_counts(const hd_values *values, const hd_work_item *item,
@@ -989,12 +1007,8 @@ static void take_counts(const hd_values *values, const hd_work_item *item,
     int rows = hd_op_key_view(item->op, HD_KEY_COUNTS);
     int keys = hd_op_key_view(item->op, HD_KEY_COUNTS_OF_KEYS);
 
-    a->counts_rows = rows >= 0;
-    a->counts_keys = keys >= 0;
-    if (rows >= 0)
-        a->rows = count_of_batch(values, item, rows, b);
-    if (keys >= 0)
-        a->keys = count_of_batch(values, item, keys, b);
+    a->rows = rows >= 0 ? count_of_batch(values, item, rows, b) : INT64_MAX;
+    a->keys = keys >= 0 ? count_of_batch(values, item, keys, b) : INT64_MAX;
 }
 
 // Those of the sequences of element `b` of the batch, whose first dimensions

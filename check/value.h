@@ -3,6 +3,7 @@
 #ifndef HD_CHECK_VALUE_H
 #define HD_CHECK_VALUE_H
 
+#include "check/draw.h"
 #include "check/grain.h"
 
 HD_BEGIN_DECLS
@@ -23,7 +24,8 @@ typedef struct hd_maximum {
 } hd_maximum;
 
 typedef struct hd_values {
-    uint64_t *value; // owned
+    const hd_draw *draw; // borrowed
+    uint64_t *value;     // owned
     int64_t n;
     hd_maximum *maximum; // owned: hashed by value; 0 is free
     int64_t nmaxima, maxima_room;
@@ -56,8 +58,8 @@ typedef struct hd_work_item {
 } hd_work_item;
 
 // Random numbers, another each, and others by another key.
-hd_status hd_values_create(int64_t n, uint64_t key, hd_diag *diag,
-                           hd_values *out);
+hd_status hd_values_create(const hd_draw *draw, int64_t n, uint64_t key,
+                           hd_diag *diag, hd_values *out);
 void hd_values_free(hd_values *values);
 void hd_values_put(hd_values *values, int64_t at, uint64_t value);
 
@@ -72,8 +74,6 @@ hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
 void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
-// Whether a count, an unknown, counts an index: all or nothing.
-bool hd_value_counts(uint64_t count, int64_t index);
 // Of `from` the indices of dimension `dim` that are counted; of the others what
 // is no value of a tensor program.
 void hd_tile_copy_counted(hd_values *values, const hd_tile *to,

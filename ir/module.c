@@ -288,6 +288,14 @@ int64_t hd_mesh_peer(const hd_module *module, int64_t rank, int axis,
     return rank + (coord - own) * axis_stride(module, axis);
 }
 
+bool hd_module_counts_by(const hd_module *module, const hd_buffer *buffer)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->by == buffer)
+            return true;
+    return false;
+}
+
 int64_t hd_module_extent(const hd_module *module, hd_dim dim)
 {
     return hd_dim_is_sized(dim) ? dim.times * module->size[dim.size - 1].now

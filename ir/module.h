@@ -149,6 +149,8 @@ bool hd_name_is_reserved(const char *name, size_t length);
 int hd_module_find_axis(const hd_module *module, const char *name,
                         size_t length); // -1 if there is none
 
+// Whether it says how many indices a dimension of some buffer has.
+bool hd_module_counts_by(const hd_module *module, const hd_buffer *buffer);
 // How many indices of a dimension there are now.
 int64_t hd_module_extent(const hd_module *module, hd_dim dim);
 // An expression of as many; `dim` is of a buffer.

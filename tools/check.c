@@ -19,6 +19,7 @@ typedef struct check {
     int waiting_streams;
     const char *against; // a file of a tensor program, or NULL
     content tensor;      // owned: its text
+    int64_t seed;        // of what --against draws; 0: another one each time
     bool json;
     hd_diag *diag;   // owned: of the program at hand
     cJSON *findings; // owned: what --json prints, one object a program
@@ -59,6 +60,7 @@ static hd_status check_host(const check *check, const hd_module *module)
                           check->options.ndefines, check->diag, &tensor);
     how.waiting_streams = check->waiting_streams;
     how.against = tensor;
+    how.seed = (uint64_t)check->seed;
     if (status == HD_OK)
         status = hd_check(module, &how, check->diag);
     hd_module_destroy(tensor);
@@ -283,6 +285,10 @@ static const option check_options[] = {
      "a tensor program: proves that outputs are made\nof the same inputs by "
      "the same operations",
      INTO(check, against)},
+    {NUMBER, "seed", "N",
+     "of the counts and the sizes of runs that\n--against draws (default: "
+     "another each time)",
+     INTO(check, seed), .low = 1, .high = UINT32_MAX},
     {FLAG, "json", NULL, "findings as JSON, on standard output",
      INTO(check, json)},
     {.name = NULL},

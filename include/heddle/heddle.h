@@ -396,6 +396,8 @@ typedef struct hd_check_options {
     const char *axes;         // NULL, or transports of some axes, "node=nccl"
     const hd_module *against; // borrowed: the tensor program that a complete
                               // host program is made from; or NULL
+    uint64_t seed; // of the counts and the sizes of runs that `against` is
+                   // looked at with; 0: other ones in each call
 } hd_check_options;
 
 static inline hd_check_options hd_check_defaults(void)
