@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
@@ -197,6 +198,15 @@ inline void RunProcess(SharedPage *page, int size,
     fflush(nullptr);
 }
 
+// An alarm says where the process hangs before it ends it.
+inline void TellWhereItHangs(int)
+{
+    void *at[64];
+
+    backtrace_symbols_fd(at, backtrace(at, 64), STDERR_FILENO);
+    _exit(128 + SIGALRM);
+}
+
 // `body` as each rank of each process, of which an alarm ends those that hang:
 // their ranks have not ended. Each process may be said to be on a host of that
 // name.
@@ -213,6 +223,8 @@ RunProcesses(const std::vector<std::vector<int>> &processes,
     if (memory == MAP_FAILED)
         abort();
     SharedPage *page = new (memory) SharedPage{};
+    void *here;
+    backtrace(&here, 1); // the first one loads a library, which no alarm may
     for (const std::vector<int> &ranks : processes)
         size += int(ranks.size());
     fflush(nullptr); // or each child would print it once more
@@ -222,6 +234,7 @@ RunProcesses(const std::vector<std::vector<int>> &processes,
         if (child < 0)
             abort();
         if (child == 0) {
+            signal(SIGALRM, TellWhereItHangs);
             alarm(kHangs);
             if (!hosts.empty())
                 setenv("HEDDLE_HOST", hosts[i].c_str(), 1);

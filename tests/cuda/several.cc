@@ -271,8 +271,10 @@ TEST(CudaStuck, SessionsAreGivenUp)
     }
 }
 
-// All that a forked child may do is to let go of them.
-hd_status UseInChild(const Rank &rank, Several &several, void *memory)
+// All that a forked child may do is to let go of them. `calls` was looked up
+// before: the lock of what finds it may be one of a thread that is not here.
+hd_status UseInChild(const Rank &rank, Several &several, void *memory,
+                     decltype(fake_cuda_calls) *calls)
 {
     hd_group *group;
     hd_session *session;
@@ -295,7 +297,6 @@ hd_status UseInChild(const Rank &rank, Several &several, void *memory)
     RANK_EXPECT(hd_group_trim(rank.group, nullptr) == HD_ERROR_ARGUMENT);
     RANK_EXPECT(hd_group_split(rank.group, 0, 0, nullptr, &group) ==
                 HD_ERROR_ARGUMENT);
-    auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
     hd_group_abort(rank.group);
     hd_group_free(rank.group, memory);
     several.shards.reset();
@@ -320,10 +321,11 @@ TEST_P(CudaSeveral, AreNoneOfAChildThatIsForked)
         HD_TRY(several.Open(rank, program, Options()));
         HD_TRY(hd_group_alloc(rank.group, "cuda", 64, rank.diag, &memory));
         HD_TRY(several.Hold(rank));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
         pid_t child = fork();
         if (child == 0) {
             alarm(20);
-            _exit(UseInChild(rank, several, memory) == HD_OK ? 0 : 1);
+            _exit(UseInChild(rank, several, memory, calls) == HD_OK ? 0 : 1);
         }
         waitpid(child, &how, 0);
         HD_TRY(several.LetGo(rank, program)); // or to free would wait for ever
