@@ -19,6 +19,7 @@ typedef struct finding {
 
 typedef struct verdict {
     size_t checked, off; // values, and those beyond their bound
+    size_t unbounded;    // values that differ where none would be wrong
     finding largest;     // the largest error
     finding worst;       // the largest ratio
 } verdict;
@@ -35,7 +36,8 @@ typedef struct standard {
 
 // Adds the shard of argument `i` that `rank` computed in run `run`: by the
 // bounds of what it should compute; where these are too narrow, by those of the
-// program itself, which may round sums of ranks in between.
+// program itself, which may round sums of ranks in between. One that is
+// infinite allows nothing.
 hd_status verdict_add(verdict *verdict, const standard *standard, size_t i,
                       int rank, int64_t run, const void *local, hd_diag *diag);
 
@@ -46,7 +48,8 @@ void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
 
 void verdict_merge(verdict *verdict, const struct verdict *other);
 
-// Prints one line, or two where the answer is wrong; FAILED then.
+// Prints one line, or two where the answer is wrong; FAILED then. What has no
+// bound is not called verified.
 outcome verdict_report(const verdict *verdict, const hd_argument *argument,
                        FILE *to);
 

@@ -152,6 +152,37 @@ size_t Off(const Answer &answer, const std::vector<double> &got)
     return found.off;
 }
 
+// Equal infinities and NaNs are right whatever the bound; what differs where
+// anything would do is neither right nor wrong.
+TEST(Reference, AnInfiniteBoundProvesNothing)
+{
+    const double inf = INFINITY, nan = NAN;
+    const std::vector<double> values = {-inf, nan, 1, 1, inf, 2, -inf},
+                              bounds = {inf, inf, inf, inf, inf, inf, 0},
+                              got = {-inf, nan, 1, nan, -inf, 3, -inf};
+    hd_argument about = HD_EMPTY(hd_argument);
+    verdict found = {};
+    finding place = {};
+    char said[512] = "";
+    FILE *to = fmemopen(said, sizeof said, "w");
+
+    about.name = "y";
+    about.ndims = 1;
+    about.local[0] = 7;
+    verdict_values(&found, HD_DTYPE_F64, got.data(), values.data(),
+                   bounds.data(), got.size(), &place);
+    EXPECT_EQ(found.checked, 4u);
+    EXPECT_EQ(found.off, 0u);
+    EXPECT_EQ(found.unbounded, 3u);
+    EXPECT_EQ(verdict_report(&found, &about, to), FINE);
+    fclose(to);
+    EXPECT_EQ(std::string(said).find(
+                  "%y: not verified: 3 of 7 values have no bound on their "
+                  "error, so that any would do; largest error 0 "),
+              0u)
+        << said;
+}
+
 // 6 sqrt(K) u sum|a b| and half a step of the result, no more and no less; an
 // answer that is off by nearly as much is right, one beyond it is wrong.
 TEST(Reference, TheBoundOfAMatmulIsAsDerived)
