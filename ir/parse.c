@@ -875,12 +875,27 @@ static bool begins_statement(const hd_token *token)
     return hd_op_find(token->text, token->length, &code);
 }
 
+static bool is_followed_by(const parser *p, const char *mark)
+{
+    hd_lexer ahead = p->lexer;
+    hd_token next = hd_lexer_next(&ahead);
+
+    return next.kind == HD_TOKEN_MARK && is_text(&next, mark);
+}
+
 static hd_status unknown_op(parser *p)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
 
     if (p->token.kind != HD_TOKEN_NAME)
         return expected(p, "an operation");
+    if (is_followed_by(p, "=") || is_followed_by(p, ",")) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0210, p->token.loc,
+                        "unknown operation %s; a result is a buffer, and its "
+                        "name begins with %%: '%%%.*s'",
+                        token_text(p), (int)p->token.length, p->token.text);
+    }
     near.strict = true;
     for (int i = 0; i < HD_NOPS; i++)
         hd_suggest_consider(&near, hd_op_info_get((hd_opcode)i)->text);
@@ -900,7 +915,52 @@ static hd_status unknown_key(parser *p, const hd_op *op)
     return unknown(p, HD_E0211, "key", "", &near);
 }
 
-static hd_status parse_op(parser *p, hd_stmt *stmt)
+// A buffer that begins a statement behind another one on its line, and has no
+// result: it was to be an operand of that.
+static hd_status missing_comma(parser *p, const hd_token *buffer)
+{
+    p->failed = true;
+    return hd_error(p->diag, HD_E0103, buffer->loc,
+                    "expected ',' before '%%%.*s', or '=' and an operation "
+                    "behind it",
+                    (int)buffer->length, buffer->text);
+}
+
+// A number where an operand stands.
+static hd_status number_operand(parser *p, const hd_op *op)
+{
+    hd_arena *arena = p->module->arena;
+    const char *number = hd_arena_text(arena, p->token.text, p->token.length);
+    const char *factor =
+        op->code == HD_OP_MUL
+            ? hd_arena_printf(arena, ", or a factor, by 'scale %%x by %s'",
+                              number)
+            : "";
+
+    if (hd_op_info_get(op->code)->family != HD_FAMILY_MAP)
+        return expected(p, "a buffer");
+    return expected(
+        p, hd_arena_printf(arena,
+                           "a buffer (a number is one of one element, by 'fill "
+                           "value %s'%s)",
+                           number, factor));
+}
+
+static hd_status parse_operands(parser *p, hd_op *op, hd_view *views)
+{
+    do {
+        if (p->token.kind == HD_TOKEN_NUMBER || p->token.kind == HD_TOKEN_INT)
+            return number_operand(p, op);
+        if (op->nviews == HD_MAX_OPERANDS)
+            return too_many(p, "results and operands", HD_MAX_OPERANDS);
+        HD_TRY(parse_view(p, &views[op->nviews]));
+        op->nviews++;
+    } while (accept_mark(p, ","));
+    return HD_OK;
+}
+
+// `behind`: another operation stands before it in the block.
+static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
 {
     hd_view views[HD_MAX_OPERANDS + HD_NKEYS];
     hd_key keys[HD_NKEYS];
@@ -909,7 +969,11 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     int nkeys = 0;
 
     if (p->token.kind == HD_TOKEN_BUFFER) {
+        hd_token buffer = p->token;
+
         HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
+        if (behind && !buffer.first && !at_mark(p, "="))
+            return missing_comma(p, &buffer);
         HD_TRY(expect_mark(p, "=", "'='"));
     }
     op->noutputs = op->nviews;
@@ -922,8 +986,11 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     HD_TRY(parse_axis(p, op));
     if (info->family == HD_FAMILY_CALL)
         HD_TRY(parse_callee(p, &keys[0], &nkeys));
-    if (info->max_inputs > 0 && p->token.kind == HD_TOKEN_BUFFER)
-        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
+    if (info->max_inputs > 0 &&
+        (p->token.kind == HD_TOKEN_BUFFER ||
+         (info->min_inputs > 0 &&
+          (p->token.kind == HD_TOKEN_NUMBER || p->token.kind == HD_TOKEN_INT))))
+        HD_TRY(parse_operands(p, op, views));
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
     HD_TRY(parse_keys(p, op, views, keys, nkeys));
@@ -1063,7 +1130,8 @@ static hd_status parse_statement(parser *p, hd_block *block)
         status = parse_block(p, &stmt->body);
         break;
     case HD_STMT_OP:
-        status = parse_op(p, stmt);
+        status = parse_op(
+            p, stmt, block->last != NULL && block->last->kind == HD_STMT_OP);
     }
     if (status == HD_OK)
         hd_block_append(block, stmt);
@@ -1828,6 +1896,34 @@ static hd_status parse_file(parser *p)
     return HD_OK;
 }
 
+// What there is to be set, by name: parameters, then axes.
+static hd_status refuse_define(parser *p, const char *name)
+{
+    hd_suggestion near = hd_suggest(name, strlen(name));
+    hd_module *m = p->module;
+    const char *there = "";
+
+    for (int i = 0; i < p->nnames + m->naxes; i++) {
+        const char *one =
+            i < p->nnames
+                ? hd_arena_text(m->arena, p->names[i].name, p->names[i].length)
+                : m->axis[i - p->nnames].name;
+
+        hd_suggest_consider(&near, one);
+        if (i < 8)
+            there = hd_arena_printf(m->arena, "%s%s%s", there,
+                                    i > 0 ? ", " : "", one);
+        else if (i == 8)
+            there = hd_arena_printf(m->arena, "%s, ..", there);
+    }
+    if (near.best != NULL)
+        there = hd_arena_printf(m->arena, "; did you mean '%s'?", near.best);
+    else if (*there != 0)
+        there = hd_arena_printf(m->arena, "; there are %s", there);
+    return hd_fail(p->diag, HD_ERROR_INVALID,
+                   "-D %s: no parameter or axis has this name%s", name, there);
+}
+
 hd_status hd_parse_module(hd_module *module, const hd_define *defines,
                           size_t ndefines, hd_diag *diag)
 {
@@ -1843,9 +1939,7 @@ hd_status hd_parse_module(hd_module *module, const hd_define *defines,
     status = parse_file(&p);
     for (size_t i = 0; status == HD_OK && i < ndefines; i++)
         if (!p.used[i])
-            status = hd_fail(diag, HD_ERROR_INVALID,
-                             "-D %s: no parameter or axis has this name",
-                             defines[i].name);
+            status = refuse_define(&p, defines[i].name);
     return status != HD_OK || p.failed ? HD_ERROR_INVALID : HD_OK;
 }
 

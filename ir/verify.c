@@ -140,8 +140,12 @@ static hd_status check_form(verifier *v, const hd_op *op)
 
     if ((info->level & level) == 0)
         return hd_error(v->diag, HD_E0303, op->loc,
-                        "%s stands in %s programs only", info->text,
-                        is_tensor(v) ? "host" : "tensor");
+                        "%s stands in %s programs only%s", info->text,
+                        is_tensor(v) ? "host" : "tensor",
+                        is_tensor(v) && hd_op_is(op, HD_UNIT_TRANSFER)
+                            ? ": here 'set' places a tensor as its result is "
+                              "marked, and 'sum' adds over a sharded dimension"
+                            : "");
     HD_TRY(check_count(v, op, op->noutputs, info->min_outputs,
                        info->max_outputs, "result"));
     HD_TRY(check_count(v, op, op->ninputs, info->min_inputs, info->max_inputs,
