@@ -1,6 +1,7 @@
-// heddle explain: what a code means, and what an operation or a key is. What it
-// prints is docs/diagnostics.md, tables of codes and a section for some, and
-// rows of docs/operations.md: the build puts both into the command.
+// heddle explain: what a code means, and what an operation, a key, a pipeline
+// or an option of lowering is. What it prints is docs/diagnostics.md, tables of
+// codes and a section for some, and rows of docs/operations.md, semantics.md
+// and lowering.md: the build puts these into the command.
 #include "commands.h"
 
 #include <ctype.h>
@@ -8,9 +9,10 @@
 #include <string.h>
 
 // The texts of the pages, which end in NUL; embed.cmake makes them.
-extern const unsigned char diagnostics_page[], operations_page[];
+extern const unsigned char diagnostics_page[], operations_page[],
+    semantics_page[], lowering_page[];
 
-enum { WIDTH = 79, CODE_INDENT = 4, COLUMN = 10 };
+enum { MOST_NAMES = 256, WIDTH = 79, CODE_INDENT = 4, COLUMN = 10 };
 
 // Some of the page.
 typedef struct part {
@@ -204,48 +206,160 @@ static void print_cell(part cell)
     putchar('\n');
 }
 
+static void print_named(part name, part cell)
+{
+    char *plain = plain_of(cell);
+
+    if (name.length < COLUMN)
+        printf("%-*.*s", COLUMN, (int)name.length, name.at);
+    else
+        printf("%.*s\n%*s", (int)name.length, name.at, COLUMN, "");
+    print_cell((part){plain, strlen(plain)});
+    free(plain);
+}
+
+// Whether a row's name ends `at` there: with its quotes, or before a value.
+static bool is_row(part line, size_t at)
+{
+    return at < line.length &&
+           (line.at[at - 1] == '`' || line.at[at] == '`' || line.at[at] == ' ');
+}
+
 // The cells of a row behind its first, which has the name, a line each.
 static void print_cells(part titles, part row)
 {
-    const char *title = titles.at + strlen("| "), *at = row.at + strlen("| ");
+    const char *title = titles.at + strlen("|"), *at = row.at + strlen("|");
 
     (void)take_cell(&title);
     (void)take_cell(&at);
     while (at < row.at + row.length) {
         part name = take_cell(&title), cell = take_cell(&at);
 
-        if (cell.length == 0)
-            continue;
-        printf("%-*.*s", COLUMN, (int)name.length, name.at);
-        print_cell(cell);
+        if (cell.length > 0)
+            print_named(name, cell);
     }
 }
 
-// Every row of that name: `scale` is an operation, and a key of others.
-static bool explain_operation(const char *word)
+static bool is_of_word(char c)
 {
-    const char *next = (const char *)operations_page;
-    char *first = need_format("| `%s` |", word);
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+// Whether the cell has the word, and not as a part of another.
+static bool has_word(part cell, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (size_t i = 1; i + length < cell.length; i++)
+        if (memcmp(cell.at + i, word, length) == 0 &&
+            !is_of_word(cell.at[i - 1]) && !is_of_word(cell.at[i + length]))
+            return true;
+    return false;
+}
+
+// What an operation makes, from the first row of a table that shows it.
+static void print_meaning(const char *word)
+{
+    const char *next = (const char *)semantics_page;
+
+    while (next) {
+        part line = take_line(&next);
+        const char *at = line.at + strlen("| ");
+        part shown, meaning;
+
+        if (!begins(line, "| `"))
+            continue;
+        shown = take_cell(&at);
+        if (!has_word(shown, word))
+            continue;
+        meaning = take_cell(&at);
+        if (meaning.length > 0)
+            print_named((part){"meaning", strlen("meaning")}, meaning);
+        return;
+    }
+}
+
+// Every row of a page that begins with `first`: `scale` is an operation, and a
+// key of others.
+static bool explain_rows(const unsigned char *page, const char *word,
+                         const char *first)
+{
+    const char *next = (const char *)page;
     part heading = {0}, before = {0}, titles = {0};
     bool found = false;
+    size_t marks;
 
     while (next) {
         part line = take_line(&next);
 
-        if (begins(line, "## "))
+        if (begins(line, "## ") || begins(line, "### "))
             heading = line;
         if (begins(line, "|---"))
             titles = before;
         before = line;
-        if (!begins(line, first))
+        if (!begins(line, first) || !is_row(line, strlen(first)))
             continue;
+        marks = strspn(heading.at, "# ");
         printf("%s%s, %.*s\n\n", found ? "\n" : "", word,
-               (int)heading.length - 3, heading.at + 3);
+               (int)(heading.length - marks), heading.at + marks);
         print_cells(titles, line);
+        if (page == operations_page && memcmp(heading.at, "## Keys", 7) != 0)
+            print_meaning(word);
         found = true;
     }
-    free(first);
     return found;
+}
+
+// An operation, a key, a pipeline such as ring, or an option such as --chunks.
+static bool explain_word(const char *word)
+{
+    const char *bare = word + strspn(word, "-");
+    char *name = need_format("| `%s`", word);
+    char *option = need_format("| `--%s", bare);
+    bool found = explain_rows(operations_page, word, name) ||
+                 explain_rows(lowering_page, word, name) ||
+                 explain_rows(lowering_page, word, option);
+
+    free(name);
+    free(option);
+    return found;
+}
+
+// The names of the rows of a page, and where in `names` they end; each is freed
+// by the caller.
+static size_t list_names(const unsigned char *page, char *names[MOST_NAMES],
+                         size_t n)
+{
+    const char *next = (const char *)page;
+
+    while (next) {
+        part line = take_line(&next);
+        const char *word = line.at + strlen("| `");
+
+        if (!begins(line, "| `") || n == MOST_NAMES)
+            continue;
+        word += strspn(word, "-");
+        if (is_of_word(*word))
+            names[n++] = need_format("%.*s", (int)strcspn(word, "` "), word);
+    }
+    return n;
+}
+
+static outcome refuse_word(const char *word)
+{
+    char *names[MOST_NAMES], guess[MEANT];
+    size_t n =
+        list_names(lowering_page, names, list_names(operations_page, names, 0));
+    outcome result =
+        complain(USAGE,
+                 "'%s' is no code such as HD0801, which 'heddle explain' "
+                 "lists, nor an operation, a key, a pipeline or an option of "
+                 "lowering%s",
+                 word, meant(word, (const char *const *)names, n, guess));
+
+    while (n > 0)
+        free(names[--n]);
+    return result;
 }
 
 static void list_codes(void)
@@ -310,13 +424,10 @@ static outcome run_explain(const command *command, int argc, char **argv)
         list_codes();
         return FINE;
     }
-    if (explain_operation(word))
+    if (explain_word(word))
         return FINE;
     if (!read_code(word, &code))
-        return complain(USAGE,
-                        "'%s' is no code such as HD0801, which 'heddle "
-                        "explain' lists, nor an operation or a key",
-                        word);
+        return refuse_word(word);
     while (next_row(&next, &row))
         if (row.code == code) {
             explain(&row);
@@ -339,7 +450,9 @@ const command explain_command = {
     .operands = "[CODE]",
     .summary = "Tells what the code of a message means, or lists all codes.",
     .about = "HD0801 may be written hd0801, 0801 or 801. Of an operation or a "
-             "key, such as\nmatmul, it tells how that is written.\n",
+             "key, such as\nmatmul, it tells how that is written and what it "
+             "means; of a pipeline, such as ring,\nor an option of lowering, "
+             "such as chunks, what it does.\n",
     .words = print_codes,
     .run = run_explain,
 };
