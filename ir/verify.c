@@ -1100,6 +1100,29 @@ static bool bias_fits(const verifier *v, hd_type bias, hd_type out)
     return bias.ndims > 0 && fits_along(&bias, &out);
 }
 
+// A shape that fits: of as many elements as the bias has, which a reshape
+// makes, where that is one with an index for each of the ranks; else one for
+// the columns alone.
+static void hint_bias(verifier *v, const hd_key *bias, const hd_type *type,
+                      const hd_type *out)
+{
+    int last = out->ndims - 1;
+    int64_t elements = hd_type_elements(type);
+    hd_type ranks = *out, fits = *out;
+
+    for (int d = 0; d < last; d++)
+        if (!hd_dim_is_sharded(out->dim[d]))
+            ranks.dim[d] = hd_dim_whole(1);
+    fits.ndims = 1;
+    fits.dim[0] = out->dim[last];
+    if (hd_type_elements(&fits) != elements &&
+        hd_type_elements(&ranks) == elements)
+        fits = ranks;
+    fits.dtype = type->dtype;
+    if (is_tensor(v) && bias_fits(v, fits, *out))
+        hd_note(v->diag, bias->loc, "a bias of %s fits", type_text(v, &fits));
+}
+
 static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
                             const hd_type *out, const hd_type *a)
 {
@@ -1108,14 +1131,18 @@ static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
 
     if (!is_tensor(v) && hd_dim_is_sharded(columns))
         columns = hd_dim_whole(hd_dim_local(columns));
-    if (!bias_fits(v, type, *out))
-        return hd_error(v->diag, HD_E0313, bias->loc,
-                        "a bias of %s for %s columns%s", type_text(v, &type),
-                        dim_text(v, columns),
-                        is_tensor(v) && type.ndims == 1 &&
-                                hd_dim_as_long(type.dim[0], columns)
-                            ? ", which are placed differently"
-                            : "");
+    if (!bias_fits(v, type, *out)) {
+        hd_status status = hd_error(v->diag, HD_E0313, bias->loc,
+                                    "a bias of %s for %s columns%s",
+                                    type_text(v, &type), dim_text(v, columns),
+                                    is_tensor(v) && type.ndims == 1 &&
+                                            hd_dim_as_long(type.dim[0], columns)
+                                        ? ", which are placed differently"
+                                        : "");
+
+        hint_bias(v, bias, &type, out);
+        return status;
+    }
     return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
 }
 
