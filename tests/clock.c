@@ -8,6 +8,7 @@
 // forbids that what has threads forks, and starts others. Nobody can wait for
 // that process, which raises no SIGCHLD, and it ends with the one that began
 // it.
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -44,6 +45,11 @@ static void move(pid_t owner)
 {
     const struct timespec nap = {.tv_nsec = NAP};
 
+    const struct sched_param none = {0};
+
+    // As it wakes it takes no processor from whoever has one: it waits its
+    // turn, as the ranks do.
+    sched_setscheduler(0, SCHED_BATCH, &none);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_TIMERSLACK, 1);
     setsid();                            // signals to the group are the ranks'
