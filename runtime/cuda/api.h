@@ -370,6 +370,16 @@ typedef struct hd_nccl_id {
     char bytes[128];
 } hd_nccl_id;
 
+// ncclConfig_t as NCCL 2.14 had it. Later ones take what is not in it, by its
+// size and version, as not said.
+#define HD_NCCL_CONFIG_MAGIC 0xcafebeefu
+#define HD_NCCL_CONFIG_VERSION 21400u
+typedef struct hd_nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} hd_nccl_config;
+
 enum { HD_NCCL_SUCCESS = 0, HD_NCCL_IN_PROGRESS = 7 };
 enum { // ncclDataType_t
     HD_NCCL_U8 = 1,

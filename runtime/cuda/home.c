@@ -201,9 +201,6 @@ static void close_all(hd_cuda_home *home)
     close_streams(home);
     if (entered)
         leave(home, mode);
-    if (home->retained)
-        home->cu.primary_release(home->ordinal);
-    hd_library_close(&home->library);
 }
 
 static bool is_stuck(const hd_cuda_home *home)
@@ -211,15 +208,16 @@ static bool is_stuck(const hd_cuda_home *home)
     return atomic_load_explicit(&home->stuck, memory_order_relaxed);
 }
 
-static bool end_lines(hd_cuda_home *home)
+static void release_home(hd_cuda_home *home)
 {
-    int mode;
-    bool entered = enter(home, &mode);
-    bool ended = hd_cuda_nccl_end(home);
-
-    if (entered)
-        leave(home, mode);
-    return ended;
+    if (home->retained)
+        home->cu.primary_release(home->ordinal);
+    hd_library_close(&home->library);
+    pthread_mutex_destroy(&home->issue);
+    pthread_mutex_destroy(&home->making);
+    pthread_mutex_destroy(&home->lock);
+    pthread_mutex_destroy(&home->failure.lock);
+    free(home);
 }
 
 // Calls that free block while a stream waits, so a device that did not come to
@@ -229,14 +227,10 @@ static void end_home(hd_kept *kept)
     hd_cuda_home *home = (hd_cuda_home *)kept;
 
     hd_cuda_watch_end(home);
-    if (is_stuck(home) || !end_lines(home))
+    if (is_stuck(home) || !hd_cuda_nccl_rest(home))
         return;
     close_all(home);
-    pthread_mutex_destroy(&home->issue);
-    pthread_mutex_destroy(&home->making);
-    pthread_mutex_destroy(&home->lock);
-    pthread_mutex_destroy(&home->failure.lock);
-    free(home);
+    hd_cuda_nccl_end(home, release_home);
 }
 
 // Without a session nothing of it is needed.

@@ -106,6 +106,8 @@ static bool nccl_version(const void *table, char out[HD_LIBRARY_VERSION])
     return true;
 }
 
+// Communicators that do not block are of 2.14, and what they are split into is
+// of 2.18.
 const hd_library_info hd_nccl_library = {
     .title = "NCCL",
     .variable = "HEDDLE_NCCL_LIB",
@@ -115,7 +117,8 @@ const hd_library_info hd_nccl_library = {
     .bytes = sizeof(hd_nccl_api),
     .use = "transfers on cuda with --transport nccl",
     .install = "pip install nvidia-nccl-cu13",
-    .version = nccl_version};
+    .version = nccl_version,
+    .oldest = "2.18"};
 
 static const hd_symbol mp_symbols[] = {
 #define HD_MP(symbol, result, name, ...) {#symbol, offsetof(hd_mp_api, name)},

@@ -5,6 +5,7 @@
 // Communicators are the home's: a session takes one that another has joined, if
 // all of its ranks have it and each is connected with those that it meets.
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,32 +13,32 @@
 
 #include "base/diag.h"
 #include "ir/transport.h"
+#include "runtime/cuda/comm.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/nccl.h"
+#include "runtime/failure.h"
 
-#define ENDING 10 // s that NCCL may take to end its communicators
-
-// NCCL ends a communicator only when its last kernel has ended and the last
-// graph with a call of it is gone, and waits for both. Those are ended, and the
-// graphs destroyed, by others: so the wait is a thread of its own.
-typedef struct ending {
-    pthread_t thread;
-    bool begun;
-    _Atomic bool done;
-    const hd_cuda_home *home;
-    hd_nccl_comm comm;
-} ending;
+#define ENDING 10   // s that NCCL may take to end communicators of all ranks
+#define GRACE 0.2   // s that peers which have not left are waited for
+#define GIVING_UP 3 // s that NCCL may take to end one that was not joined
+#define SPINS 200   // looks at a call before the first nap
 
 // A communicator. It stays until the home ends.
 typedef struct line {
     struct line *next;
-    uint64_t name; // the same on all of its ranks, of the id that it has
+    hd_cuda_home *home; // borrowed: what ends it owns it together with others
+    uint64_t name;      // the same on all of its ranks; 0: it was not joined
     int size;
     int *rank;   // owned: of the group, by rank of the communicator
     bool *meets; // owned, by rank of the communicator: it is connected with
-    _Atomic(hd_nccl_comm) comm; // owned: who takes it out ends it
-    ending ending;
+    bool lends;
+    // Owned, guarded by the lock: NULL where there is none, and from when it is
+    // taken out to be ended. The second one blocks, and is lent to a library.
+    hd_nccl_comm comm, lent;
+    hd_nccl_comm
+        ended[2]; // owned by the thread that ends them, if it has begun
+    bool begun, aborts;
 } line;
 
 // What sessions of a home have in common.
@@ -45,7 +46,13 @@ struct hd_cuda_lines {
     hd_library library;
     hd_nccl_api api;
     pthread_mutex_t lock; // held while a communicator is used
-    line *first;          // owned: the newest
+    // Owned: the newest. The thread that makes sessions is alone in adding
+    // some, with the lock, and looks through them without it; all others hold
+    // it.
+    line *first;
+    // Threads that end a communicator, and the home: the last releases it.
+    atomic_int hands;
+    hd_cuda_release *release;
 };
 
 struct hd_cuda_nccl {
@@ -65,10 +72,16 @@ static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
                    device->rank, call, device->nccl->api.error_text(error));
 }
 
+// What is in progress is asked for later.
+static bool is_error(int result)
+{
+    return result != HD_NCCL_SUCCESS && result != HD_NCCL_IN_PROGRESS;
+}
+
 #define NCCL_TRY(device, diag, name, ...)                       \
     do {                                                        \
         int error_ = (device)->nccl->api.name(__VA_ARGS__);     \
-        if (error_ != HD_NCCL_SUCCESS)                          \
+        if (is_error(error_))                                   \
             return nccl_error((device), error_, (diag), #name); \
     } while (0)
 
@@ -285,9 +298,10 @@ static int line_of(const hd_module *module, int64_t rank, int axis, int *out)
     return n;
 }
 
-static bool serves(const line *line, const int *rank, int n, const bool *meets)
+static bool serves(const line *line, const int *rank, int n, const bool *meets,
+                   bool lends)
 {
-    bool does = line->size == n &&
+    bool does = line->name != 0 && line->size == n && (line->lends || !lends) &&
                 memcmp(line->rank, rank, (size_t)n * sizeof *rank) == 0;
 
     for (int i = 0; does && i < n; i++)
@@ -304,7 +318,7 @@ static void offer_axis(const hd_device *device, int axis, uint64_t *out)
     find_met(device, axis, meets);
     for (const line *line = device->home->lines->first;
          line != NULL && offered < OFFERED; line = line->next) {
-        if (serves(line, rank, n, meets))
+        if (serves(line, rank, n, meets, hd_cuda_fused_axis(device) == axis))
             out[offered++] = line->name;
     }
 }
@@ -356,6 +370,7 @@ static hd_status open_lines(hd_device *device, hd_diag *diag)
         return status;
     }
     pthread_mutex_init(&lines->lock, NULL);
+    atomic_init(&lines->hands, 1);
     home->lines = lines;
     return HD_OK;
 }
@@ -432,7 +447,7 @@ static void free_line(line *line)
     free(line);
 }
 
-static line *new_line(const hd_device *device, int axis, const hd_nccl_id *id)
+static line *new_line(const hd_device *device, int axis)
 {
     const hd_module *module = device->binding.module;
     size_t n = (size_t)module->axis[axis].size;
@@ -447,14 +462,14 @@ static line *new_line(const hd_device *device, int axis, const hd_nccl_id *id)
         free_line(line);
         return NULL;
     }
-    line->name = name_of(id);
+    line->home = device->home;
+    line->lends = hd_cuda_fused_axis(device) == axis;
     line->size = line_of(module, device->rank, axis, line->rank);
     find_met(device, axis, meets);
     memcpy(line->meets, meets, n * sizeof *meets);
     return line;
 }
 
-// Those who look through the lines hold the lock.
 static void keep_line(hd_cuda_lines *lines, line *line)
 {
     pthread_mutex_lock(&lines->lock);
@@ -463,29 +478,209 @@ static void keep_line(hd_cuda_lines *lines, line *line)
     pthread_mutex_unlock(&lines->lock);
 }
 
+// ---------------------------------------------------- their end
+
+static void free_lines(hd_cuda_lines *lines)
+{
+    while (lines->first != NULL) {
+        line *line = lines->first;
+
+        lines->first = line->next;
+        free_line(line);
+    }
+    hd_library_close(&lines->library);
+    pthread_mutex_destroy(&lines->lock);
+    free(lines);
+}
+
+// Each sees what the others have done: it releases, and acquires.
+static void drop_hand(hd_cuda_home *home)
+{
+    hd_cuda_lines *lines = home->lines;
+    hd_cuda_release *release;
+
+    if (atomic_fetch_sub_explicit(&lines->hands, 1, memory_order_acq_rel) != 1)
+        return;
+    release = lines->release;
+    free_lines(lines);
+    home->lines = NULL;
+    release(home);
+}
+
+// NCCL ends a communicator only when its last kernel has ended and the last
+// graph with a call of it is gone, and waits for both, and for its other ranks
+// of the host to do the same. So the wait is a thread of its own.
+static void *end_comm(void *context)
+{
+    line *line = context;
+    hd_cuda_home *home = line->home;
+    const hd_nccl_api *api = &home->lines->api;
+    bool entered = home->cu.context_push(home->context) == HD_CU_SUCCESS;
+
+    if (entered)
+        (void)home->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
+    for (int i = 0; i < 2; i++) {
+        if (line->ended[i] != NULL)
+            (line->aborts ? api->comm_abort
+                          : api->comm_destroy)(line->ended[i]);
+    }
+    if (entered)
+        home->cu.context_pop(&(hd_cu_context){0});
+    drop_hand(home);
+    return NULL;
+}
+
+// Where no thread is to be had, another one is asked for when all is closed.
+// The caller has the lock, or is alone.
+static void begin_end(line *line, bool aborts)
+{
+    hd_cuda_lines *lines = line->home->lines;
+    pthread_t thread;
+
+    if (line->begun || (line->comm == NULL && line->ended[0] == NULL))
+        return;
+    if (line->comm != NULL) {
+        line->ended[0] = line->comm;
+        line->ended[1] = line->lent;
+        line->comm = line->lent = NULL;
+        line->aborts = aborts;
+    }
+    atomic_fetch_add_explicit(&lines->hands, 1, memory_order_relaxed);
+    line->begun = pthread_create(&thread, NULL, end_comm, line) == 0;
+    if (line->begun)
+        pthread_detach(thread);
+    else
+        atomic_fetch_sub_explicit(&lines->hands, 1, memory_order_relaxed);
+}
+
+// All of them; false if there is no thread for one.
+static bool begin_ends(hd_cuda_lines *lines, bool aborts)
+{
+    bool begun = true;
+
+    for (line *line = lines->first; line != NULL; line = line->next) {
+        begin_end(line, aborts);
+        begun = begun && (line->begun || line->ended[0] == NULL);
+    }
+    return begun;
+}
+
+// Pairs with the release in drop_hand.
+static bool await_hands(hd_cuda_lines *lines, int most, int64_t deadline)
+{
+    while (atomic_load_explicit(&lines->hands, memory_order_acquire) > most) {
+        if (hd_clock() > deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    return true;
+}
+
+bool hd_cuda_nccl_rest(hd_cuda_home *home)
+{
+    hd_cuda_lines *lines = home->lines;
+
+    if (lines == NULL || !hd_failure_is_set(&home->failure))
+        return true;
+    return begin_ends(lines, true) &&
+           await_hands(lines, 1, hd_clock_after(ENDING));
+}
+
+static bool have_left(const hd_cuda_home *home)
+{
+    bool left = true;
+
+    for (const line *line = home->lines->first; line != NULL; line = line->next)
+        for (int i = 0; i < line->size; i++)
+            left = left && (line->rank[i] == home->rank ||
+                            hd_group_left(home->group, line->rank[i]));
+    return left;
+}
+
+void hd_cuda_nccl_end(hd_cuda_home *home, hd_cuda_release *release)
+{
+    hd_cuda_lines *lines = home->lines;
+    int64_t patience = hd_clock_after(GRACE);
+    int64_t deadline = hd_clock_after(ENDING);
+
+    if (lines == NULL) {
+        release(home);
+        return;
+    }
+    lines->release = release;
+    if (!begin_ends(lines, false))
+        return;
+    while (!await_hands(lines, 1, hd_clock()) &&
+           !hd_group_failed(home->group) &&
+           hd_clock() < (have_left(home) ? deadline : patience))
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    drop_hand(home);
+}
+
+// A call of a library that uses one may itself wait for a peer, and only this
+// ends it then: so the lock is not waited for without end.
+void hd_cuda_nccl_abort(hd_device *device)
+{
+    hd_cuda_lines *lines = device->home->lines;
+    bool locked;
+
+    if (device->nccl == NULL || lines == NULL)
+        return;
+    locked = hd_lock_until(&lines->lock, hd_clock_after(1));
+    (void)begin_ends(lines, true);
+    if (locked)
+        pthread_mutex_unlock(&lines->lock);
+}
+
+// What was not joined leaves nothing behind, unless NCCL does not let go of it.
+static void end_unjoined(hd_device *device, line *line)
+{
+    hd_cuda_lines *lines = device->home->lines;
+    int before = atomic_load_explicit(&lines->hands, memory_order_relaxed);
+
+    begin_end(line, true);
+    keep_line(lines, line);
+    if (!await_hands(lines, before, hd_clock_after(GIVING_UP)) ||
+        (line->ended[0] != NULL && !line->begun))
+        hd_cuda_set_stuck(device, true);
+}
+
+static hd_status join_line(hd_device *device, int axis, line *line,
+                           const hd_nccl_id *id, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    hd_cuda_joining joining = {
+        .device = device,
+        .nccl = &device->nccl->api,
+        .axis = module->axis[axis].name,
+        .size = line->size,
+        .rank = (int)hd_mesh_coord(module, device->rank, axis),
+        .meets = line->meets,
+        .lends = line->lends};
+    hd_status status =
+        hd_cuda_comm_join(&joining, id, diag, &line->comm, &line->lent);
+
+    if (status == HD_OK) {
+        line->name = name_of(id);
+        keep_line(device->home->lines, line);
+    } else {
+        end_unjoined(device, line);
+    }
+    if (!hd_cuda_is_stuck(device))
+        hd_cuda_comm_leave(&joining);
+    return status;
+}
+
 static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *id,
                            hd_diag *diag)
 {
-    const hd_module *module = device->binding.module;
-    line *line = new_line(device, axis, id);
-    hd_nccl_comm comm;
-    hd_status status;
+    line *line = new_line(device, axis);
 
     if (line == NULL) {
         hd_group_run_out(device->binding.group);
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for communicators");
     }
-    status =
-        hd_cuda_comm_join(device, &device->nccl->api, id, line->size,
-                          (int)hd_mesh_coord(module, device->rank, axis),
-                          line->meets, module->axis[axis].name, diag, &comm);
-    if (status != HD_OK) {
-        free_line(line);
-        return status;
-    }
-    // Pairs with comm_of and take_comm.
-    atomic_store_explicit(&line->comm, comm, memory_order_release);
-    keep_line(device->home->lines, line);
+    HD_TRY(join_line(device, axis, line, id, diag));
     device->nccl->line[axis] = line;
     return HD_OK;
 }
@@ -565,68 +760,6 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
     return status;
 }
 
-// Whoever takes a communicator out ends it. Acquires what join_axis released.
-static hd_nccl_comm take_comm(line *line)
-{
-    return atomic_exchange_explicit(&line->comm, NULL, memory_order_acq_rel);
-}
-
-// NULL once it has been taken out.
-static hd_nccl_comm comm_of(const hd_device *device, int axis)
-{
-    const line *line = device->nccl->line[axis];
-
-    // Pairs with the release in join_axis.
-    return line != NULL
-               ? atomic_load_explicit(&line->comm, memory_order_acquire)
-               : NULL;
-}
-
-// The home may be gone when NCCL comes to an end: nothing of it is used then.
-static void *end_comm(void *context)
-{
-    ending *ending = context;
-    const hd_cuda_home *home = ending->home;
-
-    if (home->cu.context_push(home->context) == HD_CU_SUCCESS)
-        (void)home->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
-    home->lines->api.comm_abort(ending->comm);
-    atomic_store_explicit(&ending->done, true, memory_order_release);
-    return NULL;
-}
-
-// Where no thread is to be had, another one is asked for when all is closed.
-static void begin_end(const hd_cuda_home *home, line *line, hd_nccl_comm comm)
-{
-    ending *ending = &line->ending;
-
-    ending->home = home;
-    ending->comm = comm;
-    ending->begun =
-        pthread_create(&ending->thread, NULL, end_comm, ending) == 0;
-}
-
-// False if NCCL has not come to an end by the deadline: its thread is left
-// alone then, and goes on using what it has. So does NCCL itself where there is
-// no thread.
-static bool has_ended(ending *ending, int64_t deadline)
-{
-    if (ending->comm == NULL)
-        return true;
-    // Pairs with the release in end_comm.
-    while (ending->begun &&
-           !atomic_load_explicit(&ending->done, memory_order_acquire)) {
-        if (hd_clock() > deadline) {
-            pthread_detach(ending->thread);
-            return false;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-    }
-    if (ending->begun)
-        pthread_join(ending->thread, NULL);
-    return ending->begun;
-}
-
 void hd_cuda_nccl_close(hd_device *device)
 {
     if (device->nccl == NULL)
@@ -636,96 +769,36 @@ void hd_cuda_nccl_close(hd_device *device)
     device->nccl = NULL;
 }
 
-static void end_line(const hd_cuda_home *home, line *line)
+// The caller has the lock.
+static hd_status find_error(const hd_device *device, hd_diag *diag, int *out)
 {
-    hd_nccl_comm comm = take_comm(line);
-
-    if (comm != NULL && !hd_failure_is_set(&home->failure))
-        home->lines->api.comm_destroy(comm);
-    else if (comm != NULL)
-        begin_end(home, line, comm);
-    else if (line->ending.comm != NULL && !line->ending.begun)
-        begin_end(home, line, line->ending.comm);
-}
-
-// By now the sessions are gone, and their graphs.
-bool hd_cuda_nccl_end(hd_cuda_home *home)
-{
-    hd_cuda_lines *lines = home->lines;
-    int64_t deadline = hd_clock_after(ENDING);
-    bool ended = true;
-
-    if (lines == NULL)
-        return true;
-    for (line *line = lines->first; line != NULL; line = line->next)
-        end_line(home, line);
-    for (line *line = lines->first; line != NULL; line = line->next)
-        ended = has_ended(&line->ending, deadline) && ended;
-    if (!ended)
-        return false;
-    while (lines->first != NULL) {
-        line *line = lines->first;
-
-        lines->first = line->next;
-        free_line(line);
-    }
-    hd_library_close(&lines->library);
-    pthread_mutex_destroy(&lines->lock);
-    free(lines);
-    return true;
-}
-
-// A call that uses a communicator may itself wait for a peer, and only this
-// ends it then: so the lock is not waited for without end.
-void hd_cuda_nccl_abort(hd_device *device)
-{
-    hd_cuda_lines *lines = device->home->lines;
-    bool locked;
-
-    if (device->nccl == NULL || lines == NULL)
-        return;
-    locked = hd_lock_until(&lines->lock, hd_clock_after(1));
-    for (line *line = lines->first; line != NULL; line = line->next) {
-        hd_nccl_comm comm = take_comm(line);
-
-        if (comm != NULL)
-            begin_end(device->home, line, comm);
-    }
-    if (locked)
-        pthread_mutex_unlock(&lines->lock);
-}
-
-static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
-{
-    int asked = HD_NCCL_SUCCESS, found = HD_NCCL_SUCCESS;
-
-    pthread_mutex_lock(&device->home->lines->lock);
-    for (int a = 0; a < HD_MAX_AXES && asked == HD_NCCL_SUCCESS &&
-                    found == HD_NCCL_SUCCESS;
-         a++) {
-        hd_nccl_comm comm = comm_of(device, a);
+    for (int a = 0; a < HD_MAX_AXES && *out == HD_NCCL_SUCCESS; a++) {
+        const line *line = device->nccl->line[a];
         int error = HD_NCCL_SUCCESS;
 
-        if (comm != NULL)
-            asked = device->nccl->api.async_error(comm, &error);
+        if (line != NULL && line->comm != NULL)
+            NCCL_TRY(device, diag, async_error, line->comm, &error);
         if (error != HD_NCCL_IN_PROGRESS)
-            found = error;
+            *out = error;
     }
-    pthread_mutex_unlock(&device->home->lines->lock);
-    if (asked != HD_NCCL_SUCCESS)
-        return nccl_error(device, asked, diag, "async_error");
-    *out = found;
     return HD_OK;
 }
 
-hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_nccl_check(hd_device *device, int64_t deadline, hd_diag *diag,
+                             bool *told)
 {
     char text[HD_GROUP_TEXT];
     int error = HD_NCCL_SUCCESS;
+    hd_status status;
 
     if (device->nccl == NULL)
         return HD_OK;
-    HD_TRY(find_error(device, diag, &error));
+    *told = hd_lock_until(&device->home->lines->lock, deadline);
+    if (!*told)
+        return HD_OK;
+    status = find_error(device, diag, &error);
+    pthread_mutex_unlock(&device->home->lines->lock);
+    HD_TRY(status);
     if (error == HD_NCCL_SUCCESS) // or the communicator is gone
         return hd_cuda_report(device, diag);
     // The peer at fault knows more: its words are on their way.
@@ -928,16 +1001,16 @@ static hd_status issue_one(const call_args *call)
 static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
                             const hd_step *step, hd_diag *diag)
 {
+    bool alone = device->binding.module->axis[step->op->axis].size == 1;
     call_args call = {.device = device,
                       .step = step,
-                      .comm = comm_of(device, step->op->axis),
+                      .comm = alone ? NULL
+                                    : device->nccl->line[step->op->axis]->comm,
                       .stream = device->stream[command->stream].stream,
                       .diag = diag,
                       .type = type_of(step->span[0].buffer->type.dtype)};
 
-    if (device->binding.module->axis[step->op->axis].size == 1)
-        return copy_own(&call);
-    return call.comm != NULL ? issue_one(&call) : HD_OK; // else aborted
+    return alone ? copy_own(&call) : issue_one(&call);
 }
 
 static bool is_member(const hd_device *device, const hd_step *step, int axis,
@@ -947,39 +1020,123 @@ static bool is_member(const hd_device *device, const hd_step *step, int axis,
            is_pair(step) == pairs;
 }
 
-// What is sent and received along an axis, in one group of NCCL's: it goes on
-// together.
-static hd_status issue_pairs(hd_device *device, const hd_cuda_command *command,
-                             int axis, hd_diag *diag)
-{
-    hd_status status = HD_OK;
-    int error;
+// What is sent and received along an axis, or one collective if there is one.
+typedef struct batch {
+    const hd_cuda_command *command;
+    int axis;
+    const hd_step *alone;
+} batch;
 
-    NCCL_TRY(device, diag, group_start, );
-    for (int i = 0; i < command->n && status == HD_OK; i++)
-        if (is_member(device, &command->step[i], axis, true))
-            status = issue_step(device, command, &command->step[i], diag);
-    error = device->nccl->api.group_end();
-    if (status == HD_OK && error != HD_NCCL_SUCCESS)
-        return nccl_error(device, error, diag, "group_end");
-    return status;
+static hd_status issue_steps(hd_device *device, const batch *batch,
+                             hd_diag *diag)
+{
+    const hd_cuda_command *command = batch->command;
+
+    if (batch->alone != NULL)
+        return issue_step(device, command, batch->alone, diag);
+    for (int i = 0; i < command->n; i++)
+        if (is_member(device, &command->step[i], batch->axis, true))
+            HD_TRY(issue_step(device, command, &command->step[i], diag));
+    return HD_OK;
 }
 
-// What is more than one call of NCCL's is one group of its.
-static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
-                             const hd_step *step, hd_diag *diag)
+// What is more than one call of NCCL's is one group of its: it goes on
+// together.
+static hd_status issue_group(hd_device *device, const batch *batch,
+                             hd_diag *diag)
 {
     hd_status status;
     int error;
 
-    if (!is_exchange(device, step) && !is_spaced(step))
-        return issue_step(device, command, step, diag);
+    if (batch->alone != NULL && !is_exchange(device, batch->alone) &&
+        !is_spaced(batch->alone))
+        return issue_steps(device, batch, diag);
     NCCL_TRY(device, diag, group_start, );
-    status = issue_step(device, command, step, diag);
+    status = issue_steps(device, batch, diag);
     error = device->nccl->api.group_end();
-    if (status == HD_OK && error != HD_NCCL_SUCCESS)
+    if (status == HD_OK && is_error(error))
         return nccl_error(device, error, diag, "group_end");
     return status;
+}
+
+// Nothing is asked of a communicator that has been aborted.
+static hd_status issue_on(hd_device *device, const batch *batch, hd_diag *diag)
+{
+    const line *line = device->nccl->line[batch->axis];
+    hd_status status = HD_OK;
+
+    pthread_mutex_lock(&device->home->lines->lock);
+    if (line == NULL || line->comm != NULL)
+        status = issue_group(device, batch, diag);
+    pthread_mutex_unlock(&device->home->lines->lock);
+    return status;
+}
+
+static hd_status ask_how_far(hd_device *device, const line *line, hd_diag *diag,
+                             int *out)
+{
+    hd_status status = HD_OK;
+    int error = HD_NCCL_SUCCESS, asked = HD_NCCL_SUCCESS;
+
+    pthread_mutex_lock(&device->home->lines->lock);
+    if (line->comm != NULL)
+        asked = device->nccl->api.async_error(line->comm, &error);
+    pthread_mutex_unlock(&device->home->lines->lock);
+    if (is_error(asked))
+        status = nccl_error(device, asked, diag, "async_error");
+    else if (is_error(error))
+        status = nccl_error(device, error, diag, "group_end");
+    *out = error;
+    return status;
+}
+
+static hd_status fail_late(hd_device *device, const batch *batch, hd_diag *diag)
+{
+    const hd_step *step = batch->alone;
+    char text[HD_GROUP_TEXT] = "";
+    hd_line words = {text, sizeof text};
+
+    for (int i = 0; step == NULL; i++)
+        if (is_member(device, &batch->command->step[i], batch->axis, true))
+            step = &batch->command->step[i];
+    hd_line_put(&words,
+                "rank %d waits for NCCL to connect its peers: ", device->rank);
+    hd_line_put_step(&words, device->binding.module, step->op->code,
+                     step->op->loc.line, step->op->loc.column, step->index,
+                     batch->command->stream, hd_cuda_helper(device));
+    hd_line_put(&words, ") for %.1f s", device->binding.timeout);
+    hd_cuda_fail(device, HD_ERROR_TIMEOUT, text, "");
+    return hd_cuda_report(device, diag);
+}
+
+// NCCL puts calls into their stream on a thread of its own, which may have to
+// connect peers before: until then nothing may follow them there. The thread
+// that watches knows better what a run waits for, and is given a second more.
+static hd_status await_stream(hd_device *device, const batch *batch,
+                              hd_diag *diag)
+{
+    const line *line = device->nccl->line[batch->axis];
+    int64_t deadline = hd_clock_after(device->binding.timeout + 1);
+    int error = HD_NCCL_IN_PROGRESS;
+
+    for (int i = 0; line != NULL; i++) {
+        HD_TRY(ask_how_far(device, line, diag, &error));
+        if (error != HD_NCCL_IN_PROGRESS)
+            return HD_OK;
+        if (hd_clock() > deadline)
+            return fail_late(device, batch, diag);
+        if (i < SPINS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return HD_OK;
+}
+
+static hd_status issue_batch(hd_device *device, batch batch, hd_diag *diag)
+{
+    HD_TRY(issue_on(device, &batch, diag));
+    return await_stream(device, &batch, diag);
 }
 
 static void plan_gathers(hd_device *device, const hd_step *steps, int n,
@@ -1110,8 +1267,8 @@ hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
 // Axis by axis each collective and then all else: the order that the proof of
 // programs over NCCL goes by (docs/checking.md). Calls of one group of NCCL's
 // would follow each other too, in an order that NCCL chooses.
-static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
-                           hd_diag *diag)
+hd_status hd_cuda_nccl_transfer(hd_device *device,
+                                const hd_cuda_command *command, hd_diag *diag)
 {
     for (int axis = 0; axis < device->binding.module->naxes; axis++) {
         bool pairs = false;
@@ -1121,35 +1278,23 @@ static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
 
             pairs |= is_member(device, step, axis, true);
             if (is_member(device, step, axis, false))
-                HD_TRY(issue_alone(device, command, step, diag));
+                HD_TRY(issue_batch(device, (batch){command, axis, step}, diag));
         }
         if (pairs)
-            HD_TRY(issue_pairs(device, command, axis, diag));
+            HD_TRY(issue_batch(device, (batch){command, axis, NULL}, diag));
     }
     return HD_OK;
-}
-
-hd_status hd_cuda_nccl_transfer(hd_device *device,
-                                const hd_cuda_command *command, hd_diag *diag)
-{
-    hd_status status;
-
-    pthread_mutex_lock(&device->home->lines->lock);
-    status = issue_all(device, command, diag);
-    pthread_mutex_unlock(&device->home->lines->lock);
-    return status;
 }
 
 hd_status hd_cuda_nccl_lend(hd_device *device, int axis, hd_cuda_lent *fn,
                             void *context, hd_diag *diag)
 {
-    hd_nccl_comm comm;
+    const line *line = device->nccl->line[axis];
     hd_status status = HD_OK;
 
     pthread_mutex_lock(&device->home->lines->lock);
-    comm = comm_of(device, axis);
-    if (comm != NULL) // else aborted
-        status = fn(device, comm, context, diag);
+    if (line != NULL && line->lent != NULL) // else aborted
+        status = fn(device, line->lent, context, diag);
     pthread_mutex_unlock(&device->home->lines->lock);
     return status;
 }

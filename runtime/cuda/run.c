@@ -902,12 +902,14 @@ static hd_status check_sizes(hd_device *device, hd_diag *diag)
 
 static hd_status finish(hd_device *device, hd_diag *diag)
 {
+    bool told;
+
     if (device->run->n == 0 && device->captures == NULL)
         return hd_cuda_report(device, diag);
     HD_TRY(hd_cuda_await(device, ends_of(device, device->run->n)->end, diag));
     HD_TRY(hd_cuda_catch_up(device, diag));
     HD_TRY(check_sizes(device, diag));
-    HD_TRY(hd_cuda_transports_check(device, diag));
+    HD_TRY(hd_cuda_transports_check(device, INT64_MAX, diag, &told));
     if (device->run->n > 0)
         HD_TRY(read_times(device, diag));
     device->run->finished = device->run->n;
@@ -950,7 +952,7 @@ hd_status hd_cuda_await_runs(hd_device *device, uint64_t run, int64_t deadline,
     if (status == HD_OK && *over)
         status = hd_cuda_catch_up_until(device, deadline, diag, over);
     if (status == HD_OK && *over)
-        status = hd_cuda_transports_check(device, diag);
+        status = hd_cuda_transports_check(device, deadline, diag, over);
     hd_cuda_leave(device, mode);
     return status;
 }

@@ -77,11 +77,13 @@ hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
     return HD_OK;
 }
 
-hd_status hd_cuda_transports_check(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_transports_check(hd_device *device, int64_t deadline,
+                                   hd_diag *diag, bool *told)
 {
-    for (int i = 0; i < NTRANSPORTS; i++) {
+    *told = true;
+    for (int i = 0; i < NTRANSPORTS && *told; i++) {
         if (hd_cuda_transports[i].check != NULL)
-            HD_TRY(hd_cuda_transports[i].check(device, diag));
+            HD_TRY(hd_cuda_transports[i].check(device, deadline, diag, told));
     }
     return HD_OK;
 }

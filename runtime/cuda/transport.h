@@ -22,7 +22,8 @@ typedef struct hd_cuda_transport {
     hd_status (*plan)(hd_device *device, const hd_step *steps, int n,
                       int *events, hd_diag *diag);
     // Whether what has run went well.
-    hd_status (*check)(hd_device *device, hd_diag *diag);
+    hd_status (*check)(hd_device *device, int64_t deadline, hd_diag *diag,
+                       bool *told);
     // Ends what its kernels wait for; called by the thread that watches.
     void (*abort)(hd_device *device);
     void (*close)(hd_device *device);
@@ -46,7 +47,8 @@ hd_cuda_transport_of(const hd_device *device, const hd_step *step)
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag);
 hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
                                   int n, int *events, hd_diag *diag);
-hd_status hd_cuda_transports_check(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_transports_check(hd_device *device, int64_t deadline,
+                                   hd_diag *diag, bool *told);
 void hd_cuda_transports_abort(hd_device *device);
 void hd_cuda_transports_close(hd_device *device);
 

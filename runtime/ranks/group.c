@@ -861,19 +861,33 @@ static void let_go(hd_group *group)
     group->wake = -1;
 }
 
+// Before a rank ends what it has together with peers, who then know that it
+// waits for them. Of a failure there is more to say, once all is known of it.
+static bool say_goodbye(hd_group *group)
+{
+    if (hd_group_is_aborted(group) || hd_group_failed(group))
+        return false;
+    notify(group, HD_FRAME_GOODBYE, "", NOTICE);
+    return true;
+}
+
 void hd_group_destroy(hd_group *group)
 {
+    bool said;
+
     if (group == NULL)
         return;
     if (hd_group_is_copy(group)) {
         let_go(group);
         return;
     }
+    said = group->kept != NULL && say_goodbye(group);
     while (group->kept != NULL)
         end_first(&group->kept);
     hd_workers_destroy(group->workers);
     hd_watch_stop(group);
-    take_leave(group);
+    if (!said)
+        take_leave(group);
     for (int i = 0; i < group->size; i++)
         close_link(&group->link[i]);
     hd_pool_destroy(group->pool);

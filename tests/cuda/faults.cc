@@ -122,11 +122,9 @@ void JudgeEnd(const Answer &answer, const Symbol &symbol,
     EXPECT_TRUE(answer.ended) << what << " hangs";
     EXPECT_NE(answer.status, HD_ERROR_INVALID) << what << " has a wrong answer";
     // Who cannot enter its context any more, or cannot say that it captures
-    // nothing there, cannot free anything, and who gives up joining NCCL leaves
-    // the device to the thread that still tries.
+    // nothing there, cannot free anything.
     if (!Is(symbol, "cuCtxPushCurrent_v2") &&
-        !Is(symbol, "cuThreadExchangeStreamCaptureMode") &&
-        !Is(symbol, "ncclCommInitRank")) {
+        !Is(symbol, "cuThreadExchangeStreamCaptureMode")) {
         EXPECT_STREQ(answer.left, "") << what;
     }
 }

@@ -130,6 +130,20 @@ const char kSides[] = "heddle 1\nhost program sides mesh tp=2\n"
                       "{ group { send %x[tp] to 1 - tp\n"
                       "          %y[tp] = recv from 1 - tp } }\n";
 
+TEST(CudaNccl, AVersionThatCannotSplitIsRefusedByItsNumber)
+{
+    Program program(kSides);
+    ScopedSetting version("FAKE_NCCL_VERSION", "21705");
+
+    for (const Answer &answer : RunOverNccl(program, NcclOptions())) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_EQ(answer.status, HD_ERROR_UNSUPPORTED) << answer.text;
+        EXPECT_TRUE(Has(answer, "2.17.5") && Has(answer, "2.18"))
+            << answer.text;
+        EXPECT_STREQ(answer.left, "");
+    }
+}
+
 // The peers gave up long ago, and so has the session: what comes of it is
 // ended, and no kernel waits on the device for peers that are not there.
 TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
@@ -206,6 +220,7 @@ TEST(CudaNccl, ACommunicatorThatNoThreadEndsKeepsWhatItHas)
                 SleepFor(0.5);
                 rank.answer->status = shards.Get(rank.diag);
                 StartThreads(forever ? 0 : 10);
+                rank.page->keeps = forever;
             }
             return rank.answer->status;
         });

@@ -238,7 +238,8 @@ TEST(CudaSharing, SessionsOfTheSameRanksHaveOneCommunicator)
                                      sessions[i], 2));
             auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
             return Exceeds(rank, "communicators too few or too many",
-                           calls("ncclCommInitRank") != (sent ? 1 : 2), 0);
+                           calls("ncclCommInitRankConfig") != (sent ? 1 : 2),
+                           0);
         }));
     }
 }

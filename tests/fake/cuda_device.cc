@@ -288,6 +288,16 @@ hd_cu_result cuCtxPushCurrent_v2(hd_cu_context context)
     return SUCCESS;
 }
 
+EXPORT hd_cu_context fake_cuda_context(void)
+{
+    return stack.empty() ? nullptr : stack.back();
+}
+
+EXPORT void fake_cuda_adopt(hd_cu_context context)
+{
+    stack.push_back(context);
+}
+
 hd_cu_result cuCtxEnablePeerAccess(hd_cu_context peer, unsigned flags)
 {
     FAKE_ENTER();

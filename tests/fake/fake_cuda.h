@@ -19,18 +19,20 @@
 //                                neighbour, by the clock of events alone;
 //                                products that run are counted as calls of
 //                                "plan I"
-//   FAKE_CUBLASLT_KERNELS=N      that each product takes (1); up to three differ
-//   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
-//   FAKE_CUBLASLT_WRONG=N        results of N elements get a wrong one, but for
-//   FAKE_CUBLASLT_RIGHT=N        the first ones of these (0)
+//   FAKE_CUBLASLT_KERNELS=N      that each product takes (1); up to three
+//   differ FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top
+//   (0) FAKE_CUBLASLT_WRONG=N        results of N elements get a wrong one, but
+//   for FAKE_CUBLASLT_RIGHT=N        the first ones of these (0)
 //   FAKE_CUDNN_VERSION=N         (91900)
 //   FAKE_CUDNN_WAYS=N            of each attention (2), of which the first
 //   FAKE_CUDNN_LACKING=N         have no kernel (0)
-//   FAKE_CUDNN_KERNELS=N         that each attention takes, beside a fill (1); up
+//   FAKE_CUDNN_KERNELS=N         that each attention takes, beside a fill (1);
+//   up
 //                                to three differ
 //   FAKE_CUDNN_WORKSPACE=N       bytes that each fills first (256); 0: no fill
 //   FAKE_CUDNN_CLEARS=1          that each fills no bytes of an operand, too
 //   FAKE_CUBLASMP_VERSION=N      (700)
+//   FAKE_NCCL_VERSION=N          (22809)
 //   FAKE_NCCL_LATE=MS            that a communicator is joined later than by
 //   all
 #ifndef HD_FAKE_CUDA_H
@@ -82,6 +84,11 @@ void fake_cuda_reset(void);
 // For the other fakes, so that their calls fail and their objects count too.
 hd_cu_result fake_cuda_enter(const char *symbol);
 void fake_cuda_account(const char *what, int by);
+
+// The context of this thread, and to have it as that of another: as CUDA's
+// runtime does for libraries, by no call of the driver that may fail.
+hd_cu_context fake_cuda_context(void);
+void fake_cuda_adopt(hd_cu_context context);
 
 // From now on the clock of events is so much later.
 void fake_cuda_spend(double seconds);

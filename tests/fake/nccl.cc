@@ -14,13 +14,16 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <random>
 #include <set>
 #include <string>
 #include <sys/mman.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -48,6 +51,7 @@ enum {
     INVALID_ARGUMENT,
     INVALID_USAGE,
     REMOTE_ERROR,
+    IN_PROGRESS,
 };
 
 constexpr int MOST_RANKS = 64;
@@ -94,6 +98,9 @@ struct Segment {
     std::atomic<size_t> device[MOST_RANKS];
     std::atomic<int> arrived;
     std::atomic<int> rendezvous;
+    std::atomic<int> pid[MOST_RANKS];
+    std::atomic<bool> ending[MOST_RANKS]; // it, or has died
+    Id child;                             // of what it is split into
     What what[MOST_RANKS];
     char part[MOST_RANKS][PART];
     Queue queue[MOST_RANKS][MOST_RANKS]; // from, to
@@ -108,8 +115,19 @@ struct Comm {
     unsigned connected[MOST_RANKS] = {}; // by peer
     int asked[MOST_RANKS] = {};          // how often
 
+    bool blocking = true;
+    std::mutex lock;      // guards the two that follow
+    std::thread job;      // that does what is in progress
+    bool pending = false; // nobody has been told of its end
+    std::atomic<int> state{SUCCESS};
+
     ~Comm()
     {
+        // A batch that is the last to have it may run on that very thread.
+        if (job.joinable() && job.get_id() == std::this_thread::get_id())
+            job.detach();
+        else if (job.joinable())
+            job.join();
         if (segment != nullptr)
             munmap(segment, sizeof(Segment));
         auto *release = fake::find_in_cuda<decltype(fake_cuda_order_free)>(
@@ -194,6 +212,63 @@ size_t size_of(int type)
     hd_dtype dtype = HD_DTYPE_U8;
 
     return dtype_of(type, &dtype) ? hd_dtype_size(dtype) : 0;
+}
+
+// Up to two milliseconds, or none: a call may be done when it returns.
+void dawdle()
+{
+    static thread_local std::mt19937 random(std::random_device{}());
+
+    usleep(random() % 4 == 0 ? 0 : static_cast<useconds_t>(random() % 2000));
+}
+
+// An operation that a communicator is in the middle of is none of its business.
+bool is_ready(Comm &comm)
+{
+    std::lock_guard<std::mutex> guard(comm.lock);
+
+    if (comm.pending)
+        fprintf(stderr, "fake NCCL: a communicator is used before what was "
+                        "asked of it is known to be done\n");
+    return !comm.pending;
+}
+
+// Does `work` on a thread, which sets the state of all of `comms`: there is one
+// thread to a group, and the first of them has it.
+template <class Work>
+int begin(const std::vector<std::shared_ptr<Comm>> &comms, Work work)
+{
+    auto *current =
+        fake::find_in_cuda<decltype(fake_cuda_context)>("fake_cuda_context");
+    auto *adopt =
+        fake::find_in_cuda<decltype(fake_cuda_adopt)>("fake_cuda_adopt");
+    hd_cu_context context = current == nullptr ? nullptr : current();
+
+    for (const std::shared_ptr<Comm> &comm : comms) {
+        std::lock_guard<std::mutex> guard(comm->lock);
+
+        comm->pending = true;
+        comm->state = IN_PROGRESS;
+    }
+    try {
+        std::lock_guard<std::mutex> guard(comms[0]->lock);
+
+        comms[0]->job = std::thread([=] {
+            int status;
+
+            if (adopt != nullptr && context != nullptr)
+                adopt(context);
+            dawdle();
+            status = work();
+            for (const std::shared_ptr<Comm> &comm : comms)
+                comm->state = status;
+        });
+    } catch (const std::system_error &) {
+        for (const std::shared_ptr<Comm> &comm : comms)
+            comm->state = SYSTEM_ERROR;
+        return SYSTEM_ERROR;
+    }
+    return IN_PROGRESS;
 }
 
 // False if it is given up.
@@ -627,18 +702,44 @@ int connect_all(const Batch &batch)
     return SUCCESS;
 }
 
-int flush(const Batch &batch)
+int enqueue(const Batch &batch)
 {
     int connected = connect_all(batch);
-    auto *enqueue =
+    auto *put =
         fake::find_in_cuda<decltype(fake_cuda_enqueue)>("fake_cuda_enqueue");
 
     if (connected != SUCCESS)
         return connected;
-    return enqueue(batch.stream, run_batch, new Batch(batch), free_batch,
-                   batch.comm->order) == 0
+    return put(batch.stream, run_batch, new Batch(batch), free_batch,
+               batch.comm->order) == 0
                ? SUCCESS
                : UNHANDLED_CUDA_ERROR;
+}
+
+int enqueue_all(const std::vector<Batch> &batches)
+{
+    for (const Batch &batch : batches) {
+        int status = enqueue(batch);
+
+        if (status != SUCCESS)
+            return status;
+    }
+    return SUCCESS;
+}
+
+int flush(const std::vector<Batch> &batches)
+{
+    std::vector<std::shared_ptr<Comm>> comms;
+
+    for (const Batch &batch : batches) {
+        if (batch.comm->blocking != batches[0].comm->blocking ||
+            !is_ready(*batch.comm))
+            return INVALID_ARGUMENT;
+        comms.push_back(batch.comm);
+    }
+    return batches.empty() || batches[0].comm->blocking
+               ? enqueue_all(batches)
+               : begin(comms, [batches] { return enqueue_all(batches); });
 }
 
 int add(ncclComm *handle, const What &what, const void *from, void *to,
@@ -662,7 +763,7 @@ int add(ncclComm *handle, const What &what, const void *from, void *to,
             return INVALID_ARGUMENT;
     }
     if (depth == 0)
-        return flush(Batch{handle->comm, stream, {op}});
+        return flush({Batch{handle->comm, stream, {op}}});
     for (Batch &batch : waiting) {
         if (batch.comm != handle->comm)
             continue;
@@ -711,14 +812,29 @@ size_t current_device()
            static_cast<size_t>(device);
 }
 
+// The memory is there as long as this process.
+int make_id(Id *out)
+{
+    *out = Id{MAGIC, getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};
+    return out->fd < 0 ? SYSTEM_ERROR : SUCCESS;
+}
+
 int join(Comm &comm, const Id &id)
 {
+    auto *order = fake::find_in_cuda<decltype(fake_cuda_order_new)>(
+        "fake_cuda_order_new");
+    const char *late = getenv("FAKE_NCCL_LATE");
+    double end = now() + 1e-3 * (late == nullptr ? 0 : atoi(late));
+
+    if (order == nullptr)
+        return INVALID_ARGUMENT;
     comm.segment = map_segment(id);
     if (comm.segment == nullptr)
         return INVALID_ARGUMENT;
     if (comm.segment->present[comm.rank].exchange(1) != 0)
         return INVALID_USAGE;
     comm.segment->device[comm.rank] = current_device();
+    comm.segment->pid[comm.rank] = getpid();
     comm.segment->joined++;
     if (!wait_until(comm,
                     [&] { return comm.segment->joined.load() >= comm.size; }))
@@ -728,7 +844,29 @@ int join(Comm &comm, const Id &id)
         if (rank != comm.rank && comm.segment->device[rank].load() ==
                                      comm.segment->device[comm.rank].load())
             return INVALID_USAGE;
+    if (!wait_until(comm, [&] { return now() >= end; }))
+        return REMOTE_ERROR;
+    comm.order = order();
     return SUCCESS;
+}
+
+// All ranks of `parent` make one more of themselves.
+int split(Comm &parent, Comm &comm)
+{
+    int status = SUCCESS;
+
+    if (parent.rank == 0)
+        status = make_id(&parent.segment->child);
+    if (!meet(parent))
+        return REMOTE_ERROR;
+    return status == SUCCESS ? join(comm, parent.segment->child) : status;
+}
+
+// As its macro makes it: of 2.14, or later.
+bool is_initialized(const hd_nccl_config *config)
+{
+    return config != nullptr && config->magic == HD_NCCL_CONFIG_MAGIC &&
+           config->size >= sizeof(*config) && config->version >= 21400;
 }
 
 } // namespace
@@ -749,7 +887,9 @@ int join(Comm &comm, const Id &id)
 int ncclGetVersion(int *out)
 {
     ENTER();
-    *out = 22800;
+    const char *version = getenv("FAKE_NCCL_VERSION");
+
+    *out = version == nullptr ? 22809 : atoi(version);
     return SUCCESS;
 }
 
@@ -762,52 +902,75 @@ const char *ncclGetErrorString(int error)
         "internal error",
         "invalid argument",
         "invalid usage",
-        "remote process exited or there was a network error"};
+        "remote process exited or there was a network error",
+        "NCCL operation in progress"};
 
-    return error >= 0 && error <= REMOTE_ERROR ? texts[error]
-                                               : "unknown result code";
+    return error >= 0 && error <= IN_PROGRESS ? texts[error]
+                                              : "unknown result code";
 }
 
-// The memory is there as long as this process.
 int ncclGetUniqueId(hd_nccl_id *out)
 {
     ENTER();
-    Id id{MAGIC, getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};
+    Id id;
+    int status = make_id(&id);
 
-    if (id.fd < 0)
-        return SYSTEM_ERROR;
     memset(out, 0, sizeof(*out));
     memcpy(out, &id, sizeof(id));
-    return SUCCESS;
+    return status;
 }
 
-int ncclCommInitRank(hd_nccl_comm *out, int size, hd_nccl_id id, int rank)
+int ncclCommInitRankConfig(hd_nccl_comm *out, int size, hd_nccl_id id, int rank,
+                           hd_nccl_config *config)
 {
     ENTER();
-    auto *order = fake::find_in_cuda<decltype(fake_cuda_order_new)>(
-        "fake_cuda_order_new");
     auto comm = std::make_shared<Comm>();
-    const char *late = getenv("FAKE_NCCL_LATE");
     Id named;
-    int status;
 
     if (size < 1 || size > MOST_RANKS || rank < 0 || rank >= size ||
-        order == nullptr)
+        !is_initialized(config))
         return INVALID_ARGUMENT;
     memcpy(&named, &id, sizeof(named));
     comm->rank = rank;
     comm->size = size;
-    status = join(*comm, named);
-    if (status != SUCCESS)
-        return status;
-    usleep(1000 * static_cast<useconds_t>(late == nullptr ? 0 : atoi(late)));
-    comm->order = order();
+    comm->blocking = config->blocking != 0;
     *out = new ncclComm{comm};
     fake::account("nccl communicators", 1);
+    if (!comm->blocking) {
+        Comm *joining = comm.get(); // its end waits for the thread
+        return begin({comm}, [=] { return join(*joining, named); });
+    }
+    comm->state = join(*comm, named);
+    return comm->state;
+}
+
+// The new one is there once the old one is done with it.
+int ncclCommSplit(hd_nccl_comm handle, int color, int key, hd_nccl_comm *out,
+                  hd_nccl_config *config)
+{
+    ENTER();
+    if (handle == nullptr || color < 0 || !is_initialized(config) ||
+        handle->comm->blocking || !is_ready(*handle->comm))
+        return INVALID_ARGUMENT;
+    std::shared_ptr<Comm> parent = handle->comm;
+    auto comm = std::make_shared<Comm>();
+    (void)key; // ranks stay in their order
+    comm->rank = parent->rank;
+    comm->size = parent->size;
+    comm->blocking = config->blocking != 0;
+    *out = nullptr;
+    begin({parent}, [=] {
+        int status = split(*parent, *comm);
+
+        if (status != SUCCESS)
+            return status;
+        *out = new ncclComm{comm};
+        fake::account("nccl communicators", 1);
+        return status;
+    });
     return SUCCESS;
 }
 
-// What is in streams still has the communicator.
 // As NCCL does, once all that was put into streams has ended and no graph has a
 // call of it any more.
 static void drop(ncclComm *comm)
@@ -824,12 +987,54 @@ static void drop(ncclComm *comm)
     fake::account("nccl communicators", -1);
 }
 
+// What is in progress is waited for, which ends soon where it is aborted.
+static void finish_job(Comm &comm)
+{
+    std::thread job;
+
+    {
+        std::lock_guard<std::mutex> guard(comm.lock);
+        job.swap(comm.job);
+    }
+    if (job.joinable())
+        job.join();
+}
+
+// Whether its process is one no more, though nobody may have waited for it.
+static bool has_died(int pid)
+{
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+
+    std::getline(file, line);
+    size_t at = line.rfind(')');
+    return at == line.npos || line.compare(at, 3, ") Z") == 0;
+}
+
+static bool all_end(Comm &comm)
+{
+    bool all = true;
+
+    for (int rank = 0; rank < comm.size; rank++)
+        all = all &&
+              (comm.segment->ending[rank] || has_died(comm.segment->pid[rank]));
+    return all;
+}
+
+// "An intra-node collective call, which all ranks on the same node should call
+// to avoid a hang", on one host or on several that this one stands for.
 int ncclCommDestroy(hd_nccl_comm comm)
 {
     bool failing = fake::fails(__func__);
 
     if (comm == nullptr)
         return INVALID_ARGUMENT;
+    if (!is_ready(*comm->comm))
+        return INVALID_ARGUMENT;
+    finish_job(*comm->comm);
+    comm->comm->segment->ending[comm->comm->rank] = true;
+    while (!all_end(*comm->comm))
+        usleep(500);
     drop(comm);
     return failing ? INTERNAL_ERROR : SUCCESS;
 }
@@ -842,7 +1047,10 @@ int ncclCommAbort(hd_nccl_comm comm)
     if (comm == nullptr)
         return INVALID_ARGUMENT;
     comm->comm->aborted = true;
+    finish_job(*comm->comm);
     usleep(1000 * static_cast<useconds_t>(late == nullptr ? 0 : atoi(late)));
+    if (comm->comm->segment != nullptr)
+        comm->comm->segment->ending[comm->comm->rank] = true;
     drop(comm);
     return failing ? INTERNAL_ERROR : SUCCESS;
 }
@@ -852,7 +1060,14 @@ int ncclCommGetAsyncError(hd_nccl_comm comm, int *out)
     ENTER();
     if (comm == nullptr)
         return INVALID_ARGUMENT;
-    *out = comm->comm->error;
+    *out = comm->comm->state;
+    if (*out == IN_PROGRESS)
+        return SUCCESS;
+    finish_job(*comm->comm);
+    std::lock_guard<std::mutex> guard(comm->comm->lock);
+    comm->comm->pending = false;
+    if (*out == SUCCESS)
+        *out = comm->comm->error;
     return SUCCESS;
 }
 
@@ -876,11 +1091,7 @@ int ncclGroupEnd(void)
         return status;
     is_wrong = false;
     batches.swap(waiting);
-    for (const Batch &batch : batches) {
-        if (status == SUCCESS)
-            status = flush(batch);
-    }
-    return status;
+    return status == SUCCESS ? flush(batches) : status;
 }
 
 int ncclSend(const void *from, size_t count, int type, int peer,

@@ -30,6 +30,18 @@ void *To(hd_cu_ptr at)
     return reinterpret_cast<void *>(at);
 }
 
+// What comes of a call, once that is known.
+int Come(Rank &r, const hd_nccl_comm &comm, int result)
+{
+    if (result != HD_NCCL_SUCCESS && result != HD_NCCL_IN_PROGRESS)
+        return result;
+    do {
+        usleep(100);
+        EXPECT_EQ(r.nccl.async_error(comm, &result), 0);
+    } while (result == HD_NCCL_IN_PROGRESS);
+    return result;
+}
+
 hd_nccl_comm Join(Rank &r)
 {
     hd_nccl_comm comm = nullptr;
@@ -41,7 +53,10 @@ hd_nccl_comm Join(Rank &r)
     }
     r.Meet();
     memcpy(&id, r.shared->note[0], sizeof(id));
-    EXPECT_EQ(r.nccl.comm_init(&comm, r.size, id, r.rank), 0);
+    hd_nccl_config config = {sizeof(hd_nccl_config), HD_NCCL_CONFIG_MAGIC,
+                             HD_NCCL_CONFIG_VERSION, 0};
+    EXPECT_EQ(
+        Come(r, comm, r.nccl.comm_init(&comm, r.size, id, r.rank, &config)), 0);
     return comm;
 }
 
@@ -60,26 +75,37 @@ TEST(FakeNccl, GathersAndReduces)
         std::vector<int> gathered, sums(COUNT), maxima(COUNT), mine(COUNT);
         std::vector<int> minima(COUNT);
 
-        EXPECT_EQ(r.nccl.all_gather(From(from), To(all), COUNT, HD_NCCL_I32,
-                                    comm, stream),
+        EXPECT_EQ(Come(r, comm,
+                       r.nccl.all_gather(From(from), To(all), COUNT,
+                                         HD_NCCL_I32, comm, stream)),
                   0);
-        EXPECT_EQ(r.nccl.all_reduce(From(from), To(sum), COUNT, HD_NCCL_I32,
-                                    HD_NCCL_SUM, comm, stream),
+        EXPECT_EQ(
+            Come(r, comm,
+                 r.nccl.all_reduce(From(from), To(sum), COUNT, HD_NCCL_I32,
+                                   HD_NCCL_SUM, comm, stream)),
+            0);
+        EXPECT_EQ(
+            Come(r, comm,
+                 r.nccl.all_reduce(From(from), To(most), COUNT, HD_NCCL_I32,
+                                   HD_NCCL_MAX, comm, stream)),
+            0);
+        EXPECT_EQ(
+            Come(r, comm,
+                 r.nccl.all_reduce(From(from), To(least), COUNT, HD_NCCL_I32,
+                                   HD_NCCL_MIN, comm, stream)),
+            0);
+        EXPECT_EQ(
+            Come(r, comm,
+                 r.nccl.reduce_scatter(From(from), To(part), COUNT, HD_NCCL_I32,
+                                       HD_NCCL_SUM, comm, stream)),
+            0);
+        EXPECT_EQ(Come(r, comm,
+                       r.nccl.broadcast(From(from), To(told), COUNT,
+                                        HD_NCCL_I32, 2, comm, stream)),
                   0);
-        EXPECT_EQ(r.nccl.all_reduce(From(from), To(most), COUNT, HD_NCCL_I32,
-                                    HD_NCCL_MAX, comm, stream),
-                  0);
-        EXPECT_EQ(r.nccl.all_reduce(From(from), To(least), COUNT, HD_NCCL_I32,
-                                    HD_NCCL_MIN, comm, stream),
-                  0);
-        EXPECT_EQ(r.nccl.reduce_scatter(From(from), To(part), COUNT,
-                                        HD_NCCL_I32, HD_NCCL_SUM, comm, stream),
-                  0);
-        EXPECT_EQ(r.nccl.broadcast(From(from), To(told), COUNT, HD_NCCL_I32, 2,
-                                   comm, stream),
-                  0);
-        EXPECT_EQ(r.nccl.reduce(From(from), To(own), COUNT, HD_NCCL_I32,
-                                HD_NCCL_SUM, 1, comm, stream),
+        EXPECT_EQ(Come(r, comm,
+                       r.nccl.reduce(From(from), To(own), COUNT, HD_NCCL_I32,
+                                     HD_NCCL_SUM, 1, comm, stream)),
                   0);
         EXPECT_EQ(r.cu.stream_synchronize(stream), 0);
         for (size_t rank = 0; rank < n; rank++) {
@@ -121,8 +147,9 @@ TEST(FakeNccl, SumsHalvesInFloats)
 
         hd_dtype_store_float(HD_DTYPE_BF16, values.data(), 1000, codes.data());
         hd_cu_ptr at = r.Put(codes);
-        EXPECT_EQ(r.nccl.all_reduce(From(at), To(at), 1000, HD_NCCL_BF16,
-                                    HD_NCCL_SUM, comm, nullptr),
+        EXPECT_EQ(Come(r, comm,
+                       r.nccl.all_reduce(From(at), To(at), 1000, HD_NCCL_BF16,
+                                         HD_NCCL_SUM, comm, nullptr)),
                   0);
         EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
         codes = r.Get<uint16_t>(at, 1000);
@@ -152,7 +179,7 @@ TEST(FakeNccl, SendsAroundTheRing)
                       0);
             EXPECT_EQ(r.nccl.recv(To(b), COUNT, HD_NCCL_I32, before, comm, in),
                       0);
-            EXPECT_EQ(r.nccl.group_end(), 0);
+            EXPECT_EQ(Come(r, comm, r.nccl.group_end()), 0);
         };
 
         EXPECT_EQ(r.cu.capture_begin(stream, HD_CU_CAPTURE_RELAXED), 0);
@@ -186,14 +213,18 @@ TEST(FakeNccl, GivesUpWhenItIsAborted)
         int error = -1;
 
         // The first call of each connects them.
-        EXPECT_EQ(r.rank == 0
-                      ? r.nccl.recv(To(at), 16, HD_NCCL_I32, 1, comm, nullptr)
-                      : r.nccl.send(To(at), 16, HD_NCCL_I32, 0, comm, nullptr),
-                  0);
+        EXPECT_EQ(
+            Come(r, comm,
+                 r.rank == 0
+                     ? r.nccl.recv(To(at), 16, HD_NCCL_I32, 1, comm, nullptr)
+                     : r.nccl.send(To(at), 16, HD_NCCL_I32, 0, comm, nullptr)),
+            0);
         EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
         if (r.rank == 0) {
-            EXPECT_EQ(r.nccl.recv(To(at), 16, HD_NCCL_I32, 1, comm, nullptr),
-                      0);
+            EXPECT_EQ(
+                Come(r, comm,
+                     r.nccl.recv(To(at), 16, HD_NCCL_I32, 1, comm, nullptr)),
+                0);
             usleep(20000);
             EXPECT_EQ(r.cu.stream_query(nullptr), HD_CU_NOT_READY);
             EXPECT_EQ(r.nccl.async_error(comm, &error), 0);
@@ -212,10 +243,77 @@ TEST(FakeNccl, RefusesToConnectTwoThatSendFirst)
         hd_nccl_comm comm = Join(r);
         hd_cu_ptr at = r.Memory(64);
 
-        EXPECT_NE(
-            r.nccl.send(To(at), 16, HD_NCCL_I32, 1 - r.rank, comm, nullptr), 0);
+        EXPECT_NE(Come(r, comm,
+                       r.nccl.send(To(at), 16, HD_NCCL_I32, 1 - r.rank, comm,
+                                   nullptr)),
+                  0);
         EXPECT_EQ(r.nccl.comm_abort(comm), 0);
         EXPECT_EQ(r.cu.free(at), 0);
+    });
+}
+
+// NCCL: "Attempt to use communicator before the previous operation returned
+// ncclSuccess".
+TEST(FakeNccl, RefusesACallBeforeTheLastOneIsKnownToBeDone)
+{
+    InChildren(2, [](Rank &r) {
+        hd_nccl_comm comm = Join(r);
+        hd_cu_ptr at = r.Memory(64);
+        auto sum = [&] {
+            return r.nccl.all_reduce(From(at), To(at), 16, HD_NCCL_I32,
+                                     HD_NCCL_SUM, comm, nullptr);
+        };
+
+        EXPECT_EQ(sum(), HD_NCCL_IN_PROGRESS);
+        EXPECT_EQ(sum(), 4);
+        EXPECT_EQ(r.nccl.comm_destroy(comm), 4);
+        EXPECT_EQ(Come(r, comm, HD_NCCL_SUCCESS), 0);
+        EXPECT_EQ(Come(r, comm, sum()), 0);
+        EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
+        EXPECT_EQ(r.cu.free(at), 0);
+        EXPECT_EQ(r.nccl.comm_destroy(comm), 0);
+    });
+}
+
+// The new one does what it is asked for before a call returns, and the two know
+// nothing of each other.
+TEST(FakeNccl, SplitsOneThatBlocksFromOneThatDoesNot)
+{
+    InChildren(2, [](Rank &r) {
+        hd_nccl_comm comm = Join(r), lent = nullptr;
+        hd_nccl_config config = {sizeof(hd_nccl_config), HD_NCCL_CONFIG_MAGIC,
+                                 HD_NCCL_CONFIG_VERSION, 1};
+        hd_cu_ptr at = r.Put(Ints(r.rank, 16));
+        std::vector<int> sum = Ints(0, 16);
+
+        EXPECT_EQ(
+            Come(r, comm, r.nccl.comm_split(comm, 0, r.rank, &lent, &config)),
+            0);
+        EXPECT_EQ(r.nccl.all_reduce(From(at), To(at), 16, HD_NCCL_I32,
+                                    HD_NCCL_SUM, lent, nullptr),
+                  HD_NCCL_SUCCESS);
+        EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
+        for (size_t i = 0; i < sum.size(); i++)
+            sum[i] += Ints(1, 16)[i];
+        EXPECT_EQ(r.Get<int>(at, 16), sum);
+        EXPECT_EQ(r.cu.free(at), 0);
+        EXPECT_EQ(r.nccl.comm_destroy(lent), 0);
+        EXPECT_EQ(r.nccl.comm_destroy(comm), 0);
+    });
+}
+
+// The first to come waits for the others, whatever they do meanwhile.
+TEST(FakeNccl, EndsACommunicatorOnAllRanksTogether)
+{
+    InChildren(2, [](Rank &r) {
+        hd_nccl_comm comm = Join(r);
+
+        if (r.rank == 1) {
+            usleep(50000);
+            r.shared->note[0][200] = 1;
+        }
+        EXPECT_EQ(r.nccl.comm_destroy(comm), 0);
+        EXPECT_EQ(r.shared->note[0][200], 1);
     });
 }
 
@@ -226,9 +324,12 @@ TEST(FakeNccl, NoticesThatRanksDoNotDoTheSame)
         hd_cu_ptr at = r.Memory(64);
         int error = -1;
 
-        EXPECT_EQ(r.nccl.all_reduce(From(at), To(at), r.rank == 0 ? 16 : 8,
-                                    HD_NCCL_I32, HD_NCCL_SUM, comm, nullptr),
-                  0);
+        // It may have run by the time that it is known to be in the stream.
+        int come =
+            Come(r, comm,
+                 r.nccl.all_reduce(From(at), To(at), r.rank == 0 ? 16 : 8,
+                                   HD_NCCL_I32, HD_NCCL_SUM, comm, nullptr));
+        EXPECT_TRUE(come == 0 || come == 5) << come;
         EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
         EXPECT_EQ(r.nccl.async_error(comm, &error), 0);
         EXPECT_EQ(error, 5);
