@@ -233,23 +233,15 @@ static bool all_are_bound(const greeting *all, int size)
 }
 
 static hd_status compare_programs(const hd_agreement *agreement,
-                                  const greeting *all)
+                                  const greeting *all, hd_bound *bounds)
 {
-    const hd_exchange *exchange = agreement->exchange;
-    int size = hd_group_size(exchange->group);
-    hd_bound *bounds;
-    hd_status status;
+    int size = hd_group_size(agreement->exchange->group);
 
     if (size < 2 || !all_are_bound(all, size))
         return HD_OK;
-    bounds = hd_exchange_room(exchange, sizeof *bounds);
-    if (bounds == NULL)
-        return HD_ERROR_NO_MEMORY;
     for (int i = 0; i < size; i++)
         bounds[i] = all[i].bound;
-    status = tell_difference(agreement, bounds);
-    free(bounds);
-    return status;
+    return tell_difference(agreement, bounds);
 }
 
 static hd_status find_failure(const hd_exchange *exchange, greeting *all)
@@ -266,9 +258,9 @@ static hd_status find_failure(const hd_exchange *exchange, greeting *all)
 // Whoever has failed has said why: that others have too is no news, but that
 // they have other programs is.
 static hd_status judge_greetings(const hd_agreement *agreement, greeting *all,
-                                 hd_status status)
+                                 hd_bound *bounds, hd_status status)
 {
-    HD_TRY(compare_programs(agreement, all));
+    HD_TRY(compare_programs(agreement, all, bounds));
     HD_TRY(status);
     return find_failure(agreement->exchange, all);
 }
@@ -287,23 +279,36 @@ static hd_fit add_fits(const greeting *all, int size)
     return sum;
 }
 
-hd_status hd_agree_greet(hd_agreement *agreement, hd_status status)
+hd_status hd_agree_refuse(const hd_exchange *exchange, const char *why)
+{
+    hd_group *group = exchange->group;
+    greeting mine = {.status = HD_ERROR_NO_MEMORY}, theirs;
+    hd_status status = hd_fail(exchange->diag, HD_ERROR_NO_MEMORY, "%s", why);
+    hd_exchange quiet = hd_exchange_confess(exchange, status, mine.text);
+    hd_status met = HD_OK;
+
+    for (int i = 0; i < hd_group_size(group) && met == HD_OK; i++)
+        if (i != hd_group_rank(group))
+            met = hd_exchange_post(&quiet, i, &mine, sizeof mine, -1);
+    for (int i = 0; i < hd_group_size(group) && met == HD_OK; i++)
+        if (i != hd_group_rank(group))
+            met = hd_exchange_collect(&quiet, i, &theirs, sizeof theirs, NULL);
+    return status;
+}
+
+static hd_status greet_with(hd_agreement *agreement, greeting *all,
+                            hd_bound *bounds, hd_status status)
 {
     const hd_exchange *exchange = agreement->exchange;
     int size = hd_group_size(exchange->group);
     greeting mine = {.bound = agreement->bound,
                      .fit = agreement->fit,
                      .status = (int32_t)status};
-    greeting *all = hd_exchange_room(exchange, sizeof *all);
-    hd_exchange quiet;
-    hd_status met;
+    hd_exchange quiet = hd_exchange_confess(exchange, status, mine.text);
+    hd_status met = exchange_greetings(agreement, &quiet, &mine, all);
 
-    if (all == NULL)
-        return HD_ERROR_NO_MEMORY;
-    quiet = hd_exchange_confess(exchange, status, mine.text);
-    met = exchange_greetings(agreement, &quiet, &mine, all);
     if (met == HD_OK)
-        status = judge_greetings(agreement, all, status);
+        status = judge_greetings(agreement, all, bounds, status);
     else if (status == HD_OK)
         status = met;
     for (int peer = 0; peer < size && status == HD_OK; peer++) {
@@ -311,6 +316,21 @@ hd_status hd_agree_greet(hd_agreement *agreement, hd_status status)
             agreement->driver->hear(agreement->device, peer, &all[peer].told);
     }
     agreement->fit = add_fits(all, size);
+    return status;
+}
+
+hd_status hd_agree_greet(hd_agreement *agreement, hd_status status)
+{
+    const hd_exchange *exchange = agreement->exchange;
+    size_t size = (size_t)hd_group_size(exchange->group);
+    greeting *all = calloc(size, sizeof *all);
+    hd_bound *bounds = calloc(size, sizeof *bounds);
+
+    if (all != NULL && bounds != NULL)
+        status = greet_with(agreement, all, bounds, status);
+    else
+        status = hd_agree_refuse(exchange, "no memory for the other ranks");
+    free(bounds);
     free(all);
     return status;
 }

@@ -40,6 +40,9 @@ hd_status hd_agree_bind(hd_agreement *agreement);
 // The session is as `status` says on this rank: all ranks return HD_OK, or none
 // does.
 hd_status hd_agree_greet(hd_agreement *agreement, hd_status status);
+// In its place where there is no memory for a session: needs none, and returns
+// HD_ERROR_NO_MEMORY.
+hd_status hd_agree_refuse(const hd_exchange *exchange, const char *why);
 hd_status hd_agree_prepare(hd_agreement *agreement);
 void hd_agree_end(hd_agreement *agreement);
 

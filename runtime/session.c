@@ -293,11 +293,10 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     hd_status status;
 
     HD_TRY(hd_group_check(group, diag));
+    exchange = hd_exchange_begin(group, HD_CALL_SESSION, timeout, diag);
     session = calloc(1, sizeof *session);
-    if (session == NULL) {
-        hd_group_run_out(group);
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a session");
-    }
+    if (session == NULL)
+        return hd_agree_refuse(&exchange, "no memory for a session");
     session->driver = driver;
     session->binding = (hd_binding){.group = group,
                                     .module = module,
@@ -308,7 +307,6 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .capturable = options->capturable,
                                     .tune = options->tune,
                                     .deterministic = options->deterministic};
-    exchange = hd_exchange_begin(group, HD_CALL_SESSION, timeout, diag);
     status = build(session, &exchange, options, out);
     if (status != HD_OK) {
         hd_session_destroy(session);

@@ -559,7 +559,9 @@ static inline hd_session_options hd_session_defaults(void)
 // of its sessions is alive. All ranks must pass the same program and a device
 // of the same kind; several may be threads of one process. It fails on all
 // ranks or on none, and HD_ERROR_PEER says that another is to blame; the group
-// may then be used again, unless a rank died or a wait passed its deadline. A
+// may then be used again, unless a rank died, a wait passed its deadline, memory
+// ran out for what another rank has sent or for telling how programs differ, or
+// one failed in the middle of what ranks set up together by NCCL or cuBLASMp. A
 // rank without a group can tell nobody: the others wait until their deadline.
 // NULL for `options` is hd_session_defaults. The module and the group must
 // outlive the session.
@@ -645,8 +647,10 @@ HD_API HD_MUST_USE hd_status hd_session_copy(hd_session *session, void *to,
                                              const void *from, size_t bytes,
                                              hd_diag *diag);
 
-// Blocks until every run issued so far is complete on this rank. After
-// HD_ERROR_PEER or HD_ERROR_TIMEOUT the session may only be destroyed.
+// Blocks until every run issued so far is complete on this rank. After a failure
+// the session may only be destroyed: after HD_ERROR_ARGUMENT too, which tells of
+// a count that did not fit. The peers' sessions then are as they were, and the
+// group may be used.
 HD_API HD_MUST_USE hd_status hd_session_finish(hd_session *session,
                                                hd_diag *diag);
 

@@ -683,27 +683,38 @@ hd_exchange hd_exchange_confess(const hd_exchange *exchange, hd_status status,
     return quiet;
 }
 
+// One by one, so that no rank needs memory for it.
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 {
-    int size = exchange->group->size;
-    verdict mine = {.status = (int32_t)status};
-    verdict *all = hd_exchange_room(exchange, sizeof *all);
-    hd_exchange quiet;
-    hd_status gathered;
+    const hd_group *group = exchange->group;
+    verdict mine = {.status = (int32_t)status}, theirs;
+    hd_exchange quiet = hd_exchange_confess(exchange, status, mine.text);
+    hd_status first = status;
 
-    if (all == NULL)
-        return HD_ERROR_NO_MEMORY;
-    quiet = hd_exchange_confess(exchange, status, mine.text);
-    gathered = hd_exchange_allgather(&quiet, &mine, sizeof mine, all);
-    for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
-        if (all[i].status != HD_OK) {
-            all[i].text[HD_GROUP_TEXT - 1] = '\0';
-            status = hd_fail(exchange->diag, HD_ERROR_PEER,
-                             "rank %d failed: %s", i, all[i].text);
-        }
+    for (int i = 0; i < group->size; i++) {
+        hd_status posted = i == group->rank ? HD_OK
+                                            : hd_exchange_post(&quiet, i, &mine,
+                                                               sizeof mine, -1);
+
+        if (posted != HD_OK)
+            return status != HD_OK ? status : posted;
     }
-    free(all);
-    return status != HD_OK ? status : gathered;
+    for (int i = 0; i < group->size; i++) {
+        hd_status met =
+            i == group->rank
+                ? HD_OK
+                : hd_exchange_collect(&quiet, i, &theirs, sizeof theirs, NULL);
+
+        if (met != HD_OK)
+            return first != HD_OK ? first : met;
+        if (i == group->rank || first != HD_OK || theirs.status == HD_OK)
+            continue;
+        theirs.text[HD_GROUP_TEXT - 1] = '\0';
+        first = hd_fail(exchange->diag, HD_ERROR_PEER, "rank %d failed: %s", i,
+                        theirs.text);
+        quiet.diag = NULL;
+    }
+    return first;
 }
 
 hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,

@@ -67,7 +67,8 @@ TEST(CudaFused, SaysThatThereIsNoThreadToOpenItsProvider)
         Session session;
 
         if (rank.rank == 0)
-            StartThreads(1);
+            StartThreads(0);
+        rank.page->keeps = true; // nor is there one to end what it has joined
         return session.Open(rank, program, CudaOptions());
     });
 

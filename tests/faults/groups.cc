@@ -52,7 +52,7 @@ void LiveOnGroup(const hd_oob &oob, Story *story, const Live &live,
 // One try: the k-th request of rank `faulty` fails from where it begins the
 // fault on. What ranks went through stands in `story`.
 bool TryOnGroup(long k, int kinds, int faulty, const Live &live,
-                std::vector<Story> &story)
+                std::vector<Story> &story, bool threads = true)
 {
     std::atomic<bool> fired(false);
     double begun = Now();
@@ -68,7 +68,7 @@ bool TryOnGroup(long k, int kinds, int faulty, const Live &live,
                 fired = true;
         };
 
-        if (rank == faulty)
+        if (rank == faulty && threads)
             fault_begin(0, kinds); // watches the threads of the group
         LiveOnGroup(oob, &story[size_t(rank)], live, begin, quiet);
         return true;
@@ -120,14 +120,16 @@ class GroupFaults : public ::testing::TestWithParam<int>
         EXPECT_GE(sweep.requests, least);
     }
 
-    // Of collective calls: `again` says whether the group is of use after one
+    // Of collective calls, without the threads of the group if those are no
+    // part of it: `again` says whether the group is of use after one
     // that failed, which is so of all ranks or of none.
-    void SweepOnGroup(const Live &live, int least)
+    void SweepOnGroup(const Live &live, int least, bool threads = true)
     {
         for (int kinds : {FAULT_MEMORY + 0, FAULT_SYSTEM + 0}) {
             Sweep sweep = SweepFaults([&](long k) {
                 std::vector<Story> story;
-                bool fired = TryOnGroup(k, kinds, GetParam(), live, story);
+                bool fired =
+                    TryOnGroup(k, kinds, GetParam(), live, story, threads);
 
                 Judge(story, kinds, GetParam(), fired, k);
                 return fired;
@@ -257,6 +259,49 @@ TEST_P(GroupFaults, WhoCannotBeToldOfTheEndOfRunsIsAndAsksAgain)
     SweepAlone(live, FAULT_MEMORY, 2);
     SweepAlone(live, FAULT_SYSTEM, 2);
     hd_module_destroy(module);
+}
+
+namespace
+{
+
+// Two, of which the second finds what the first has left.
+void MakeSessions(Life &life, const hd_module *module)
+{
+    hd_session *session = nullptr;
+
+    life.begin();
+    for (int i = 0; i < 2; i++) {
+        session = Sentinel<hd_session>();
+        if (life.Failed("session_create",
+                        hd_session_create(life.group, module, nullptr,
+                                          life.diag, &session)))
+            break;
+        hd_session_destroy(session);
+    }
+    life.quiet();
+    if (life.story->status == HD_OK)
+        return;
+    life.story->touched = session != Sentinel<hd_session>();
+    // heddle.h: "the group may then be used again".
+    EXPECT_EQ(hd_group_allgather(life.group, nullptr, 0, nullptr, life.diag),
+              HD_OK)
+        << "rank " << life.rank << ": " << hd_diag_text(life.diag);
+    life.story->again =
+        hd_session_create(life.group, module, nullptr, life.diag, &session);
+    EXPECT_EQ(life.story->again, HD_OK) << hd_diag_text(life.diag);
+    hd_session_destroy(life.story->again == HD_OK ? session : nullptr);
+}
+
+} // namespace
+
+TEST_P(GroupFaults, ASessionThatIsRefusedLeavesItsGroupToBeUsed)
+{
+    for (const char *text : {kByHand, kGather}) {
+        hd_module *module = ParseAndLower(text);
+
+        SweepOnGroup([&](Life &life) { MakeSessions(life, module); }, 0, false);
+        hd_module_destroy(module);
+    }
 }
 
 namespace
