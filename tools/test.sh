@@ -153,9 +153,11 @@ trap end_jobs EXIT
 fetch() {
     install_browser || true
     python3 python/tests/run.py . build/plain build/plain/tests/python --environment || true
+} >build/fetch.log 2>&1 </dev/null
+fetch_for_others() {
     python3 python/tests/with_torch/run.py . build/plain build/torch --environment || true
     tools/site.sh --environment || true
-} >build/fetch.log 2>&1 </dev/null
+} >build/fetch_for_others.log 2>&1 </dev/null
 
 # What needs no preset of its own: 77 says that something is not to be had.
 may_skip() {
@@ -194,6 +196,8 @@ run_tests() {
 if [ "$needs" = fuzz ]; then
     begin fetch
     fetching=$!
+    begin fetch_for_others
+    fetching_for_others=$!
 fi
 set -- $presets
 begin build "$1"
@@ -211,6 +215,7 @@ while [ $# -gt 0 ]; do
         begin build "$1"
         building=$!
     elif [ "$needs" = fuzz ]; then
+        wait "$fetching_for_others" || true
         begin run_others >build/others.log 2>&1
         others=$!
     fi
