@@ -144,12 +144,19 @@ signal_one() {
 }
 export -f signal_one
 if [ "$devices" -gt 1 ]; then
-    for options in "" "--graph" "--transport nccl"; do
+    for options in "" "--graph" "--transport nccl" "--transport nccl --graph"; do
         step "a killed rank $options" 60 \
             bash -c "signal_one KILL 'rank [0-9]* was killed' 2000 '$small $options' 8"
     done
-    step "a stopped rank" 60 \
-        bash -c "signal_one STOP 'waits for rank' 5000 '$small --timeout 2' 8"
+    for options in "" "--transport nccl"; do
+        step "a stopped rank $options" 60 bash -c "signal_one STOP \
+            'waits for rank' 5000 '$small --timeout 2 $options' 8"
+    done
+    # Each call outside of graphs starts a thread of NCCL's: what that costs.
+    for options in "--transport nccl" "--transport nccl --graph"; do
+        step "$runs runs, timed, $options" 120 bash -c \
+            "run $small $options --verify --iters $runs --stats"
+    done
 fi
 
 # What NCCL hangs at, or writes where it must not if ranks were connected by
