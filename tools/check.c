@@ -234,12 +234,16 @@ static outcome check_usage(const check *check)
 static outcome check_files(check *check)
 {
     outcome worst = FINE;
+    int fine = 0;
 
     for (int i = 0; i < check->npaths; i++) {
         outcome result = check_file(check, check->paths[i]);
 
+        fine += result == FINE;
         worst = result > worst ? result : worst;
     }
+    if (check->npaths > 1 && !check->json)
+        printf("%d of %d files are ok\n", fine, check->npaths);
     return worst;
 }
 

@@ -136,6 +136,8 @@ static const char *output_name(const char *name)
 
 static outcome cannot_write(const char *name)
 {
+    if (is_dash(name) && errno == EPIPE && pipe_is_broken())
+        return WRONG; // which the end of the command tells
     return complain(WRONG, "cannot write %s: %s", output_name(name),
                     *name ? strerror(errno) : "a file has a name");
 }

@@ -91,21 +91,28 @@ static void watch_output(int *why)
 
 int main(int argc, char **argv)
 {
+    sigset_t pipe;
     outcome result;
     int why = 0;
 
     hold_standard_streams();
     watch_output(&why);
     // So that a closed pipe, or a file beyond the user's limit, is an error
-    // like any other.
-    signal(SIGPIPE, SIG_IGN);
+    // like any other, and what was begun is ended.
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &pipe, NULL);
     signal(SIGXFSZ, SIG_IGN);
     result = run_command_line(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        complain(WRONG, "cannot write standard output: %s",
-                 strerror(why ? why : EIO));
+        if (!pipe_is_broken())
+            complain(WRONG, "cannot write standard output: %s",
+                     strerror(why ? why : EIO));
         if (result == FINE)
             result = WRONG;
     }
+    // Whoever read has enough, as in `heddle dump FILE | head`: the usual end.
+    if (pipe_is_broken())
+        sigprocmask(SIG_UNBLOCK, &pipe, NULL);
     return (int)result;
 }

@@ -238,13 +238,39 @@ static outcome read_inputs(run *run)
     return FINE;
 }
 
+static bool is_drawn(const slot *slot)
+{
+    return slot->about.role != HD_ROLE_OUT && !slot->given &&
+           slot->about.dtype != HD_DTYPE_EVENT;
+}
+
 static bool draws(const job *job)
 {
     for (size_t i = 0; i < job->nslots; i++)
-        if (job->slot[i].about.role != HD_ROLE_OUT && !job->slot[i].given &&
-            job->slot[i].about.dtype != HD_DTYPE_EVENT)
+        if (is_drawn(&job->slot[i]))
             return true;
     return false;
+}
+
+// Where files and the seed both bring forth inputs, which is whose.
+static void print_sources(const run *run)
+{
+    const char *before = "drawn: ";
+
+    for (size_t i = 0; i < run->job.nslots; i++) {
+        if (!is_drawn(&run->job.slot[i]))
+            continue;
+        fprintf(run->to, "%s%%%s", before, run->job.slot[i].about.name);
+        before = ", ";
+    }
+    before = "; from files: ";
+    for (size_t i = 0; i < run->job.nslots; i++) {
+        if (!run->job.slot[i].given)
+            continue;
+        fprintf(run->to, "%s%%%s", before, run->job.slot[i].about.name);
+        before = ", ";
+    }
+    fputc('\n', run->to);
 }
 
 static void print_head(const run *run)
@@ -257,6 +283,8 @@ static void print_head(const run *run)
     if (draws(job))
         fprintf(run->to, ", seed %" PRIu64, job->seed);
     fputc('\n', run->to);
+    if (draws(job) && run->in.n > 0)
+        print_sources(run);
 }
 
 // Argument i of one is argument i of the other, placed in the same way.
@@ -415,8 +443,13 @@ static outcome run_program(run *run)
     TRY(check_sizes(run));
     TRY(check_bindings(run));
     TRY(launch(run));
-    if (run->verify)
+    if (run->verify) {
         TRY(report_verdicts(&run->job, run->to));
+        if (!run->program)
+            fputs("the steps were judged by what the program itself says; "
+                  "--against FILE judges what it should say\n",
+                  run->to);
+    }
     if (run->stats)
         report_stats(&run->job, run->to);
     if (!ranks_is_first(run->job.place))

@@ -14,7 +14,8 @@ static outcome read_values(const char *option, const char *word,
         if (out->n == MOST_SIZES)
             return complain(USAGE, "%s %s: more than %d values", option, word,
                             MOST_SIZES);
-        out->value[out->n] = strtoll(text, &end, 10);
+        out->value[out->n] =
+            strtoll(text, &end, strncmp(text, "0x", 2) == 0 ? 16 : 10);
         if (end == text || (*end != ',' && *end != '\0'))
             return complain(USAGE, "%s needs NAME=VALUE,.., not '%s'", option,
                             word);

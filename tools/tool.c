@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -264,6 +265,16 @@ bool is_sharded(const hd_argument *about)
         if (about->axis[d] >= 0)
             return true;
     return false;
+}
+
+bool pipe_is_broken(void)
+{
+    struct sigaction action;
+    sigset_t pending;
+
+    return sigaction(SIGPIPE, NULL, &action) == 0 &&
+           action.sa_handler != SIG_IGN && sigpending(&pending) == 0 &&
+           sigismember(&pending, SIGPIPE) == 1;
 }
 
 double seconds(void)

@@ -93,6 +93,10 @@ hd_program_info info_of(const hd_module *module);
 // all, and still only its block is in it.
 bool is_sharded(const hd_argument *about);
 
+// Whether this thread has written into a pipe that nobody reads any more. The
+// signal waits for the end of the command, unless it is ignored.
+bool pipe_is_broken(void);
+
 // On the clock that nobody sets.
 double seconds(void);
 
