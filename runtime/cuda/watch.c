@@ -118,18 +118,16 @@ hd_status hd_cuda_catch_up_until(hd_device *device, int64_t deadline,
 }
 
 // What the device itself reports ends the session for all ranks.
-static hd_status fail_device(hd_device *device, hd_cu_result result,
-                             hd_diag *diag)
+static void tell_failed(hd_device *device, hd_cu_result result)
 {
     const char *name = NULL;
     char text[HD_GROUP_TEXT];
 
     if (device->cu.error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
         name = "an unknown error";
-    snprintf(text, sizeof text, "rank %d: its device failed in a run: %s",
-             device->rank, name);
+    snprintf(text, sizeof text, "rank %d: its device failed: %s", device->rank,
+             name);
     hd_cuda_fail(device, HD_ERROR_SYSTEM, text, "");
-    return hd_cuda_report(device, diag);
 }
 
 // A nap is about a 64th of what was waited, so that long waits cost little and
@@ -154,8 +152,10 @@ hd_status hd_cuda_await_until(hd_device *device, hd_cu_event event,
             return hd_cuda_report(device, diag);
         if (result == HD_CU_SUCCESS)
             return HD_OK;
-        if (result != HD_CU_NOT_READY)
-            return fail_device(device, result, diag);
+        if (result != HD_CU_NOT_READY) {
+            tell_failed(device, result);
+            return hd_cuda_report(device, diag);
+        }
         if (hd_clock() >= deadline)
             break;
         if (i > SPINS)
@@ -451,9 +451,21 @@ static void fail_abandoned(hd_device *device, const hd_cuda_wait *wait)
     hd_cuda_fail(device, HD_ERROR_PEER, text, "");
 }
 
+// An error of the context stays, whatever is asked of it: an event of a run
+// that the error has cut short says no more than that.
+static bool has_device_failed(hd_device *device)
+{
+    hd_cu_result result = device->cu.stream_query(device->home->rescue);
+
+    if (result == HD_CU_SUCCESS || result == HD_CU_NOT_READY)
+        return false;
+    tell_failed(device, result);
+    return true;
+}
+
 // Fails a run in which nothing has moved for the timeout though a peer's word
 // is missing, or that waits for a peer that has left.
-static void look(hd_device *device)
+static void look_at_waits(hd_device *device)
 {
     hd_cuda_progress *progress = &device->progress;
     uint64_t run = hd_cuda_run_in_flight(device), hash;
@@ -568,8 +580,8 @@ static void look_at_all(hd_cuda_home *home)
          device = device->beside) {
         if (!hd_failure_is_set(&home->failure))
             look_at_sizes(device);
-        if (!hd_failure_is_set(&home->failure))
-            look(device);
+        if (!hd_failure_is_set(&home->failure) && !has_device_failed(device))
+            look_at_waits(device);
     }
     pthread_mutex_unlock(&home->lock);
 }

@@ -81,6 +81,51 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
     }
 }
 
+// A kernel of rank 0's touches what it may not, before a run of its own or in
+// place of one, and then rank 0 asks for nothing any more.
+TEST_P(CudaPeers, OfARankWhoseDeviceFailsAreToldOfItThoughNobodyAsks)
+{
+    Program program(kRing);
+
+    for (bool runs : {true, false}) {
+        SCOPED_TRACE(runs ? "before a run" : "in place of a run");
+        std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+            return AfterOneRun(
+                rank, program, Options(),
+                [&](Session &session, Shards &shards, Caller &) {
+                    auto *enqueue =
+                        Extra<decltype(fake_cuda_enqueue)>("fake_cuda_enqueue");
+                    auto fails = [](void *) { return usleep(50000), 1; };
+
+                    rank.answer->seconds = Now();
+                    if (rank.rank == 0 && enqueue(
+                                              nullptr, fails, nullptr,
+                                              [](void *) {}, nullptr) != 0)
+                        return HD_ERROR_INVALID;
+                    if (rank.rank != 0 || runs)
+                        HD_TRY(shards.Run(rank.diag));
+                    while (!hd_group_failed(rank.group))
+                        usleep(1000);
+                    rank.answer->seconds = Now() - rank.answer->seconds;
+                    rank.answer->number = hd_session_finish(session, rank.diag);
+                    return HD_OK; // a device that failed is never idle
+                });
+        });
+
+        for (int i = 0; i < 3; i++) {
+            const Answer &answer = answers[size_t(i)];
+
+            Ended(answer, i);
+            EXPECT_EQ(answer.number, i == 0 ? HD_ERROR_SYSTEM : HD_ERROR_PEER)
+                << answer.text;
+            EXPECT_TRUE(Has(answer, "rank 0: its device failed: "
+                                    "CUDA_ERROR_ILLEGAL_ADDRESS"))
+                << answer.text;
+            EXPECT_LT(answer.seconds, kAtOnce);
+        }
+    }
+}
+
 // Rank 0 is aborted by another thread while it waits for rank 2, which never
 // runs, as rank 1 does.
 TEST_P(CudaPeers, OfAnAbortedRankEndAtOnceAndNameIt)
