@@ -319,7 +319,7 @@ hd_status hd_cuda_await_until(hd_device *device, hd_cu_event event,
                               int64_t deadline, hd_diag *diag, bool *over);
 // Whoever has seen the end of a run asks this before it says that all is well:
 // a peer that failed may have fed it what means nothing. The failure that peers
-// on this host had told of by then, as below.
+// had told of by then, as below.
 hd_status hd_cuda_catch_up(hd_device *device, hd_diag *diag);
 // As above, until `deadline` at most: `over` is false if it is not known then.
 hd_status hd_cuda_catch_up_until(hd_device *device, int64_t deadline,

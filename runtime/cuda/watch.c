@@ -20,8 +20,7 @@
 
 #define MILLISECOND INT64_C(1000000)
 #define REST (10000 * MILLISECOND) // that a released device has to come to rest
-#define HEARD (100 * MILLISECOND)  // that the word of a failure goes to a host
-#define HEARING 5.0                // seconds for what peers of this host said
+#define HEARING 5.0                // seconds for what peers have said
 #define IDLE (1000 * MILLISECOND)  // between looks where there is no session
 #define SPINS 2000                 // looks at an event before the first nap
 #define SHORT_NAP 20000            // ns, the first
@@ -75,7 +74,8 @@ static bool has_rested(const hd_cuda_home *home)
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
 {
     hd_cuda_home *home = device->home;
-    int64_t deadline = hd_clock() + HEARD + REST + 1000 * MILLISECOND;
+    int64_t deadline =
+        hd_clock_after(HD_GROUP_TELLING) + REST + 1000 * MILLISECOND;
 
     if (!hd_cuda_has_failed(device))
         return HD_OK;
@@ -451,14 +451,17 @@ static void fail_abandoned(hd_device *device, const hd_cuda_wait *wait)
     hd_cuda_fail(device, HD_ERROR_PEER, text, "");
 }
 
-// An error of the context stays, whatever is asked of it: an event of a run
-// that the error has cut short says no more than that.
+// An error of the context stays, whatever is asked of it, unlike one of a call:
+// an event of a run that it has cut short says no more than that.
 static bool has_device_failed(hd_device *device)
 {
-    hd_cu_result result = device->cu.stream_query(device->home->rescue);
+    hd_cu_result result = HD_CU_NOT_READY;
 
-    if (result == HD_CU_SUCCESS || result == HD_CU_NOT_READY)
-        return false;
+    for (int i = 0; i < 2; i++) {
+        result = device->cu.stream_query(device->home->rescue);
+        if (result == HD_CU_SUCCESS || result == HD_CU_NOT_READY)
+            return false;
+    }
     tell_failed(device, result);
     return true;
 }
@@ -513,19 +516,12 @@ static void abort_transports(hd_cuda_home *home)
 // What runs dry on a device that is let go tells peers that it has come, though
 // it means nothing. They have been told of the failure by then, and look
 // whether they were at the end of a run: hd_cuda_catch_up.
-static void warn_peers(hd_cuda_home *home)
-{
-    hd_group_pass_on(home->group, home->failure.text);
-    if (hd_group_is_scattered(home->group))
-        nap(HEARD);
-}
-
 static void come_to_rest(hd_cuda_home *home)
 {
     int64_t deadline;
     bool rests;
 
-    warn_peers(home);
+    hd_group_pass_on(home->group, home->failure.text);
     deadline = hd_clock() + REST;
     abort_transports(home);
     do {

@@ -9,9 +9,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,7 +23,7 @@
 #include "base/sized.h"
 #include "runtime/ranks/mesh.h"
 
-#define NOTICE 0.1 // seconds that telling all peers may take
+#define NOTICE 0.1 // seconds that saying something to all peers may take
 #define ABORT 1.0  // seconds that the watcher may take to hear of one
 
 // ------------------------------------------------------------- processes
@@ -87,11 +90,6 @@ bool hd_group_is_near(const hd_group *group, int rank)
 
     return link->leader == group->link[group->rank].leader &&
            link->wire.pid == group->pid;
-}
-
-bool hd_group_is_scattered(const hd_group *group)
-{
-    return group->scattered;
 }
 
 const char *hd_group_host(const hd_group *group, int rank)
@@ -171,21 +169,33 @@ bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
     return first;
 }
 
+static hd_frame frame_of(const hd_group *group, hd_frame_kind kind,
+                         const char *text)
+{
+    return (hd_frame){.kind = (uint32_t)kind,
+                      .rank = (uint32_t)group->rank,
+                      .bytes = strlen(text)};
+}
+
+static void note_told(hd_link *link)
+{
+    atomic_store_explicit(&link->told, true, memory_order_relaxed);
+}
+
 // A frame of this kind to every peer, as far as that goes in the time.
 static void notify(hd_group *group, hd_frame_kind kind, const char *text,
                    double seconds)
 {
-    hd_frame frame = {.kind = (uint32_t)kind,
-                      .rank = (uint32_t)group->rank,
-                      .bytes = strlen(text)};
+    hd_frame frame = frame_of(group, kind, text);
     int64_t deadline = hd_clock_after(seconds);
 
     for (int i = 0; i < group->size; i++) {
         if (group->link[i].wire.fd < 0)
             continue;
         // A peer that cannot be told will see us hang up.
-        hd_status ignored = send_frame(group, i, frame, text, -1, deadline);
-        (void)ignored;
+        if (send_frame(group, i, frame, text, -1, deadline) == HD_OK &&
+            kind != HD_FRAME_GOODBYE)
+            note_told(&group->link[i]);
     }
 }
 
@@ -201,17 +211,72 @@ void hd_group_fail(hd_group *group, const char *text)
     fail(group, HD_ERROR_PEER, text, NOTICE);
 }
 
+static int poll_now(const hd_link *link, short events)
+{
+    struct pollfd ask = {.fd = link->wire.fd, .events = events};
+
+    return poll(&ask, 1, 0) > 0 ? ask.revents : 0;
+}
+
+// All that was sent is in the peer's queue, or in its kernel, which has said
+// so.
+static bool has_come(const hd_link *link)
+{
+    int left = 0;
+
+    return link->data == NULL ||
+           (ioctl(link->wire.fd, SIOCOUTQ, &left) == 0 && left == 0);
+}
+
+// False while the peer takes nothing. One that has left does nothing any more,
+// and one to which the link is dead will see that.
+static bool tell(hd_group *group, int peer, hd_frame frame, const char *text)
+{
+    hd_link *link = &group->link[peer];
+    bool near = link->data == NULL;
+    hd_status status;
+
+    if (link->wire.fd < 0 || hd_group_left(group, peer) ||
+        (poll_now(link, 0) & (POLLHUP | POLLERR)) != 0)
+        return true;
+    if (atomic_load_explicit(&link->told, memory_order_relaxed))
+        return has_come(link);
+    // Of a stream this says that there is room for all of the frame.
+    if (!near && (poll_now(link, POLLOUT) & POLLOUT) == 0)
+        return false;
+    status = send_frame(group, peer, frame, text, -1,
+                        near ? 0 : hd_clock_after(NOTICE));
+    if (status != HD_OK && status != HD_ERROR_PEER)
+        return false;
+    note_told(link);
+    return has_come(link);
+}
+
+static bool tell_all(hd_group *group, hd_frame_kind kind, const char *text)
+{
+    hd_frame frame = frame_of(group, kind, text);
+    bool all = true;
+
+    for (int i = 0; i < group->size; i++)
+        all = tell(group, i, frame, text) && all;
+    return all;
+}
+
 void hd_group_pass_on(hd_group *group, const char *text)
 {
+    int64_t deadline = hd_clock_after(HD_GROUP_TELLING);
     char first[HD_GROUP_TEXT];
     hd_status ignored;
 
     hd_group_note_failure(group, HD_ERROR_PEER, text);
     ignored = hd_group_failure(group, first);
     (void)ignored;
-    notify(group,
-           hd_group_is_aborted(group) ? HD_FRAME_ABORTED : HD_FRAME_FAILED,
-           first, NOTICE);
+    while (!tell_all(group,
+                     hd_group_is_aborted(group) ? HD_FRAME_ABORTED
+                                                : HD_FRAME_FAILED,
+                     first) &&
+           hd_clock() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 // Only what a signal handler may do: the watcher does the rest.

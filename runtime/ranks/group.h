@@ -101,13 +101,18 @@ void hd_group_run_out(hd_group *group);
 // in its words, if that is no status.
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
                           hd_diag *diag);
+// Seconds that telling may take: a host that says nothing for 20 is gone, and a
+// process that takes nothing for as long, with its queue full, is taken for it.
+#define HD_GROUP_TELLING 21.0
 // As hd_group_fail, and tells every peer of what has failed the group before if
-// something has: what this rank does from now on, none of them meets that has
-// not been told, unless it takes nothing for a tenth of a second.
+// something has. It returns when each of them has the message, in its queue on
+// this host, or in its kernel on another, or the link to it is dead, or the
+// time is over: what this rank does from now on, nobody meets that could not
+// have heard of it.
 void hd_group_pass_on(hd_group *group, const char *text);
-// Until this rank has heard all that peers on its host have told it by now;
-// false if it has not at `deadline` (hd_clock), or some 10 ms later. That may be
-// past, for a single look. Any thread may call.
+// Until this rank has heard all that peers have told it by now; false if it has
+// not at `deadline` (hd_clock), or some 10 ms later. That may be past, for a
+// single look. Any thread may call.
 bool hd_group_catch_up(const hd_group *group, int64_t deadline);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
@@ -117,8 +122,6 @@ int hd_group_leader(const hd_group *group, int rank);
 // Whether the rank is a thread of this process, by the kernel's word for who is
 // at the other end of the connection.
 bool hd_group_is_near(const hd_group *group, int rank);
-// Whether ranks are on several hosts.
-bool hd_group_is_scattered(const hd_group *group);
 // What the host of a rank is called.
 const char *hd_group_host(const hd_group *group, int rank);
 

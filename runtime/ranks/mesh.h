@@ -34,6 +34,7 @@ typedef struct hd_link {
     bool lost;         // the watcher's: there was no memory for what it said
     uint64_t received; // the last collective call of which something has come
     atomic_bool left;
+    atomic_bool told; // that the group has failed: nothing of it is to be sent
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;
 

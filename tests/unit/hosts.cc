@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <arpa/inet.h>
+#include <fstream>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <random>
@@ -204,6 +205,95 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
     EXPECT_EQ(answers[1].status, HD_ERROR_PEER);
     EXPECT_TRUE(Says(answers[1], "rank 0 failed: enough")) << answers[1].text;
+}
+
+// What a thread of this process does, as /proc has it.
+char StateOf(pid_t thread)
+{
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string line;
+
+    std::getline(stat, line);
+    return line.size() > line.rfind(')') + 2 ? line[line.rfind(')') + 2] : '?';
+}
+
+// Sends more than there is room for to one that is stopped.
+class Flood
+{
+  public:
+    explicit Flood(hd_group *group) : thread_([this, group] { Send(group); })
+    {
+        pid_t sender;
+
+        while ((sender = sender_) == 0)
+            usleep(1000);
+        for (int still = 0; still < 50; still++) {
+            int before = sent_;
+
+            usleep(2000);
+            if (StateOf(sender) != 'S' || sent_ != before)
+                still = 0;
+        }
+    }
+    ~Flood()
+    {
+        thread_.join();
+    }
+
+  private:
+    void Send(hd_group *group)
+    {
+        std::vector<char> much(HD_FRAME_ROOM, 'x');
+        hd_exchange exchange =
+            hd_exchange_begin(group, HD_CALL_ALLGATHER, kPatience, nullptr);
+
+        sender_ = gettid();
+        for (; sent_ < 2000; sent_++)
+            if (hd_exchange_post(&exchange, 1, much.data(), much.size(), -1) !=
+                HD_OK)
+                break;
+    }
+
+    std::atomic<pid_t> sender_{0};
+    std::atomic<int> sent_{0};
+    std::thread thread_;
+};
+
+// What a rank does that has failed nobody meets that has not been told, however
+// long it takes: here one is stopped, and its queue is full.
+TEST(Hosts, AFailureIsPassedOnOnceEveryRankHasIt)
+{
+    for (const Names &hosts : {Names{"a", "a", "a"}, Names{"a", "b", "c"}}) {
+        AllAreFine(RunOn(hosts, [](Rank &rank) {
+            pid_t pid = getpid(), pids[3];
+            char text[HD_GROUP_TEXT];
+
+            HD_TRY(hd_group_allgather(rank.group, &pid, sizeof(pid), pids,
+                                      rank.diag));
+            HD_TRY(Meet(rank));
+            if (rank.rank != 0) {
+                while (!hd_group_failed(rank.group))
+                    usleep(1000);
+                hd_status told = hd_group_failure(rank.group, text);
+                RANK_EXPECT(told == HD_ERROR_PEER);
+                RANK_EXPECT(strcmp(text, "rank 0 has had enough") == 0);
+                return Meet(rank);
+            }
+            kill(pids[1], SIGSTOP);
+            std::atomic<bool> passed{false};
+            Flood flood(rank.group);
+            std::thread teller([&] {
+                hd_group_pass_on(rank.group, "rank 0 has had enough");
+                passed = true;
+            });
+            usleep(500000);
+            bool early = passed;
+            kill(pids[1], SIGCONT);
+            teller.join();
+            RANK_EXPECT(!early);
+            return Meet(rank);
+        }));
+    }
 }
 
 TEST(Hosts, ARankThatFinishesFirstIsNotTakenForDead)
