@@ -201,6 +201,15 @@ static bool is_constant(const verifier *v, const hd_view *view, int i)
     return hd_expr_is_const(v->module, view->index[i]);
 }
 
+// "%x", but a buffer that a pass made, which stands nowhere in the text, by
+// what it is for.
+static const char *buffer_text(verifier *v, const hd_buffer *buffer)
+{
+    return buffer->loc.line == 0
+               ? "what ranks exchange for this statement"
+               : hd_arena_printf(v->module->arena, "%%%s", buffer->name);
+}
+
 // Of a dimension whose length a run says views keep all, or a block: those are
 // there in every run.
 static hd_status check_sized(verifier *v, const hd_view *view, int i)
@@ -212,18 +221,19 @@ static hd_status check_sized(verifier *v, const hd_view *view, int i)
         if (range->blocks == size->blocks)
             return HD_OK;
         return hd_error(v->diag, HD_E0318, view->loc,
-                        "a block of %lld of dimension %d of %%%s: %s is cut "
+                        "a block of %lld of dimension %d of %s: %s is cut "
                         "into %lld",
-                        (long long)range->blocks, i, view->buffer->name,
-                        size->name, (long long)size->blocks);
+                        (long long)range->blocks, i,
+                        buffer_text(v, view->buffer), size->name,
+                        (long long)size->blocks);
     }
     if (range == NULL && !hd_view_picks(view, i))
         return HD_OK;
     return hd_error(v->diag, HD_E0318, view->loc,
-                    "%s of dimension %d of %%%s, whose length %s is known only "
+                    "%s of dimension %d of %s, whose length %s is known only "
                     "when the program runs: keep all of it, or a block",
                     range != NULL ? "a range" : "an index", i,
-                    view->buffer->name, size->name);
+                    buffer_text(v, view->buffer), size->name);
 }
 
 // What constants say of a range; the rest the walk finds.
@@ -2550,9 +2560,9 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
         }
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
             return hd_error(v->diag, HD_E0407, view->loc,
-                            "this view of %%%s is not contiguous in memory; "
+                            "this view of %s is not contiguous in memory; "
                             "copy it first",
-                            view->buffer->name);
+                            buffer_text(v, view->buffer));
     }
     return HD_OK;
 }
