@@ -7,6 +7,7 @@
 #define HD_RUNTIME_CUDA_API_H
 
 #include <stddef.h>
+#include <limits.h>
 #include <stdint.h>
 
 // ------------------------------------------------------- the CUDA driver
@@ -370,14 +371,18 @@ typedef struct hd_nccl_id {
     char bytes[128];
 } hd_nccl_id;
 
-// ncclConfig_t as NCCL 2.14 had it. Later ones take what is not in it, by its
+// ncclConfig_t as NCCL 2.18 had it. Later ones take what is not in it, by its
 // size and version, as not said.
 #define HD_NCCL_CONFIG_MAGIC 0xcafebeefu
-#define HD_NCCL_CONFIG_VERSION 21400u
+#define HD_NCCL_CONFIG_VERSION 21800u
+#define HD_NCCL_UNSAID INT_MIN
 typedef struct hd_nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking;
+    int cluster, least_blocks, most_blocks;
+    const char *network; // NULL: not said
+    int split_share; // what is split from it has its connections
 } hd_nccl_config;
 
 enum { HD_NCCL_SUCCESS = 0, HD_NCCL_IN_PROGRESS = 7 };

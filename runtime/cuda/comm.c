@@ -2,6 +2,10 @@
 // peer returns at once, and NCCL tells afterwards how far it has come. So one
 // loop waits for all of them, and watches the group and the time.
 //
+// NCCL does each call of such a communicator on a thread that it starts for it,
+// which takes four times as long as a small reduction. So runs go by one that
+// blocks, which is split from the other and has its connections.
+//
 // NCCL connects two ranks when they first send to or receive from each other,
 // and takes it that the other asks for the mirror image at the same time. Two
 // ranks that both send first hand each other the sending end of a connection,
@@ -129,7 +133,11 @@ static hd_nccl_config config_of(bool blocking)
     return (hd_nccl_config){.size = sizeof(hd_nccl_config),
                             .magic = HD_NCCL_CONFIG_MAGIC,
                             .version = HD_NCCL_CONFIG_VERSION,
-                            .blocking = blocking};
+                            .blocking = blocking,
+                            .cluster = HD_NCCL_UNSAID,
+                            .least_blocks = HD_NCCL_UNSAID,
+                            .most_blocks = HD_NCCL_UNSAID,
+                            .split_share = 1};
 }
 
 static hd_status join(const hd_cuda_joining *joining, const hd_nccl_id *id,
@@ -145,11 +153,11 @@ static hd_status join(const hd_cuda_joining *joining, const hd_nccl_id *id,
 // NCCL makes it on the threads of the one that it is split from, and so does
 // not block either.
 static hd_status split(const hd_cuda_joining *joining, hd_nccl_comm comm,
-                       hd_diag *diag, hd_nccl_comm *lent)
+                       hd_diag *diag, hd_nccl_comm *used)
 {
     hd_nccl_config config = config_of(true);
 
-    NCCL_TRY(joining, diag, comm_split, comm, 0, joining->rank, lent, &config);
+    NCCL_TRY(joining, diag, comm_split, comm, 0, joining->rank, used, &config);
     return await_comm(joining, comm, "comm_split", diag);
 }
 
@@ -205,11 +213,11 @@ static hd_status connect_peers(hd_cuda_joining *joining, hd_nccl_comm comm,
 
 hd_status hd_cuda_comm_join(hd_cuda_joining *joining, const hd_nccl_id *id,
                             hd_diag *diag, hd_nccl_comm *comm,
-                            hd_nccl_comm *lent)
+                            hd_nccl_comm *used)
 {
     HD_TRY(join(joining, id, diag, comm));
     HD_TRY(connect_peers(joining, *comm, diag));
-    return joining->lends ? split(joining, *comm, diag, lent) : HD_OK;
+    return split(joining, *comm, diag, used);
 }
 
 void hd_cuda_comm_leave(hd_cuda_joining *joining)

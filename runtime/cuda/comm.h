@@ -1,5 +1,6 @@
-// How a communicator of NCCL is joined: it does not block, so whoever asked for
-// something asks whether it has been done, for as long as the peers have time.
+// How a communicator of NCCL is joined: one that does not block, so that whoever
+// asked for something asks whether it has been done, for as long as the peers
+// have time; and one for runs, which blocks.
 #ifndef HD_RUNTIME_CUDA_COMM_H
 #define HD_RUNTIME_CUDA_COMM_H
 
@@ -12,18 +13,17 @@ typedef struct hd_cuda_joining {
     const char *axis; // its name
     int size, rank;
     const bool *meets; // by rank of the communicator
-    bool lends;        // a library needs one that blocks, too
     // Owned: what ranks send each other once, and the stream that it goes by.
     hd_cu_stream stream;
     hd_cu_ptr memory;
 } hd_cuda_joining;
 
-// Joins it, and connects this rank with those that it meets. A failure is told
-// to all peers. What is in `comm` and `lent` then, if it is anything, is to be
-// aborted before hd_cuda_comm_leave.
+// Joins `comm`, connects this rank with those that it meets, and splits `used`
+// from it. A failure is told to all peers. What is in either then, if it is
+// anything, is to be aborted before hd_cuda_comm_leave.
 hd_status hd_cuda_comm_join(hd_cuda_joining *joining, const hd_nccl_id *id,
                             hd_diag *diag, hd_nccl_comm *comm,
-                            hd_nccl_comm *lent);
+                            hd_nccl_comm *used);
 void hd_cuda_comm_leave(hd_cuda_joining *joining);
 
 #endif

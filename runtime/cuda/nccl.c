@@ -5,7 +5,6 @@
 // Communicators are the home's: a session takes one that another has joined, if
 // all of its ranks have it and each is connected with those that it meets.
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 #define ENDING 10   // s that NCCL may take to end communicators of all ranks
 #define GRACE 0.2   // s that peers which have not left are waited for
 #define GIVING_UP 3 // s that NCCL may take to end one that was not joined
-#define SPINS 200   // looks at a call before the first nap
 
 // A communicator. It stays until the home ends.
 typedef struct line {
@@ -32,10 +30,9 @@ typedef struct line {
     int size;
     int *rank;   // owned: of the group, by rank of the communicator
     bool *meets; // owned, by rank of the communicator: it is connected with
-    bool lends;
     // Owned, guarded by the lock: NULL where there is none, and from when it is
-    // taken out to be ended. The second one blocks, and is lent to a library.
-    hd_nccl_comm comm, lent;
+    // taken out to be ended. The second one blocks, and is what runs go by.
+    hd_nccl_comm comm, used;
     hd_nccl_comm
         ended[2]; // owned by the thread that ends them, if it has begun
     bool begun, aborts;
@@ -298,10 +295,9 @@ static int line_of(const hd_module *module, int64_t rank, int axis, int *out)
     return n;
 }
 
-static bool serves(const line *line, const int *rank, int n, const bool *meets,
-                   bool lends)
+static bool serves(const line *line, const int *rank, int n, const bool *meets)
 {
-    bool does = line->name != 0 && line->size == n && (line->lends || !lends) &&
+    bool does = line->name != 0 && line->size == n &&
                 memcmp(line->rank, rank, (size_t)n * sizeof *rank) == 0;
 
     for (int i = 0; does && i < n; i++)
@@ -318,7 +314,7 @@ static void offer_axis(const hd_device *device, int axis, uint64_t *out)
     find_met(device, axis, meets);
     for (const line *line = device->home->lines->first;
          line != NULL && offered < OFFERED; line = line->next) {
-        if (serves(line, rank, n, meets, hd_cuda_fused_axis(device) == axis))
+        if (serves(line, rank, n, meets))
             out[offered++] = line->name;
     }
 }
@@ -463,7 +459,6 @@ static line *new_line(const hd_device *device, int axis)
         return NULL;
     }
     line->home = device->home;
-    line->lends = hd_cuda_fused_axis(device) == axis;
     line->size = line_of(module, device->rank, axis, line->rank);
     find_met(device, axis, meets);
     memcpy(line->meets, meets, n * sizeof *meets);
@@ -537,12 +532,12 @@ static void begin_end(line *line, bool aborts)
     hd_cuda_lines *lines = line->home->lines;
     pthread_t thread;
 
-    if (line->begun || (line->comm == NULL && line->ended[0] == NULL))
+    if (line->begun || (line->comm == NULL && line->ended[1] == NULL))
         return;
     if (line->comm != NULL) {
-        line->ended[0] = line->comm;
-        line->ended[1] = line->lent;
-        line->comm = line->lent = NULL;
+        line->ended[0] = line->used; // ahead of what it is split from
+        line->ended[1] = line->comm;
+        line->comm = line->used = NULL;
         line->aborts = aborts;
     }
     atomic_fetch_add_explicit(&lines->hands, 1, memory_order_relaxed);
@@ -560,7 +555,7 @@ static bool begin_ends(hd_cuda_lines *lines, bool aborts)
 
     for (line *line = lines->first; line != NULL; line = line->next) {
         begin_end(line, aborts);
-        begun = begun && (line->begun || line->ended[0] == NULL);
+        begun = begun && (line->begun || line->ended[1] == NULL);
     }
     return begun;
 }
@@ -641,7 +636,7 @@ static void end_unjoined(hd_device *device, line *line)
     begin_end(line, true);
     keep_line(lines, line);
     if (!await_hands(lines, before, hd_clock_after(GIVING_UP)) ||
-        (line->ended[0] != NULL && !line->begun))
+        (line->ended[1] != NULL && !line->begun))
         hd_cuda_set_stuck(device, true);
 }
 
@@ -655,10 +650,9 @@ static hd_status join_line(hd_device *device, int axis, line *line,
         .axis = module->axis[axis].name,
         .size = line->size,
         .rank = (int)hd_mesh_coord(module, device->rank, axis),
-        .meets = line->meets,
-        .lends = line->lends};
+        .meets = line->meets};
     hd_status status =
-        hd_cuda_comm_join(&joining, id, diag, &line->comm, &line->lent);
+        hd_cuda_comm_join(&joining, id, diag, &line->comm, &line->used);
 
     if (status == HD_OK) {
         line->name = name_of(id);
@@ -776,8 +770,8 @@ static hd_status find_error(const hd_device *device, hd_diag *diag, int *out)
         const line *line = device->nccl->line[a];
         int error = HD_NCCL_SUCCESS;
 
-        if (line != NULL && line->comm != NULL)
-            NCCL_TRY(device, diag, async_error, line->comm, &error);
+        if (line != NULL && line->used != NULL)
+            NCCL_TRY(device, diag, async_error, line->used, &error);
         if (error != HD_NCCL_IN_PROGRESS)
             *out = error;
     }
@@ -1005,7 +999,7 @@ static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
     call_args call = {.device = device,
                       .step = step,
                       .comm = alone ? NULL
-                                    : device->nccl->line[step->op->axis]->comm,
+                                    : device->nccl->line[step->op->axis]->used,
                       .stream = device->stream[command->stream].stream,
                       .diag = diag,
                       .type = type_of(step->span[0].buffer->type.dtype)};
@@ -1066,77 +1060,10 @@ static hd_status issue_on(hd_device *device, const batch *batch, hd_diag *diag)
     hd_status status = HD_OK;
 
     pthread_mutex_lock(&device->home->lines->lock);
-    if (line == NULL || line->comm != NULL)
+    if (line == NULL || line->used != NULL)
         status = issue_group(device, batch, diag);
     pthread_mutex_unlock(&device->home->lines->lock);
     return status;
-}
-
-static hd_status ask_how_far(hd_device *device, const line *line, hd_diag *diag,
-                             int *out)
-{
-    hd_status status = HD_OK;
-    int error = HD_NCCL_SUCCESS, asked = HD_NCCL_SUCCESS;
-
-    pthread_mutex_lock(&device->home->lines->lock);
-    if (line->comm != NULL)
-        asked = device->nccl->api.async_error(line->comm, &error);
-    pthread_mutex_unlock(&device->home->lines->lock);
-    if (is_error(asked))
-        status = nccl_error(device, asked, diag, "async_error");
-    else if (is_error(error))
-        status = nccl_error(device, error, diag, "group_end");
-    *out = error;
-    return status;
-}
-
-static hd_status fail_late(hd_device *device, const batch *batch, hd_diag *diag)
-{
-    const hd_step *step = batch->alone;
-    char text[HD_GROUP_TEXT] = "";
-    hd_line words = {text, sizeof text};
-
-    for (int i = 0; step == NULL; i++)
-        if (is_member(device, &batch->command->step[i], batch->axis, true))
-            step = &batch->command->step[i];
-    hd_line_put(&words,
-                "rank %d waits for NCCL to connect its peers: ", device->rank);
-    hd_line_put_step(&words, device->binding.module, step->op->code,
-                     step->op->loc.line, step->op->loc.column, step->index,
-                     batch->command->stream, hd_cuda_helper(device));
-    hd_line_put(&words, ") for %.1f s", device->binding.timeout);
-    hd_cuda_fail(device, HD_ERROR_TIMEOUT, text, "");
-    return hd_cuda_report(device, diag);
-}
-
-// NCCL puts calls into their stream on a thread of its own, which may have to
-// connect peers before: until then nothing may follow them there. The thread
-// that watches knows better what a run waits for, and is given a second more.
-static hd_status await_stream(hd_device *device, const batch *batch,
-                              hd_diag *diag)
-{
-    const line *line = device->nccl->line[batch->axis];
-    int64_t deadline = hd_clock_after(device->binding.timeout + 1);
-    int error = HD_NCCL_IN_PROGRESS;
-
-    for (int i = 0; line != NULL; i++) {
-        HD_TRY(ask_how_far(device, line, diag, &error));
-        if (error != HD_NCCL_IN_PROGRESS)
-            return HD_OK;
-        if (hd_clock() > deadline)
-            return fail_late(device, batch, diag);
-        if (i < SPINS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    }
-    return HD_OK;
-}
-
-static hd_status issue_batch(hd_device *device, batch batch, hd_diag *diag)
-{
-    HD_TRY(issue_on(device, &batch, diag));
-    return await_stream(device, &batch, diag);
 }
 
 static void plan_gathers(hd_device *device, const hd_step *steps, int n,
@@ -1278,10 +1205,10 @@ hd_status hd_cuda_nccl_transfer(hd_device *device,
 
             pairs |= is_member(device, step, axis, true);
             if (is_member(device, step, axis, false))
-                HD_TRY(issue_batch(device, (batch){command, axis, step}, diag));
+                HD_TRY(issue_on(device, &(batch){command, axis, step}, diag));
         }
         if (pairs)
-            HD_TRY(issue_batch(device, (batch){command, axis, NULL}, diag));
+            HD_TRY(issue_on(device, &(batch){command, axis, NULL}, diag));
     }
     return HD_OK;
 }
@@ -1293,8 +1220,8 @@ hd_status hd_cuda_nccl_lend(hd_device *device, int axis, hd_cuda_lent *fn,
     hd_status status = HD_OK;
 
     pthread_mutex_lock(&device->home->lines->lock);
-    if (line != NULL && line->lent != NULL) // else aborted
-        status = fn(device, line->lent, context, diag);
+    if (line != NULL && line->used != NULL) // else aborted
+        status = fn(device, line->used, context, diag);
     pthread_mutex_unlock(&device->home->lines->lock);
     return status;
 }

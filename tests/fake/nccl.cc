@@ -9,6 +9,7 @@
 // from each other. Where those are not each other's mirror image NCCL would
 // connect what does not fit; the fake refuses the call. Two ranks on one device
 // of one host it refuses as NCCL does.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -866,7 +867,7 @@ int split(Comm &parent, Comm &comm)
 bool is_initialized(const hd_nccl_config *config)
 {
     return config != nullptr && config->magic == HD_NCCL_CONFIG_MAGIC &&
-           config->size >= sizeof(*config) && config->version >= 21400;
+           config->size >= sizeof(*config) && config->version >= 21800;
 }
 
 } // namespace
@@ -958,6 +959,9 @@ int ncclCommSplit(hd_nccl_comm handle, int color, int key, hd_nccl_comm *out,
     comm->rank = parent->rank;
     comm->size = parent->size;
     comm->blocking = config->blocking != 0;
+    if (config->split_share == 1)
+        std::copy(std::begin(parent->connected), std::end(parent->connected),
+                  comm->connected);
     *out = nullptr;
     begin({parent}, [=] {
         int status = split(*parent, *comm);

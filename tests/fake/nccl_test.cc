@@ -42,6 +42,19 @@ int Come(Rank &r, const hd_nccl_comm &comm, int result)
     return result;
 }
 
+hd_nccl_config Config(int blocking)
+{
+    return {sizeof(hd_nccl_config),
+            HD_NCCL_CONFIG_MAGIC,
+            HD_NCCL_CONFIG_VERSION,
+            blocking,
+            HD_NCCL_UNSAID,
+            HD_NCCL_UNSAID,
+            HD_NCCL_UNSAID,
+            nullptr,
+            HD_NCCL_UNSAID};
+}
+
 hd_nccl_comm Join(Rank &r)
 {
     hd_nccl_comm comm = nullptr;
@@ -53,8 +66,7 @@ hd_nccl_comm Join(Rank &r)
     }
     r.Meet();
     memcpy(&id, r.shared->note[0], sizeof(id));
-    hd_nccl_config config = {sizeof(hd_nccl_config), HD_NCCL_CONFIG_MAGIC,
-                             HD_NCCL_CONFIG_VERSION, 0};
+    hd_nccl_config config = Config(0);
     EXPECT_EQ(
         Come(r, comm, r.nccl.comm_init(&comm, r.size, id, r.rank, &config)), 0);
     return comm;
@@ -281,8 +293,7 @@ TEST(FakeNccl, SplitsOneThatBlocksFromOneThatDoesNot)
 {
     InChildren(2, [](Rank &r) {
         hd_nccl_comm comm = Join(r), lent = nullptr;
-        hd_nccl_config config = {sizeof(hd_nccl_config), HD_NCCL_CONFIG_MAGIC,
-                                 HD_NCCL_CONFIG_VERSION, 1};
+        hd_nccl_config config = Config(1);
         hd_cu_ptr at = r.Put(Ints(r.rank, 16));
         std::vector<int> sum = Ints(0, 16);
 
