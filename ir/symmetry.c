@@ -227,7 +227,8 @@ static void use_range(finder *f, const hd_buffer *buffer, int d,
                       const hd_range *range)
 {
     use_dim(f, buffer, d, IS_FIXED);
-    f->turns &= is_fixed(f, range->low) && is_fixed(f, range->past);
+    f->turns &= is_fixed(f, range->low) && is_fixed(f, range->past) &&
+                (range->block == HD_EXPR_NONE || is_fixed(f, range->block));
     if (range->extent < 0)
         f->control &= is_fixed(f, (hd_expr)~range->extent);
 }
