@@ -458,8 +458,10 @@ bool run_broadcast(Comm &comm, const Op &op)
 {
     const char *from = comm.rank == op.what.root ? op.from : nullptr;
 
+    // In place a root writes nothing: others may read there at the same time.
     return show(comm, from, op.bytes, [&](size_t at, size_t n) {
-        memcpy(op.to + at, comm.segment->part[op.what.root], n);
+        if (op.to != from)
+            memcpy(op.to + at, comm.segment->part[op.what.root], n);
     });
 }
 
