@@ -479,6 +479,7 @@ hd_exchange hd_exchange_begin(hd_group *group, hd_meeting call, double timeout,
                          .call = call,
                          .serial = ++group->serial,
                          .deadline = hd_clock_after(timeout),
+                         .failed = hd_group_failed(group),
                          .diag = diag,
                          .said = diag != NULL ? hd_diag_count(diag) : 0};
 }
@@ -531,10 +532,14 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
     const char *at = data;
     size_t done = 0;
 
-    if (hd_group_failed(group))
+    if (exchange->failed)
         return report_failure(exchange);
     if (fd >= 0 && group->link[peer].data != NULL)
         return report_remote(exchange, peer);
+    // A peer may be past this exchange, and fail then: that is no failure of
+    // ours. What has come is taken, the collecting reports what will not come.
+    if (hd_group_failed(group))
+        return HD_OK;
     do {
         size_t part =
             bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
@@ -595,11 +600,16 @@ bool hd_exchange_has_mail(const hd_exchange *exchange, int peer)
     return has;
 }
 
+static bool is_of(const hd_mail *mail, const hd_exchange *exchange)
+{
+    return mail->frame.call == (uint32_t)exchange->call &&
+           mail->frame.serial == exchange->serial;
+}
+
 static hd_status check_mail(const hd_exchange *exchange, int peer,
                             const hd_mail *mail, size_t bytes)
 {
-    if (mail->frame.call != (uint32_t)exchange->call ||
-        mail->frame.serial != exchange->serial)
+    if (!is_of(mail, exchange))
         return hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
                        "rank %d is in %s (call %llu of its group) where rank "
                        "%d is in %s (call %llu)",
@@ -627,7 +637,9 @@ static hd_status collect_part(const hd_exchange *exchange, int peer, void *data,
         return status == HD_OK ? report_left(exchange, peer)
                                : report_late(exchange, peer);
     }
-    status = check_mail(exchange, peer, mail, bytes);
+    status = is_of(mail, exchange) || !hd_group_failed(exchange->group)
+                 ? check_mail(exchange, peer, mail, bytes)
+                 : report_failure(exchange);
     exchange->group->link[peer].received = mail->frame.serial;
     if (status == HD_OK && bytes > 0)
         memcpy(data, mail->payload, bytes);

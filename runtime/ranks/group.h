@@ -32,6 +32,7 @@ typedef struct hd_exchange {
     hd_meeting call;
     uint64_t serial;
     int64_t deadline; // hd_clock
+    bool failed;      // the group had, before the call
     hd_diag *diag;    // borrowed, may be NULL
     size_t said;      // messages that `diag` had before the call
 } hd_exchange;

@@ -457,6 +457,46 @@ TEST(Group, ADescriptorTravelsWithItsPart)
     EXPECT_EQ(status[1], HD_OK);
 }
 
+// Rank 1 fails when it has all that it needs of an exchange, and rank 0 hears of
+// that before it has posted to rank 2.
+TEST(Group, ARankThatFailsPastAnExchangeDoesNotFailIt)
+{
+    std::vector<hd_status> status = Threads(3, [](hd_group *group) {
+        hd_exchange exchange =
+            hd_exchange_begin(group, HD_CALL_SESSION, 5, nullptr);
+        int rank = hd_group_rank(group);
+        int number = rank + 4711;
+        int got = 0;
+
+        for (int i : {1, 0, 2}) {
+            if (i == rank)
+                continue;
+            HD_TRY(
+                hd_exchange_post(&exchange, i, &number, sizeof(number), -1));
+            while (rank == 0 && i == 1 && !hd_group_failed(group))
+                usleep(1000); // the watcher hears of it, or of rank 1's end
+        }
+        for (int i : {0, 1, 2}) {
+            if (i == rank)
+                continue;
+            HD_TRY(hd_exchange_collect(&exchange, i, &got, sizeof(got),
+                                       nullptr));
+            RANK_EXPECT(got == i + 4711);
+        }
+        if (rank == 1)
+            hd_group_fail(group, "rank 1 failed: past it");
+        if (rank != 0)
+            return HD_OK;
+        RANK_EXPECT(hd_group_allgather(group, nullptr, 0, nullptr, nullptr) ==
+                    HD_ERROR_PEER);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(status[0], HD_OK);
+    EXPECT_EQ(status[1], HD_OK);
+    EXPECT_EQ(status[2], HD_ERROR_PEER); // which rank 0 did not post to
+}
+
 TEST(Group, AFailureOfItsGatheringIsTheRanksOwn)
 {
     struct {
