@@ -7,6 +7,7 @@
 
 #include <iostream>
 #include <random>
+#include <sstream>
 
 #include "gelu.h"
 #include "lower.h"
@@ -193,19 +194,23 @@ void Backend::RunAll(const hd_session_options &options)
     }
 }
 
-// What heddle said, each message at the node that it is about.
+// What heddle said, each message at the node that it is about. All ranks say
+// what they were told: the first that fails may be any of them, and the others
+// are ended a second later.
 void Backend::Report() const
 {
     hd_message message = HD_EMPTY(hd_message);
+    std::ostringstream said; // written at once
 
     for (size_t i = 0; hd_diag_message(diag, i, &message); i++) {
         int node = message.cookie ? at.nodes[message.cookie - 1] : -1;
 
+        said << "rank " << hd_group_rank(group) << ": ";
         if (node >= 0)
-            std::cerr << "node " << node << " (" << kNames[model[node].op]
-                      << "): ";
-        std::cerr << message.text << " " << message.code << std::endl;
+            said << "node " << node << " (" << kNames[model[node].op] << "): ";
+        said << message.text << " " << message.code << "\n";
     }
+    std::cerr << said.str() << std::flush;
 }
 
 static hd_status Rank(void *context, hd_group *group)
@@ -230,8 +235,7 @@ static hd_status Rank(void *context, hd_group *group)
         backend.RunAll(options);
         return HD_OK;
     } catch (hd_status status) {
-        if (hd_group_rank(group) == 0)
-            backend.Report();
+        backend.Report();
         return status;
     } catch (const std::exception &error) {
         std::cerr << error.what() << std::endl;

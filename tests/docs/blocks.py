@@ -35,7 +35,7 @@ HELD = {  # page, language (of all blocks, or of those that begin so): by which 
     ("embedding.md", "c", ""): "docs_embedding",
     ("embedding.md", "cpp", ""): "docs_embedding",
     ("embedding.md", "", "seed "): "package_consumers",
-    ("embedding.md", "", "node 9 "): "package_consumers",
+    ("embedding.md", "", "rank 0: node 9 "): "package_consumers",
     ("embedding.md", "sh", "cmake "): "package_consumers",
     ("fuzzing.md", "c", ""): "fuzzing_example",
     ("install.md", "cmake", ""): "package_consumers",
