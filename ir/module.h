@@ -101,6 +101,7 @@ struct hd_module {
     hd_source source; // a copy of the text, in the arena
     const char *name;
     hd_stage stage;
+    hd_stage written; // the stage of the text; later statements are of passes
     int naxes;
     hd_axis axis[HD_MAX_AXES];
     int64_t nranks; // product of the axes; 1 without a mesh

@@ -1748,7 +1748,10 @@ static hd_status parse_program(parser *p)
     p->module->name =
         hd_arena_text(p->module->arena, p->token.text, p->token.length);
     advance(p);
-    return accept_word(p, "after") ? parse_stage(p) : HD_OK;
+    if (accept_word(p, "after"))
+        HD_TRY(parse_stage(p));
+    p->module->written = p->module->stage;
+    return HD_OK;
 }
 
 // What a run is given: `in`, its least and its greatest value. With -D it is

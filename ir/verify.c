@@ -210,6 +210,28 @@ static const char *buffer_text(verifier *v, const hd_buffer *buffer)
                : hd_arena_printf(v->module->arena, "%%%s", buffer->name);
 }
 
+// Passes made the statement, of one that stands in the text.
+static bool is_made(const verifier *v)
+{
+    return v->module->stage > v->module->written;
+}
+
+// Whoever wrote a move cannot mend the pieces that passes make of it, but what
+// keeps it from being one.
+static hd_status refuse_pieces(verifier *v, const hd_view *view, int i)
+{
+    const hd_size *size = &v->module->size[view->buffer->type.dim[i].size - 1];
+
+    return hd_error(v->diag, HD_E0318, view->loc,
+                    "%s would move in pieces whose number or length is known "
+                    "only when the program runs (dimension %d, %s in "
+                    "%lld..%lld): lay its dimensions in another order, or give "
+                    "%s one number (-D %s=%lld)",
+                    buffer_text(v, view->buffer), i, size->name,
+                    (long long)size->low, (long long)size->high, size->name,
+                    size->name, (long long)size->high);
+}
+
 // Of a dimension whose length a run says views keep all, or a block: those are
 // there in every run.
 static hd_status check_sized(verifier *v, const hd_view *view, int i)
@@ -229,6 +251,8 @@ static hd_status check_sized(verifier *v, const hd_view *view, int i)
     }
     if (range == NULL && !hd_view_picks(view, i))
         return HD_OK;
+    if (is_made(v))
+        return refuse_pieces(v, view, i);
     return hd_error(v->diag, HD_E0318, view->loc,
                     "%s of dimension %d of %s, whose length %s is known only "
                     "when the program runs: keep all of it, or a block",
@@ -2558,6 +2582,9 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
             kept += keeps_several(type->dim[i], range) || (led && kept == 0);
             continue;
         }
+        if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0) &&
+            is_made(v) && hd_dim_is_sized(type->dim[i]))
+            return refuse_pieces(v, view, i);
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
             return hd_error(v->diag, HD_E0407, view->loc,
                             "this view of %s is not contiguous in memory; "
