@@ -1,8 +1,10 @@
 // Files in and out.
 //
-// An output is written to a temporary file in its own directory, flushed to the
-// disk and then renamed, so that whoever opens the name finds the old file or
-// the whole new one.
+// An output is written to a file without a name in its own directory, flushed
+// to the disk and then named, so that whoever opens the name finds the old file
+// or the whole new one, and nothing is left of a command that ends before.
+// Where the file system has no such files (NFS), to a temporary one with a
+// name.
 #include "file.h"
 
 #include "path.h"
@@ -10,9 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,7 +146,30 @@ static outcome cannot_write(const char *name)
                     *name ? strerror(errno) : "a file has a name");
 }
 
-// mkstemp makes a private file. The result gets the permissions of the file
+// Where a file that has no name can be found.
+enum { BY_NUMBER = 32 };
+
+static const char *path_by_number(int fd, char out[BY_NUMBER])
+{
+    snprintf(out, BY_NUMBER, "/proc/self/fd/%d", fd);
+    return out;
+}
+
+// Beside `path`; -1 where there are no such files, or none can be named later.
+static int open_nameless(const char *path)
+{
+    char *copy = need_format("%s", path), number[BY_NUMBER];
+    int fd = open(dirname(copy), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+
+    free(copy);
+    if (fd >= 0 && access(path_by_number(fd, number), F_OK) != 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+// A private file is made. The result gets the permissions of the file
 // that it replaces if that was ours, and else those that open would have given
 // it. Another user's file must not lend its mode to what we write: a program
 // that runs as its owner would then run whatever is ours as us.
@@ -161,7 +188,11 @@ static mode_t mode_for(int fd, const struct stat *old)
 static outcome open_temporary(sink *sink, const struct stat *old)
 {
     sink->temporary = need_format("%s.XXXXXX", sink->path);
-    sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
+    sink->fd = open_nameless(sink->path);
+    if (sink->fd < 0) {
+        sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
+        sink->named = true;
+    }
     if (sink->fd < 0) {
         free(sink->temporary);
         sink->temporary = NULL;
@@ -243,23 +274,74 @@ static outcome close_stream(const sink *sink, FILE *stream)
     return bad ? cannot_write(sink->name) : FINE;
 }
 
+static bool link_as(const sink *sink, const char *path)
+{
+    char number[BY_NUMBER];
+
+    return linkat(AT_FDCWD, path_by_number(sink->fd, number), AT_FDCWD, path,
+                  AT_SYMLINK_FOLLOW) == 0;
+}
+
+// Under a name that nobody has, as mkostemp would make it.
+static bool link_aside(sink *sink)
+{
+    enum { DRAWN = 6, MOST_DRAWS = 100 };
+    char *end = strchr(sink->temporary, 0) - DRAWN;
+
+    for (int i = 0; i < MOST_DRAWS && !sink->named; i++) {
+        unsigned char drawn[DRAWN];
+
+        if (getrandom(drawn, sizeof drawn, 0) != sizeof drawn)
+            return false;
+        for (int k = 0; k < DRAWN; k++)
+            end[k] = (char)('a' + drawn[k] % 26);
+        sink->named = link_as(sink, sink->temporary);
+        if (!sink->named && errno != EEXIST)
+            return false;
+    }
+    return sink->named;
+}
+
+// Its own name is given at once where that is free, and else by way of another.
+// No signal that ends a command comes between.
+static bool give_name(sink *sink)
+{
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t held, before;
+    bool given;
+
+    if (!sink->named && link_as(sink, sink->path))
+        return true;
+    if (!sink->named && errno != EEXIST)
+        return false;
+    sigemptyset(&held);
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        sigaddset(&held, ending[i]);
+    sigprocmask(SIG_BLOCK, &held, &before);
+    given = (sink->named || link_aside(sink)) &&
+            rename(sink->temporary, sink->path) == 0;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return given;
+}
+
+// Pipes and terminals cannot be synced, which is no failure.
+static bool is_kept(const sink *sink)
+{
+    return fsync(sink->fd) == 0 || errno == EINVAL || errno == EROFS;
+}
+
 outcome sink_commit(sink *sink)
 {
-    // Pipes and terminals cannot be synced, which is no failure.
-    bool bad = fsync(sink->fd) < 0 && errno != EINVAL && errno != EROFS;
-    int fd = sink->fd;
+    bool bad = !is_kept(sink) || (sink->temporary && !give_name(sink));
+    int why = errno;
 
-    sink->fd = -1;
-    if (bad) {
-        int why = errno;
-
-        close(fd);
-        errno = why;
-        return cannot_write(sink->name);
+    if (close(sink->fd) < 0 && !bad) {
+        bad = true;
+        why = errno;
     }
-    if (close(fd) < 0)
-        return cannot_write(sink->name);
-    if (sink->temporary && rename(sink->temporary, sink->path) < 0)
+    sink->fd = -1;
+    errno = why;
+    if (bad)
         return cannot_write(sink->name);
     free(sink->temporary);
     sink->temporary = NULL;
@@ -270,7 +352,7 @@ void sink_discard(sink *sink)
 {
     if (sink->fd >= 0)
         close(sink->fd);
-    if (sink->temporary)
+    if (sink->temporary && sink->named)
         unlink(sink->temporary);
     free(sink->temporary);
     free(sink->path);

@@ -25,12 +25,14 @@ void *memory_pages(size_t bytes, bool shared);
 void memory_free(void *memory, size_t bytes);
 double memory_there(void); // bytes of this machine
 
-// A file that is being written, under a temporary name beside it. What is not
-// a regular file, such as a pipe, is written directly.
+// A file that is being written, without a name where the file system has such
+// files, else under a temporary one beside it. What is not a regular file, such
+// as a pipe, is written directly.
 typedef struct sink {
     const char *name; // borrowed: as the user wrote it
     char *path;       // owned: where it goes, symbolic links followed
     char *temporary;  // owned; NULL if written directly
+    bool named;       // as `temporary`
     int fd;
 } sink;
 
@@ -44,8 +46,8 @@ void sink_discard(sink *sink); // takes a half-open or committed one too
 
 // All of that for text: `print` fills the stream, and what it ends with is
 // passed on. Then there is no file, but what goes to a pipe has been printed.
-// To run out of memory would end the process and leave the temporary file, so
-// `print` does with little.
+// To run out of memory would end the process and leave a temporary file that
+// has a name, so `print` does with little.
 outcome file_print(const char *name, outcome (*print)(void *context, FILE *to),
                    void *context);
 

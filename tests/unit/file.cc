@@ -1,12 +1,19 @@
-// Outputs: what mode they get, and where a link takes them.
+// Outputs: what mode they get, where a link takes them, and what is left of
+// them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include "tests/unit/folder.h"
 extern "C" {
@@ -21,6 +28,17 @@ extern "C" int fchown(int fd, uid_t owner, gid_t group)
     if (!refuse_fchown)
         return fchownat(fd, "", owner, group, AT_EMPTY_PATH);
     errno = EPERM;
+    return -1;
+}
+
+// Without /proc, as without files that have no name, these have one.
+static bool hide_proc;
+
+extern "C" int access(const char *path, int mode)
+{
+    if (!hide_proc || strncmp(path, "/proc/", 6) != 0)
+        return faccessat(AT_FDCWD, path, mode, 0);
+    errno = ENOENT;
     return -1;
 }
 
@@ -222,6 +240,86 @@ TEST_F(Files, ANameThatCannotBeOneOfAFileIsRefused)
                   ": Is a directory\n"
                   "heddle: cannot write " +
                   folder_.Path(".") + ": Is a directory\n");
+}
+
+// What is in the folder, sorted.
+std::vector<std::string> NamesIn(const std::string &folder)
+{
+    std::vector<std::string> names;
+
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+        names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+// Of a command that ends within its output, by a signal or by itself.
+void EndWithin(const std::string &path, int signal)
+{
+    pid_t child = fork();
+    int how = 0;
+
+    if (child == 0) {
+        sink out;
+
+        if (sink_open(path.c_str(), &out) != FINE ||
+            sink_write(&out, "new", 3) != FINE)
+            _exit(FINE);
+        raise(signal);
+        _exit(FAILED);
+    }
+    EXPECT_EQ(waitpid(child, &how, 0), child);
+    EXPECT_TRUE(signal == 0 ? WIFEXITED(how) && WEXITSTATUS(how) == FAILED
+                            : WIFSIGNALED(how) && WTERMSIG(how) == signal);
+}
+
+TEST_F(Files, NothingIsLeftOfACommandThatEndsWithinOne)
+{
+    int fd = open(folder_.Path("").c_str(), O_TMPFILE | O_WRONLY, 0600);
+
+    if (fd < 0)
+        GTEST_SKIP() << "files have names here";
+    close(fd);
+    for (int signal : {0, SIGINT, SIGTERM, SIGKILL}) {
+        EndWithin(folder_.Path("out"), signal);
+        EXPECT_EQ(NamesIn(folder_.Path("")), std::vector<std::string>());
+    }
+    Make(0644);
+    for (int signal : {0, SIGINT, SIGTERM, SIGKILL}) {
+        EndWithin(folder_.Path("out"), signal);
+        EXPECT_EQ(NamesIn(folder_.Path("")), std::vector<std::string>{"out"});
+        EXPECT_EQ(Get(folder_.Path("out")), "old");
+    }
+}
+
+// Written, discarded and refused, with and without files that have no name.
+TEST_F(Files, NothingIsLeftBesideOne)
+{
+    for (bool named : {false, true}) {
+        std::string path = folder_.Path("out");
+        sink out;
+
+        hide_proc = named;
+        EXPECT_EQ(Write(path, "first"), FINE);
+        EXPECT_EQ(Write(path, "second"), FINE);
+        EXPECT_EQ(Get(path), "second");
+        EXPECT_EQ(sink_open(path.c_str(), &out), FINE);
+        EXPECT_EQ(out.named, named);
+        sink_discard(&out);
+        EXPECT_EQ(NamesIn(folder_.Path("")), std::vector<std::string>{"out"});
+
+        EXPECT_EQ(unlink(path.c_str()), 0);
+        EXPECT_EQ(sink_open(path.c_str(), &out), FINE);
+        EXPECT_EQ(mkdir(path.c_str(), 0755), 0); // which no file replaces
+        testing::internal::CaptureStderr();
+        EXPECT_EQ(sink_commit(&out), WRONG);
+        EXPECT_EQ(testing::internal::GetCapturedStderr(),
+                  "heddle: cannot write " + path + ": Is a directory\n");
+        sink_discard(&out);
+        EXPECT_EQ(NamesIn(folder_.Path("")), std::vector<std::string>{"out"});
+        EXPECT_EQ(rmdir(path.c_str()), 0);
+    }
+    hide_proc = false;
 }
 
 } // namespace
