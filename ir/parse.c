@@ -687,30 +687,113 @@ static hd_status parse_views(parser *p, hd_view *views, int room, int *n)
     return HD_OK;
 }
 
-static hd_status parse_number(parser *p, double *out)
+static hd_status parse_literal(parser *p, double *out)
 {
     char digits[MAX_DIGITS];
     char *end;
-    bool negative = accept_mark(p, "-");
     locale_t before;
-    double value;
 
-    if (p->token.kind != HD_TOKEN_NUMBER && p->token.kind != HD_TOKEN_INT)
-        return expected(p, "a number or a buffer");
     HD_TRY(copy_digits(p, digits));
     before = hd_locale_enter();
-    value = strtod(digits, &end);
+    *out = strtod(digits, &end);
     hd_locale_leave(before);
     if (*end != '\0')
         return expected(p, "a number");
-    if (!isfinite(value)) {
+    if (!isfinite(*out)) {
         p->failed = true;
         return hd_error(p->diag, HD_E0104, p->token.loc,
                         "%s is no number that an f64 holds", token_text(p));
     }
-    *out = negative ? -value : value;
     advance(p);
     return HD_OK;
+}
+
+// What stands for one number: a parameter, the size of an axis, a function.
+static hd_status parse_named(parser *p, double *out)
+{
+    hd_token token = p->token;
+    hd_expr expr;
+
+    HD_TRY(parse_atom(p, &expr));
+    if (hd_expr_is_const(p->module, expr)) {
+        *out = (double)hd_expr_value(p->module, expr);
+        return HD_OK;
+    }
+    p->failed = true;
+    return hd_error(p->diag, HD_E0208, token.loc,
+                    "'%.*s' is not the same on every rank and in every "
+                    "iteration: a number here is of constants and parameters",
+                    (int)token.length, token.text);
+}
+
+static hd_status parse_number(parser *p, double *out);
+
+static hd_status parse_signed(parser *p, double *out)
+{
+    bool negative = false;
+
+    while (accept_mark(p, "-"))
+        negative = !negative;
+    if (p->token.kind == HD_TOKEN_NUMBER || p->token.kind == HD_TOKEN_INT) {
+        HD_TRY(parse_literal(p, out));
+    } else if (accept_mark(p, "(")) {
+        HD_TRY(parse_number(p, out));
+        HD_TRY(expect_mark(p, ")", "')'"));
+    } else if (p->token.kind == HD_TOKEN_NAME) {
+        HD_TRY(parse_named(p, out));
+    } else {
+        return expected(p, "a number or a buffer");
+    }
+    *out = negative ? -*out : *out;
+    return HD_OK;
+}
+
+static double calculate(char mark, double left, double right)
+{
+    return mark == '+'   ? left + right
+           : mark == '-' ? left - right
+           : mark == '*' ? left * right
+                         : left / right;
+}
+
+static hd_status parse_calculation(parser *p, const char *marks,
+                                   hd_status (*parse_part)(parser *, double *),
+                                   double *out)
+{
+    HD_TRY(parse_part(p, out));
+    while (p->token.kind == HD_TOKEN_MARK && p->token.length == 1 &&
+           strchr(marks, *p->token.text) != NULL) {
+        hd_token at = p->token;
+        double left = *out, right;
+
+        advance(p);
+        HD_TRY(parse_part(p, &right));
+        *out = calculate(*at.text, left, right);
+        if (isfinite(*out))
+            continue;
+        p->failed = true;
+        return hd_error(p->diag, HD_E0104, at.loc,
+                        "%g %c %g is no number that an f64 holds", left,
+                        *at.text, right);
+    }
+    return HD_OK;
+}
+
+static hd_status parse_factors(parser *p, double *out)
+{
+    return parse_calculation(p, "*/", parse_signed, out);
+}
+
+// Numbers are no indices: 1 / 4 is a quarter.
+static hd_status parse_number(parser *p, double *out)
+{
+    hd_status status;
+
+    if (++p->expr_depth > MAX_EXPR_DEPTH)
+        return give_up(p, "parentheses", MAX_EXPR_DEPTH);
+    status = parse_calculation(p, "+-", parse_factors, out);
+    p->expr_depth--;
+    return status;
 }
 
 // The same on all ranks; which numbers an op takes is for verify to say.

@@ -49,7 +49,7 @@ RULES = {
 VALUES = {
     "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
     "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number",
-    "FACTOR": "a number, or a view of one element, read", "COUNTS": "a view of counts, read",
+    "FACTOR": "a number such as `1 / n`, or a view of one element, read", "COUNTS": "a view of counts, read",
     "ACT": "`relu`, `gelu` or `silu`",
 }
 NUMBERS = {"ANY": "any", "FLOAT": "floating", "TEST": "compared", "PICK": "picked"}

@@ -368,10 +368,7 @@ Scalar Factor(const Work &work, const std::string &key, Memory *memory)
 {
     if (work.keys.count(key))
         return Read(memory, work.keys.at(key), false).at(0);
-    std::string text;
-    for (char c : work.stmt->Find(key)->word)
-        text += c == '_' ? "" : std::string(1, c);
-    return Exact(std::strtod(text.c_str(), nullptr));
+    return Exact(work.reals.at(key));
 }
 
 void Compute(const Work &work, const Shape &shape, Memory *memory)

@@ -70,7 +70,7 @@ Text Begin(const Text &mesh)
 Text Mapped(Choices *c, const Text &to, const Text &from)
 {
     Text way = Of(c->Edit(7),
-                  {"exp %F", "neg %F", "scale %F by 2.0", "scale %F by 0.5",
+                  {"exp %F", "neg %F", "scale %F by 2.0", "scale %F by 1 / 2",
                    "add %F, %z", "mul %F, %z", "tanh %F"});
 
     way.replace(way.find('F'), 1, from);

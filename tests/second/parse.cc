@@ -123,6 +123,7 @@ class Parser
 
     Expr ParseExpr(int level = 0);
     Expr ParseUnary();
+    Expr ParseReal(int level = 3);
     Decl ParseDecl();
     void ParseOn(Decl *decl);
     View ParseView();
@@ -196,6 +197,34 @@ Expr Parser::ParseUnary()
         e = Number(ToNumber(Word(Token::NUMBER)));
     } else {
         e = Name(Word(Token::NAME));
+    }
+    return e;
+}
+
+// Sums and products of reals: `/` leaves no remainder.
+Expr Parser::ParseReal(int level)
+{
+    Expr e;
+
+    if (level < 5) {
+        e = ParseReal(level + 1);
+        while (Is(level == 3 ? "+" : "*") || Is(level == 3 ? "-" : "/")) {
+            std::string op = Word(Token::SYMBOL);
+
+            e = Make(op, e, ParseReal(level + 1));
+        }
+    } else if (Take("-")) {
+        e.op = "neg";
+        e.args = {ParseReal(5)};
+    } else if (Take("(")) {
+        e = ParseReal();
+        Expect(")");
+    } else if (Peek().kind == Token::NUMBER) {
+        e.op = "real";
+        for (char c : Word(Token::NUMBER))
+            e.name += c == '_' ? "" : std::string(1, c);
+    } else {
+        e = ParseUnary();
     }
     return e;
 }
@@ -308,8 +337,7 @@ Key Parser::ParseKey()
         if (Peek().kind == Token::BUFFER) {
             key.view = {ParseView()};
         } else {
-            key.word = Take("-") ? "-" : "";
-            key.word += Word(Token::NUMBER);
+            key.real = {ParseReal()};
         }
     }
     return key;
@@ -437,7 +465,7 @@ std::string Text(const Expr &e)
 {
     if (e.op == "number")
         return std::to_string(e.number);
-    if (e.op == "name")
+    if (e.op == "name" || e.op == "real")
         return e.name;
     if (e.op == "size")
         return "size " + e.name;
@@ -484,6 +512,8 @@ std::string Text(const Key &key)
     std::string text = " " + key.name;
 
     for (const Expr &e : key.expr)
+        text += " " + Text(e);
+    for (const Expr &e : key.real)
         text += " " + Text(e);
     for (const View &view : key.view)
         text += " " + Text(view);

@@ -31,7 +31,7 @@ struct TooLarge : Unreadable {
 };
 
 // `op` is "number", "name", "size", "neg", "not", or an operator or a function
-// of the text.
+// of the text; of a real number also "real", with the literal as its name.
 struct Expr {
     std::string op;
     int64_t number = 0;
@@ -68,10 +68,11 @@ struct View {
     std::vector<Index> index;
 };
 
-// One of expr, view and word has the value; flags have none.
+// One of expr, real, view and word has the value; flags have none.
 struct Key {
     std::string name;
     std::vector<Expr> expr;
+    std::vector<Expr> real;
     std::vector<View> view;
     std::string word;
 };

@@ -3,6 +3,7 @@
 #include "tests/second/unroll.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <tuple>
 
@@ -79,6 +80,7 @@ struct Values {
     Scope scope;
 
     int64_t Value(const Expr &e) const;
+    double Real(const Expr &e) const;
 };
 
 int64_t Values::Value(const Expr &e) const
@@ -106,6 +108,23 @@ int64_t Values::Value(const Expr &e) const
     if (e.op == "or")
         return Value(e.args[0]) || Value(e.args[1]);
     return Arithmetic(e.op, Value(e.args[0]), Value(e.args[1]));
+}
+
+double Values::Real(const Expr &e) const
+{
+    if (e.op == "real")
+        return std::strtod(e.name.c_str(), nullptr);
+    if (e.op == "neg")
+        return -Real(e.args[0]);
+    if (e.op == "+")
+        return Real(e.args[0]) + Real(e.args[1]);
+    if (e.op == "-")
+        return Real(e.args[0]) - Real(e.args[1]);
+    if (e.op == "*")
+        return Real(e.args[0]) * Real(e.args[1]);
+    if (e.op == "/")
+        return Real(e.args[0]) / Real(e.args[1]);
+    return static_cast<double>(Value(e));
 }
 
 // A region whose dimensions are still those of the view.
@@ -611,6 +630,9 @@ void Unroller::SeeAll(const Stmt &stmt, Work *work)
 {
     work->stmt = &stmt;
     work->scope = values_.scope;
+    for (const Key &key : stmt.keys)
+        for (const Expr &e : key.real)
+            work->reals[key.name] = values_.Real(e);
     for (const View &view : stmt.operands)
         work->from.push_back(See(view));
     for (const View &view : stmt.results)

@@ -90,6 +90,7 @@ struct Work {
     const Stmt *stmt = nullptr; // borrowed from the program
     std::vector<Seen> from, to;
     std::map<std::string, Seen> keys; // those that are views
+    std::map<std::string, double> reals;
     Scope scope;
     // Of a tensor program: axes of which the coordinate is an index of the
     // first result, that of this dimension.

@@ -1046,8 +1046,8 @@ static void draw_factor(maker *m, char text[24], double *size)
     static const struct {
         const char *text;
         double size;
-    } whole[] = {{"2", 2}, {"-1", 1}, {"3", 3}, {"0", 1}};
-    static const char *const any[] = {"0.5", "-1.5", "1e-3", "0.75"};
+    } whole[] = {{"2", 2}, {"-1", 1}, {"6 / 2", 3}, {"0", 1}};
+    static const char *const any[] = {"1 / 2", "-1.5", "1e-3", "3 * (1 / 4)"};
     int i = pick(m, 5);
 
     if (i == 4) {
