@@ -2,15 +2,23 @@
 """Which tests `tools/test.sh --ci` runs, in which of its builds.
 
 TABLE says it: the first row that knows a test decides. What there is in many
-sets or ways, or takes long, is drawn, by the number of the commit: any DRAWS
-draws in a row have all tests, which the test `draws` holds.
+sets or ways, or takes long, is drawn. There are DRAWS draws, which have all
+tests together; the number of a commit, modulo DRAWS, is its draw. DRAWS is a
+prime, so that DRAWS landings have all of them, whether each is of one commit or
+of 2, 3, 5 or 10, as long as all are of as many and these no multiple of DRAWS;
+the test `draws` holds that. Of landings that differ no number of a commit can
+promise it: they are as good as drawn at random, and a test of one draw is in one
+of 30 landings with 94 %, in one of 50 with 99 %.
 
     draws.py say K             prints what draw K has
     draws.py list K BUILD      prints the tests of build/BUILD that draw K has
                                there, as `ctest -I` reads them
-    draws.py check FOLDER      fails if some DRAWS draws in a row leave out a
-                               test that is built in FOLDER, or, where all tests
-                               are built, if a row decides on none
+    draws.py check FOLDER      fails if some DRAWS landings of 1 to 10 commits
+                               each leave out a test that is built in FOLDER,
+                               or, where all tests are built, if a row decides
+                               on none
+
+K is a draw or the number of a commit.
 """
 import functools
 import json
@@ -22,7 +30,7 @@ import sys
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DRAWS = 10
+DRAWS = 11
 BUILDS = ("plain", "asan", "tsan")
 
 # The suites of tests/device on the stand-ins for CUDA: the tests fake.SET.*
@@ -131,6 +139,10 @@ def has_way(name, some):
     return not ways or ways[0] in some
 
 
+def draw_of(number):
+    return number % DRAWS
+
+
 def runs(test, draw, build):
     """Whether draw `draw` has the test in `build`, should it be there."""
     when = test["row"][1][BUILDS.index(build)]
@@ -181,9 +193,11 @@ def check(folder):
     wrong = []
     for test in tests:
         places = [build for build in BUILDS if is_built(test, build)]
-        of = [any(runs(test, k, build) for build in places) for k in range(60)]
-        if not all(any(of[k:k + DRAWS]) for k in range(len(of) - DRAWS)):
-            wrong.append(f"{test['name']}: not in every {DRAWS} draws")
+        of = [any(runs(test, draw, build) for build in places) for draw in range(DRAWS)]
+        for commits in range(1, 11):
+            landings = range(0, DRAWS * commits, commits)
+            if not any(of[draw_of(number)] for number in landings):
+                wrong.append(f"{test['name']}: not in {DRAWS} landings of {commits} commits")
     decided = {test["row"][0] for test in tests}
     cache = (pathlib.Path(folder) / "CMakeCache.txt").read_text()
     if all(re.search(line, cache, re.M) for line in (
@@ -192,18 +206,18 @@ def check(folder):
         wrong += [f"no test is of the row {row[0]}" for row in TABLE if row[0] not in decided]
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"{len(tests)} tests: all of them run in any {DRAWS} draws in a row")
+    print(f"{len(tests)} tests: all of them run in {DRAWS} landings of 1 to 10 commits each")
 
 
 def main():
     what, *arguments = sys.argv[1:] or [""]
     if what == "say" and len(arguments) == 1:
-        draw = int(arguments[0])
+        draw = draw_of(int(arguments[0]))
         for build in BUILDS[1:]:
-            print(f"draw {draw}, {build}: sets {' '.join(sets_of(draw, build))};"
+            print(f"draw {draw} of {DRAWS}, {build}: sets {' '.join(sets_of(draw, build))};"
                   f" ways {' '.join(ways_of(draw, build))}")
     elif what == "list" and len(arguments) == 2:
-        draw, build = int(arguments[0]), arguments[1]
+        draw, build = draw_of(int(arguments[0])), arguments[1]
         some = [str(i) for i, test in enumerate(built(ROOT / "build" / build), 1)
                 if runs(test, draw, build)]
         print(f"0,0,0,{','.join(some)}")
