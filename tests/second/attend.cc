@@ -63,8 +63,6 @@ class Sight
     Span Rows(const Seen &seen, std::vector<Loop> inner);
     Span Keys(const Seen &seen, Loop width);
 
-    // Sets what one element of the batch is seen by.
-    void Enter(const Point &batch);
     bool Sees(const Point &at) const;
     bool LacksRow(const Point &at) const
     {
@@ -85,27 +83,29 @@ class Sight
     {
         return extents_[Of(loop)];
     }
-    std::vector<int64_t> Batch() const
-    {
-        return {extents_.begin(), extents_.begin() + static_cast<long>(batch_)};
-    }
     // The head of keys that a head of rows has.
     void EnterHead(Point *at, int64_t head) const
     {
         (*at)[Of(HEAD)] = head;
         (*at)[Of(KEY_HEAD)] = head * Extent(KEY_HEAD) / Extent(HEAD);
     }
-    // Calls `visit` with each row, of each head.
-    template <class F> void EachRow(const Point &batch, F visit) const
+    // Calls `visit` with each row, of each head of all of the batch.
+    template <class F> void EachRow(F visit)
     {
-        Point at = Start(batch);
+        std::vector<int64_t> batch(
+            extents_.begin(), extents_.begin() + static_cast<long>(batch_));
 
-        for (int64_t head = 0; head < Extent(HEAD); head++)
-            for (int64_t row = 0; row < Extent(ROW); row++) {
-                EnterHead(&at, head);
-                at[Of(ROW)] = row;
-                visit(at);
-            }
+        ForEach(batch, [&](const Point &element) {
+            Point at = Start(element);
+
+            Enter(element);
+            for (int64_t head = 0; head < Extent(HEAD); head++)
+                for (int64_t row = 0; row < Extent(ROW); row++) {
+                    EnterHead(&at, head);
+                    at[Of(ROW)] = row;
+                    visit(at);
+                }
+        });
     }
     // Calls `visit` with each key that a row sees, of each block.
     template <class F> void EachKey(Point at, F visit) const
@@ -125,7 +125,8 @@ class Sight
     {
         return static_cast<size_t>(at[Of(ROW)]);
     }
-    int64_t Key(const char *key, const Point &batch, int64_t otherwise) const;
+    // Sets what one element of the batch is seen by.
+    void Enter(const Point &batch);
     bool Leaves(int64_t row, int64_t key, int64_t block) const;
 
     const Work &work_;
@@ -205,27 +206,18 @@ Span Sight::Keys(const Seen &seen, Loop width)
     return Span(memory_, seen.region, loops, extents_);
 }
 
-int64_t Sight::Key(const char *key, const Point &batch, int64_t otherwise) const
-{
-    const second::Key *found = work_.stmt->Find(key);
-    Scope scope = work_.scope;
-
-    if (found == nullptr)
-        return otherwise;
-    for (const auto &axis : work_.coordinates)
-        scope.push_back(
-            {axis.first, batch.at(static_cast<size_t>(axis.second))});
-    return Evaluate(found->expr[0], shape_, scope);
-}
-
 void Sight::Enter(const Point &batch)
 {
     Point at = Start(batch);
     int64_t row = 0;
 
-    offset_ = Key(zigzag_ ? "zigzag" : "causal", batch, 0);
-    step_ = Key("step", batch, -Extent(KEY));
-    window_ = Key("window", batch, std::numeric_limits<int32_t>::max());
+    auto key = [&](const char *name, int64_t otherwise) {
+        return KeyOr(work_, shape_, name, otherwise, batch);
+    };
+
+    offset_ = key(zigzag_ ? "zigzag" : "causal", 0);
+    step_ = key("step", -Extent(KEY));
+    window_ = key("window", std::numeric_limits<int32_t>::max());
     if (!packed_)
         return;
     const Seen &counts = work_.keys.at("groups");
@@ -348,18 +340,15 @@ void Attend(const Work &work, const Shape &shape, Memory *memory)
     Span lse = sight.Rows(work.to[1], {HEAD, ROW});
     bool more = work.stmt->Find("accumulate") != nullptr;
 
-    ForEach(sight.Batch(), [&](const Point &batch) {
-        sight.Enter(batch);
-        sight.EachRow(batch, [&](const Point &at) {
-            if (more && sight.LacksRow(at))
-                return;
-            Mean mean = AttendRow(sight, q, k, v, at);
-            if (more)
-                mean = MergeMeans(
-                    ReadMean(o, lse, at, sight.Of(VALUE), sight.Extent(VALUE)),
-                    mean);
-            WriteMean(mean, o, lse, at, sight.Of(VALUE));
-        });
+    sight.EachRow([&](const Point &at) {
+        if (more && sight.LacksRow(at))
+            return;
+        Mean mean = AttendRow(sight, q, k, v, at);
+        if (more)
+            mean = MergeMeans(
+                ReadMean(o, lse, at, sight.Of(VALUE), sight.Extent(VALUE)),
+                mean);
+        WriteMean(mean, o, lse, at, sight.Of(VALUE));
     });
 }
 
@@ -434,10 +423,7 @@ void AttendGrad(const Work &work, const Shape &shape, Memory *memory)
             delta = Add(delta, Mul(d_o.At(at), o.At(at)));
         sight.EachKey(at, [&](const Point &key) { add_key(delta, key); });
     };
-    ForEach(sight.Batch(), [&](const Point &batch) {
-        sight.Enter(batch);
-        sight.EachRow(batch, add_row);
-    });
+    sight.EachRow(add_row);
 }
 
 } // namespace second

@@ -11,16 +11,6 @@ namespace second
 namespace
 {
 
-// The counts of the first of these views that has some.
-Counted CountsAmong(const std::vector<std::pair<const Seen *, Loops>> &views,
-                    const std::vector<int64_t> &extents, Memory *memory)
-{
-    for (const auto &view : views)
-        if (view.first->counted >= 0)
-            return Counted(memory, *view.first, view.second, extents);
-    return Counted();
-}
-
 Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
                   const Scalar &factor)
 {
@@ -85,15 +75,6 @@ void Map(const Work &work, Memory *memory)
             x[i] = operands[i].At(at);
         result.At(at) = MapElement(work, x, factor);
     });
-}
-
-int64_t KeyOr(const Work &work, const Shape &shape, const char *key,
-              int64_t otherwise)
-{
-    const Key *found = work.stmt->Find(key);
-
-    return found == nullptr ? otherwise
-                            : Evaluate(found->expr[0], shape, work.scope);
 }
 
 void Fold(const Work &work, const Shape &shape, Memory *memory)
@@ -362,6 +343,30 @@ bool Computes(const std::string &op)
 bool TakesKey(const std::string &op, const std::string &key)
 {
     return kOps.at(op).count(key) > 0;
+}
+
+int64_t KeyOr(const Work &work, const Shape &shape, const char *key,
+              int64_t otherwise, const Point &batch)
+{
+    const Key *found = work.stmt->Find(key);
+    Scope scope = work.scope;
+
+    if (found == nullptr)
+        return otherwise;
+    if (!batch.empty())
+        for (const auto &axis : work.coordinates)
+            scope.push_back(
+                {axis.first, batch.at(static_cast<size_t>(axis.second))});
+    return Evaluate(found->expr[0], shape, scope);
+}
+
+Counted CountsAmong(const std::vector<std::pair<const Seen *, Loops>> &views,
+                    const std::vector<int64_t> &extents, Memory *memory)
+{
+    for (const auto &view : views)
+        if (view.first->counted >= 0)
+            return Counted(memory, *view.first, view.second, extents);
+    return Counted();
 }
 
 Scalar Factor(const Work &work, const std::string &key, Memory *memory)

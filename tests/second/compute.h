@@ -22,6 +22,15 @@ void AttendGrad(const Work &work, const Shape &shape, Memory *m);
 void Merge(const Work &work, Memory *memory);
 void Call(const Work &work, Memory *memory); // call.cc
 
+// What a key's expression is for an element of the batch, of an operation of
+// which it matters.
+int64_t KeyOr(const Work &work, const Shape &shape, const char *key,
+              int64_t otherwise, const Point &batch = {});
+
+// The counts of the first of these views that has some.
+Counted CountsAmong(const std::vector<std::pair<const Seen *, Loops>> &views,
+                    const std::vector<int64_t> &extents, Memory *memory);
+
 // A number that a key names: in the text, or an element of a buffer.
 Scalar Factor(const Work &work, const std::string &key, Memory *memory);
 

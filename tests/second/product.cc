@@ -150,14 +150,11 @@ void Multiply(const Work &work, Memory *memory)
     of_a.insert(ta ? of_a.end() - 1 : of_a.end(), k);
     of_b.insert(of_b.end(), {tb ? n : k, tb ? k : n});
     all.push_back(b.region.dims[batch + (tb ? 1 : 0)].first);
-    Counted counts;
     std::vector<std::pair<const Seen *, Loops>> views = {
         {&a, of_a}, {&b, of_b}, {&c, of_c}};
     if (work.keys.count("aux"))
         views.push_back({&work.keys.at("aux"), of_c});
-    for (const auto &view : views)
-        if (view.first->counted >= 0 && !counts.Any())
-            counts = Counted(memory, *view.first, view.second, all);
+    Counted counts = CountsAmong(views, all, memory);
     Span left(memory, a.region, of_a, all), right(memory, b.region, of_b, all);
     Epilogue epilogue(work, of_c, all, memory);
     bool within = counts.Loop() == k;
