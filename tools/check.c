@@ -19,6 +19,7 @@ typedef struct check {
     int waiting_streams;
     const char *against; // a file of a tensor program, or NULL
     content tensor;      // owned: its text
+    const content *host; // borrowed: that of the program at hand
     int64_t seed;        // of what --against draws; 0: another one each time
     bool json;
     hd_diag *diag;   // owned: of the program at hand
@@ -47,7 +48,34 @@ static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
     return status;
 }
 
-// The tensor program has the same -D as the program at hand.
+// What -D sets in one of two programs: not what the other one alone has. What
+// neither has both are given, and refuse.
+static hd_define *take_defines(const check *check, const content *text,
+                               const content *other, size_t *n)
+{
+    const program_options *all = &check->options;
+    hd_define *own = need(all->ndefines + 1, sizeof *own);
+
+    *n = 0;
+    for (size_t i = 0; i < all->ndefines; i++)
+        if (!check->against || program_declares(text, all->defines[i].name) ||
+            !program_declares(other, all->defines[i].name))
+            own[(*n)++] = all->defines[i];
+    return own;
+}
+
+static hd_status parse_tensor(const check *check, hd_module **out)
+{
+    size_t n;
+    hd_define *own = take_defines(check, &check->tensor, check->host, &n);
+    hd_status status =
+        hd_parse(check->against, (const char *)check->tensor.bytes,
+                 check->tensor.length, own, n, check->diag, out);
+
+    free(own);
+    return status;
+}
+
 static hd_status check_host(const check *check, const hd_module *module)
 {
     hd_check_options how = program_check_options(&check->options);
@@ -55,9 +83,7 @@ static hd_status check_host(const check *check, const hd_module *module)
     hd_status status = HD_OK;
 
     if (check->against)
-        status = hd_parse(check->against, (const char *)check->tensor.bytes,
-                          check->tensor.length, check->options.defines,
-                          check->options.ndefines, check->diag, &tensor);
+        status = parse_tensor(check, &tensor);
     how.waiting_streams = check->waiting_streams;
     how.against = tensor;
     how.seed = (uint64_t)check->seed;
@@ -183,19 +209,35 @@ static outcome put_program(const check *check, const char *path,
 
 // ---------------------------------------------------------------- command
 
-static outcome check_text(check *check, const char *path, const content *text)
+static outcome check_text(check *check, const char *path,
+                          const program_options *options)
 {
     summary summary = {0};
     hd_module *module = NULL;
-    hd_status status = hd_parse(path, (const char *)text->bytes, text->length,
-                                check->options.defines, check->options.ndefines,
-                                check->diag, &module);
+    hd_status status =
+        hd_parse(path, (const char *)check->host->bytes, check->host->length,
+                 options->defines, options->ndefines, check->diag, &module);
 
     if (status == HD_OK)
         status = check_module(check, module, &summary);
     hd_module_destroy(module);
     return check->json ? put_program(check, path, status, &summary)
                        : print_program(check, path, status, &summary);
+}
+
+static outcome check_combination(check *check, const char *path)
+{
+    program_options options = check->options;
+    outcome result;
+
+    options.defines =
+        take_defines(check, check->host, &check->tensor, &options.ndefines);
+    result = choose_best(path, check->host, &options);
+    check->options.lower = options.lower;
+    if (result == FINE)
+        result = check_text(check, path, &options);
+    free(options.defines);
+    return result;
 }
 
 // Every combination is checked, whatever became of those before it.
@@ -205,13 +247,12 @@ static outcome check_file(check *check, const char *path)
     outcome worst = FINE;
 
     TRY(program_read(path, &text));
+    check->host = &text;
     for (size_t i = 0; i < sweep_count(&check->sweep); i++) {
         outcome result;
 
         sweep_define(&check->sweep, i, &check->options);
-        result = choose_best(path, &text, &check->options);
-        if (result == FINE)
-            result = check_text(check, path, &text);
+        result = check_combination(check, path);
         worst = result > worst ? result : worst;
     }
     content_close(&text);

@@ -3,6 +3,8 @@
 
 #include "program.h"
 
+#include "scan.h"
+
 #include <heddle/call.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +207,26 @@ outcome program_parse(const char *path, const content *text,
                                 options->defines, options->ndefines, diag, out);
 
     return tell(diag, status, path);
+}
+
+// What stands ahead of the body: `param NAME`, or an axis, `NAME=`.
+bool program_declares(const content *text, const char *name)
+{
+    scanner s = scan((const char *)text->bytes, text->length);
+    bool named = false;
+
+    while (s.kind != END && !scan_is(&s, "{")) {
+        bool of_param = scan_take(&s, "param");
+        bool is_word = s.kind == WORD;
+
+        if (named && scan_is(&s, "="))
+            return true;
+        named = is_word && scan_is(&s, name);
+        if (named && of_param)
+            return true;
+        scan_next(&s);
+    }
+    return false;
 }
 
 outcome program_check_calls(const char *path, const hd_module *module)

@@ -70,6 +70,9 @@ outcome program_parse(const char *path, const content *text,
                       const program_options *options, hd_diag *diag,
                       hd_module **out);
 
+// Whether -D may set that name in it, as far as its words tell.
+bool program_declares(const content *text, const char *name);
+
 // A program that calls functions is run by who has them.
 outcome program_check_calls(const char *path, const hd_module *module);
 
