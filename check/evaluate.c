@@ -290,7 +290,9 @@ static void reduce_to(hd_evaluation *e, hd_member who, const hd_tile *to,
     write_as(e, who);
     for (int64_t i = 0; i < elements; i++)
         hd_values_put(&e->local, hd_tile_place(to, i),
-                      hd_tiles_reduce(&e->local, fold, from, n, i));
+                      hd_tiles_reduce(&e->local, fold,
+                                      op->view[0].buffer->type.dtype, from, n,
+                                      i));
 }
 
 // Where every rank has the same sum, it is made once and copied: it may be in

@@ -2,7 +2,8 @@
 // lose something, and what integers drop are random functions of their operand.
 // So is the maximum of several, of a set: it is the same in any order, and a
 // maximum of maxima is one of all that they are of. What lies below all numbers
-// of a dtype is in none, and the maximum of one is that one.
+// of a dtype is in none, and the maximum of one is that one; numbers that are
+// known are compared, so that of these there is one in the set.
 #include <heddle/verify.h>
 
 #include "check/value.h"
@@ -34,6 +35,7 @@ enum {
     KEY_TAKE,   // of an element among those of a dimension: which, by an index
     KEY_BEHIND, // of what is moved to where nothing is counted
     KEY_UNIT,   // of how many indices one stands for
+    KEY_NUMBER, // of a set's member that is known
 };
 
 // ------------------------------------------------------------------- memory
@@ -114,24 +116,51 @@ static hd_status grow_maxima(hd_values *values)
     return HD_OK;
 }
 
+// Numbers that programs name are, nearly all of them, some 256ths, and of an
+// element that is none of them such a number is one of 2^30.
+static bool is_known(uint64_t x, int64_t *number)
+{
+    const uint64_t most = (uint64_t)1 << 30;
+    uint64_t scaled = hd_field_multiply(x, 256);
+
+    *number = scaled < most ? (int64_t)scaled
+                            : -(int64_t)hd_field_subtract(0, scaled);
+    return scaled < most || scaled > HD_FIELD_PRIME - most;
+}
+
+static hd_best better_of(hd_fold fold, hd_best a, hd_best b)
+{
+    if (!a.any || !b.any)
+        return a.any ? a : b;
+    return (fold == HD_FOLD_MAX) == (a.number > b.number) ? a : b;
+}
+
 // What an operand adds to a maximum: one that is a maximum, all that it is of.
-static uint64_t part_of_maximum(const hd_values *values, hd_fold fold,
-                                uint64_t value)
+static hd_maximum part_of_maximum(const hd_values *values, hd_fold fold,
+                                  uint64_t value, bool compares)
 {
     const hd_maximum *known =
         values->maxima_room > 0 && value != 0
             ? &values->maximum[maximum_slot(values, value)]
             : NULL;
+    hd_maximum one = {.fold = fold};
 
-    return known != NULL && known->value == value && known->fold == fold
-               ? known->of
-               : hd_field_mix(KEY_OPERAND, value);
+    if (known != NULL && known->value == value && known->fold == fold)
+        return *known;
+    one.best.any = compares && is_known(value, &one.best.number);
+    if (!one.best.any)
+        one.of = hd_field_mix(KEY_OPERAND, value);
+    return one;
 }
 
-// The maximum of which those are the parts, added up.
-static uint64_t make_maximum(hd_values *values, hd_fold fold, uint64_t parts)
+// The maximum of which those are the parts, added up, and the known number.
+static uint64_t make_maximum(hd_values *values, hd_fold fold, uint64_t parts,
+                             hd_best best)
 {
-    hd_maximum m = {hd_field_mix(KEY_FOLD + fold, parts), parts, fold};
+    uint64_t number =
+        best.any ? hd_field_mix(KEY_NUMBER, (uint64_t)best.number) : 0;
+    hd_maximum m = {hd_field_mix(KEY_FOLD + fold, hd_field_add(parts, number)),
+                    parts, best, fold};
     int64_t slot;
 
     if (2 * (values->nmaxima + 1) > values->maxima_room)
@@ -233,6 +262,8 @@ static bool is_neutral(hd_fold fold, uint64_t x)
 typedef struct joined {
     uint64_t parts, last;
     int64_t n;
+    hd_best best;
+    bool unknown; // some are no known number
 } joined;
 
 // How often an index of a dimension counts that is kept.
@@ -259,15 +290,22 @@ static weight weight_of(const hd_values *values, int64_t unit, int64_t k)
     return w;
 }
 
-static void join_value(const hd_values *values, hd_fold fold, uint64_t x,
-                       weight w, joined *out)
+// What counts is an integer, and what is made of counts is not known.
+static void join_value(const hd_values *values, hd_fold fold, hd_dtype dtype,
+                       uint64_t x, weight w, joined *out)
 {
     uint64_t part = x;
 
     if (is_neutral(fold, x))
         return;
-    if (fold != HD_FOLD_SUM)
-        part = part_of_maximum(values, fold, x);
+    if (fold != HD_FOLD_SUM) {
+        hd_maximum m =
+            part_of_maximum(values, fold, x, !hd_dtype_is_integer(dtype));
+
+        part = m.of;
+        out->best = better_of(fold, out->best, m.best);
+        out->unknown |= part != 0;
+    }
     if (w.number != 1)
         part = hd_field_multiply(part, w.number);
     out->parts = hd_field_add(out->parts, part);
@@ -275,21 +313,27 @@ static void join_value(const hd_values *values, hd_fold fold, uint64_t x,
     out->n += w.times;
 }
 
+static uint64_t number_value(int64_t number)
+{
+    return hd_field_of_double((double)number / 256);
+}
+
 static uint64_t joined_value(hd_values *values, hd_fold fold, const joined *all)
 {
     return fold == HD_FOLD_SUM ? all->parts
            : all->n == 0       ? neutral_of(fold)
            : all->n == 1       ? all->last
-                               : make_maximum(values, fold, all->parts);
+           : !all->unknown     ? number_value(all->best.number)
+                           : make_maximum(values, fold, all->parts, all->best);
 }
 
-uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
-                         int64_t n, int64_t i)
+uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, hd_dtype dtype,
+                         const hd_tile *from, int64_t n, int64_t i)
 {
     joined all = {0};
 
     for (int64_t k = 0; k < n; k++)
-        join_value(values, fold, load(values, &from[k], i), once, &all);
+        join_value(values, fold, dtype, load(values, &from[k], i), once, &all);
     return joined_value(values, fold, &all);
 }
 
@@ -528,7 +572,8 @@ static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
     joined all = {0};
 
     for (int k = 1; k <= item->op->ninputs; k++)
-        join_value(values, fold, load(values, &in[k], i), once, &all);
+        join_value(values, fold, dtype_of(item->op, 1), load(values, &in[k], i),
+                   once, &all);
     return joined_value(values, fold, &all);
 }
 
@@ -603,7 +648,7 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
 
         for (int64_t k = 0; k < terms; k++)
             if (counts_term(values, &counted, i, k))
-                join_value(values, fold,
+                join_value(values, fold, dtype_of(item->op, 1),
                            values->value[at + k * item->tile[1].stride[dim]],
                            w[k % 2], &all);
         hd_values_put(values, hd_tile_place(out, i),

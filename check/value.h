@@ -16,10 +16,18 @@ typedef struct hd_change {
     uint64_t before, value;
 } hd_change;
 
+// A number of 256ths, the greatest or the least one, if there is any.
+typedef struct hd_best {
+    bool any;
+    int64_t number;
+} hd_best;
+
 // The maximum, or minimum, of several: any of them in any order, so `of` is the
-// sum of a random function of each, and `value` a random function of that.
+// sum of a random function of each that is no known number, and `value` a
+// random function of that and of the best of those that are.
 typedef struct hd_maximum {
     uint64_t value, of;
+    hd_best best;
     hd_fold fold;
 } hd_maximum;
 
@@ -79,8 +87,8 @@ void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
 void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
                           const hd_tile *from, const hd_tile *counts, int dim);
 // Element i of each, joined.
-uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
-                         int64_t n, int64_t i);
+uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, hd_dtype dtype,
+                         const hd_tile *from, int64_t n, int64_t i);
 void hd_compute(hd_values *values, const hd_work_item *item);
 // How many terms all its results have together.
 double hd_compute_work(const hd_work_item *item);
