@@ -546,40 +546,17 @@ static hd_status check_work(const hd_evaluation *e)
     return HD_OK;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-// How many indices an input counts at most in any program that has it, of all
-// that it counts: more would be told of. None if it counts nothing.
-static int64_t find_room(const hd_evaluation *e, const hd_buffer *input)
-{
-    const hd_buffer *mine = e->argument[input->id];
-    const hd_module *module[] = {e->tensor, e->graph->module};
-    const hd_buffer *by[] = {input, mine};
-    int64_t room = INT64_MAX;
-
-    for (int i = 0; i < 2; i++)
-        for (const hd_buffer *b = module[i]->buffers; b != NULL; b = b->next)
-            if (b->by != NULL && b->by == by[i])
-                room = least(
-                    room, hd_module_extent(module[i], b->type.dim[b->counted]));
-    return room < INT64_MAX ? room : 0;
-}
-
 // What counts holds whole numbers.
 static void fill_counts(hd_evaluation *e)
 {
+    uint64_t number = 0, turn = e->draw->turn;
+
     for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
         uint64_t *value = &e->dense.value[e->dense_at[b->id]];
-        int64_t room;
+        int64_t room = hd_draw_room(e->graph->module, e->tensor, b);
 
-        if (e->argument[b->id] == NULL || b->role == HD_ROLE_OUT)
-            continue;
-        room = find_room(e, b);
         for (int64_t i = 0; room > 0 && i < e->grain.dense[b->id].elements; i++)
-            value[i] = (uint64_t)hd_draw_count(e->draw, value[i], room);
+            value[i] = (uint64_t)hd_draw_next(e->draw, number++, room, &turn);
     }
 }
 
@@ -641,7 +618,7 @@ static hd_status evaluate(hd_evaluation *e, bool keep)
     HD_TRY(
         hd_grain_create(e->graph, e->tensor, e->argument, e->diag, &e->grain));
     HD_TRY(allocate(e));
-    if (e->draw->nrooms > 0)
+    if (e->draw->counts)
         fill_counts(e);
     fill_inputs(e);
     HD_TRY(evaluate_tensor(e));

@@ -240,15 +240,18 @@ static hd_status compare_run(const trial *full)
 static hd_status compare_draws(const hd_graph *graph, const hd_module *tensor,
                                uint64_t seed, hd_diag *diag)
 {
-    hd_draws draws = hd_draws_of(graph->module, tensor, seed);
+    hd_draws draws;
+    hd_status status = hd_draws_create(graph, tensor, seed, diag, &draws);
 
-    for (int i = 0; i < draws.n; i++) {
+    HD_TRY(status);
+    for (int i = 0; i < draws.n && status == HD_OK; i++) {
         hd_draw draw = hd_draws_get(&draws, i);
         trial t = {graph, tensor, &draw, draws.seed, diag};
 
-        HD_TRY(tensor->nsizes > 0 ? compare_run(&t) : compare(&t));
+        status = tensor->nsizes > 0 ? compare_run(&t) : compare(&t);
     }
-    return HD_OK;
+    hd_draws_free(&draws);
+    return status;
 }
 
 // Values are made by parts, of fused ops too.

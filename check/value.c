@@ -981,8 +981,7 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
 static bool is_route_count(const hd_values *values, const hd_work_item *item,
                            int view)
 {
-    return item->op->code == HD_OP_ROUTE && view == 2 &&
-           values->draw->nrooms > 0;
+    return item->op->code == HD_OP_ROUTE && view == 2 && values->draw->counts;
 }
 
 // Each element of a result is a random function of that, of where it is and of

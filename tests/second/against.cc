@@ -332,6 +332,33 @@ INSTANTIATE_TEST_SUITE_P(Families, Against, ::testing::ValuesIn(kFamilies),
                              return std::string(info.param.name);
                          });
 
+// Wrong where of eight counts the first is none and the second is all: with a
+// sixteenth of 65,536 combinations.
+TEST(Counts, InTwoStatesAtOnceAreMissedByNoSeed)
+{
+    std::string args = "program t in %n : i32[8] in %x : f32[8, 3 by %n] "
+                       "in %w : f32[] out %y : f32[] out %z : f32[8, 3] ";
+    Module tensor("heddle 1 tensor " + args + "{ %z = copy %x %y = copy %w }");
+    Module host("heddle 1 host " + args +
+                "temp %a : f32[8, 3] temp %c : f32[8, 3 by %n] temp %s : f32[8]"
+                " temp %b : f32[] { %z = copy %x %a = fill value 0.0 "
+                "%a[0, 0] = neg %w %a[1, 2] = copy %w %c = copy %a "
+                "%s = sum %c dim 1 %b = add %w, %s[0] %b = mul %b, %s[1] "
+                "%y = add %w, %b }");
+    hd_check_options options = hd_check_defaults();
+    unsigned first = Seed();
+
+    ASSERT_NE(tensor.it, nullptr) << tensor.Said();
+    ASSERT_NE(host.it, nullptr) << host.Said();
+    options.against = tensor.it;
+    for (unsigned i = 1; i <= 600; i++) {
+        options.seed = first + i;
+        EXPECT_EQ(hd_check(host.it, &options, host.diag), HD_ERROR_INVALID)
+            << "--seed " << options.seed;
+        hd_diag_clear(host.diag);
+    }
+}
+
 } // namespace
 
 } // namespace second
