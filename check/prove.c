@@ -27,22 +27,6 @@ static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
     return status;
 }
 
-// A bit for each axis along which ranks meet over NCCL.
-static hd_status find_serial(const hd_module *module,
-                             const hd_check_options *options, hd_diag *diag,
-                             unsigned *out)
-{
-    hd_transport transport[HD_MAX_AXES];
-
-    HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
-                              transport));
-    *out = 0;
-    for (int a = 0; a < module->naxes; a++)
-        if (transport[a] == HD_TRANSPORT_NCCL && module->axis[a].size > 1)
-            *out |= 1u << a;
-    return HD_OK;
-}
-
 static bool may_wait(const hd_node *node)
 {
     return node->kind != HD_NODE_PLAIN && node->kind != HD_NODE_FORK;
@@ -94,7 +78,8 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     hd_status aliases, races;
     unsigned serial = 0;
 
-    HD_TRY(find_serial(graph->module, options, diag, &serial));
+    HD_TRY(hd_transports_serial(graph->module, options->transport,
+                                options->axes, diag, &serial));
     HD_TRY(hd_graph_match(graph, diag));
     HD_TRY(hd_nccl_check(graph, serial, diag));
     count_waiting(graph, options->waiting_streams, diag);
@@ -159,7 +144,8 @@ hd_status hd_prove_first(const hd_module *module,
     hd_status status;
 
     *right = false;
-    HD_TRY(find_serial(module, options, diag, &serial));
+    HD_TRY(hd_transports_serial(module, options->transport, options->axes, diag,
+                                &serial));
     if (serial != 0 || options->against != NULL)
         return HD_OK;
     HD_TRY(hd_symmetry_find(module, diag, &symmetry));

@@ -9,31 +9,20 @@
 #ifndef HD_CHECK_REPLAY_H
 #define HD_CHECK_REPLAY_H
 
-#include "steps/schedule.h"
+#include "steps/turns.h"
 
 HD_BEGIN_DECLS
 
-// How far the members of a group have come, in the order in which NCCL serves
-// them: turn by turn, and of a turn as they are issued. It only moves forward,
-// so that large groups take time in proportion to their size.
-typedef struct hd_front {
-    int64_t head, end; // of the group: its first member, and past its last one
-    int turn;
-    int64_t at; // the first member of the turn that has not come so far
-} hd_front;
-
 typedef struct hd_replay {
     hd_schedule schedule; // owned; `held` has the axes that NCCL serves
-    int nturns; // of a group, by NCCL
-    // Owned, by rank and lane (lane_of): no transfer of the lane before this
-    // step is unstarted; in that of NCCL, none is undone.
-    int64_t *chain;
-    hd_front *ended;   // owned, by rank and stream: of the group it has come to
-    hd_front *started; // owned, by rank: of the group whose turn it is by NCCL
+    hd_turns turns;       // owned: of what goes by NCCL
+    // Owned, by rank: of all else no transfer before this step is unstarted.
+    int64_t *unstarted;
 } hd_replay;
 
 // `serial` has a bit for each axis that NCCL serves. A rank's calls of NCCL
-// follow one another, along whichever axes and on whichever streams. Whether all came to their end, hd_schedule_is_over says.
+// follow one another (steps/turns.h). Whether all came to their end,
+// hd_schedule_is_over says.
 hd_status hd_replay_run(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         hd_replay *out);
 void hd_replay_free(hd_replay *replay);

@@ -145,15 +145,19 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
     hd_module *lowered = NULL;
     hd_simulation *simulation = NULL;
     hd_lower_options lower = c->lower;
+    hd_simulate_options how = hd_simulate_defaults();
     hd_status status = hd_module_clone(module, diag, &lowered);
 
     lower.until = HD_STAGE_HOST;
+    how.machine = machine;
+    how.transport = lower.transport;
+    how.axes = lower.axes;
     if (status == HD_OK)
         status = hd_lower(lowered, &lower, NULL, NULL, diag);
     if (status == HD_OK)
         status = hd_print(lowered, &c->text);
     if (status == HD_OK)
-        status = hd_simulate(lowered, machine, diag, &simulation);
+        status = hd_simulate_over(lowered, &how, diag, &simulation);
     c->prediction = HD_EMPTY(hd_prediction);
     if (status == HD_OK)
         hd_simulation_predict(simulation, &c->prediction);

@@ -86,6 +86,19 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
     return HD_OK;
 }
 
+hd_status hd_transports_serial(const hd_module *module, hd_transport all,
+                               const char *axes, hd_diag *diag, unsigned *out)
+{
+    hd_transport transport[HD_MAX_AXES];
+
+    HD_TRY(hd_transports_read(module, all, axes, diag, transport));
+    *out = 0;
+    for (int a = 0; a < module->naxes; a++)
+        if (transport[a] == HD_TRANSPORT_NCCL && module->axis[a].size > 1)
+            *out |= 1u << a;
+    return HD_OK;
+}
+
 bool hd_nccl_only_gathers(const hd_op *op)
 {
     hd_fold fold = hd_op_fold(op);

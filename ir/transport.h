@@ -16,6 +16,11 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
                              const char *axes, hd_diag *diag,
                              hd_transport out[HD_MAX_AXES]);
 
+// A bit for each axis along which ranks meet over NCCL, of transports that are
+// read so. What is not said is none.
+hd_status hd_transports_serial(const hd_module *module, hd_transport all,
+                               const char *axes, hd_diag *diag, unsigned *out);
+
 // Whether NCCL only gathers what the transfer reduces, for a kernel to reduce
 // it: its maximum and minimum lose a NaN of any rank but where all have one,
 // and it adds no f8. Up to HD_NCCL_GATHERED ranks.

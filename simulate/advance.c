@@ -9,14 +9,18 @@
 #include "simulate/traffic.h"
 #include "simulate/transfer.h"
 
+static hd_lane *lane_of(hd_simulation *s, int rank, int stream)
+{
+    return &s->lane[(int64_t)rank * s->graph.nstreams + stream];
+}
+
 // The host issues a rank's steps one after the other, ahead of the device.
 static bool is_issued(void *context, int rank, int64_t step)
 {
     hd_simulation *s = context;
     const hd_node *node = hd_graph_node(&s->graph, rank, step);
     double at = (double)(step + 1) * s->machine.issue;
-    double *woken =
-        &s->lane[(int64_t)rank * s->graph.nstreams + node->stream].woken;
+    double *woken = &lane_of(s, rank, node->stream)->woken;
     int32_t id;
 
     if (s->agenda.now >= at - 1e-12)
@@ -31,15 +35,49 @@ static bool is_issued(void *context, int rank, int64_t step)
     return false;
 }
 
+// What does not go by NCCL of the group that the stream has come to, where what
+// does has ended.
+static void reach_behind(hd_simulation *s, int rank, int64_t head)
+{
+    int64_t end = head + hd_graph_together(&s->graph, rank, head);
+    hd_lane *lane =
+        lane_of(s, rank, hd_graph_node(&s->graph, rank, head)->stream);
+
+    lane->behind = 0;
+    for (int64_t i = head; i < end; i++) {
+        if (hd_turns_serve(&s->schedule, hd_graph_node(&s->graph, rank, i)))
+            continue;
+        if (hd_turns_ahead(&s->turns, &s->schedule, rank, i) >= 0) {
+            lane->behind = head + 1;
+            return;
+        }
+        hd_transfer_reach(s, rank, i);
+    }
+}
+
+// Over NCCL: the transfers of a rank that may start now.
+static hd_status reach_all(void *context, int rank)
+{
+    hd_simulation *s = context;
+    int64_t step;
+
+    while ((step = hd_turns_next(&s->turns, &s->schedule, rank)) >= 0)
+        hd_transfer_reach(s, rank, step);
+    for (int i = 0; i < s->graph.nstreams; i++)
+        if (lane_of(s, rank, i)->behind > 0)
+            reach_behind(s, rank, lane_of(s, rank, i)->behind - 1);
+    return s->agenda.status;
+}
+
 static hd_status begin(void *context, int rank, int64_t step, int64_t n)
 {
     hd_simulation *s = context;
     const hd_node *node = hd_graph_node(&s->graph, rank, step);
 
+    (void)n; // they have all come
     if (node->kind >= HD_NODE_SEND) {
-        for (int64_t i = step; i < step + n; i++)
-            hd_transfer_reach(s, rank, i);
-        return s->agenda.status;
+        reach_behind(s, rank, step);
+        return s->schedule.held != 0 ? reach_all(s, rank) : s->agenda.status;
     }
     hd_simulation_begin(s, rank, step);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
@@ -131,6 +169,7 @@ bool hd_advance(hd_simulation *s)
     s->schedule.context = s;
     s->schedule.may_begin = is_issued;
     s->schedule.begin = begin;
+    s->schedule.wake = s->schedule.held != 0 ? reach_all : NULL;
     for (int rank = 0; rank < s->graph.nranks; rank++)
         go_on(s, rank, HD_HOST);
     while ((id = hd_agenda_next(&s->agenda)) != 0)

@@ -56,7 +56,7 @@ static int64_t last_before(const hd_simulation *s, int rank, int stream,
     while (n-- > 0) {
         int64_t before = hd_graph_at(g, rank, stream, n);
 
-        if (!hd_graph_node(g, rank, before)->async)
+        if (!hd_schedule_defers(&s->schedule, hd_graph_node(g, rank, before)))
             return g->first[rank] + before;
     }
     return HD_NOBODY;

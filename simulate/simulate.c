@@ -8,6 +8,7 @@
 #include <heddle/simulate.h>
 
 #include "base/sized.h"
+#include "ir/transport.h"
 #include "simulate/advance.h"
 #include "simulate/critical.h"
 #include "simulate/machine.h"
@@ -71,11 +72,14 @@ static void sum_up(hd_simulation *s)
 }
 
 static hd_status simulate(hd_simulation *s, const hd_module *module,
-                          hd_diag *diag)
+                          const hd_simulate_options *with, hd_diag *diag)
 {
+    unsigned serial;
     bool over;
 
-    HD_TRY(hd_simulation_open(s, module, diag));
+    HD_TRY(hd_transports_serial(module, with->transport, with->axes, diag,
+                                &serial));
+    HD_TRY(hd_simulation_open(s, module, serial, diag));
     over = hd_advance(s);
     HD_TRY(s->agenda.status);
     if (!over)
@@ -87,12 +91,22 @@ static hd_status simulate(hd_simulation *s, const hd_module *module,
     return s->prediction.overlap > 0 ? HD_OK : hd_overlap_lint(&s->graph, diag);
 }
 
-hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
-                      hd_diag *diag, hd_simulation **out)
+static hd_status read_machine(const hd_machine *machine, hd_diag *diag,
+                              hd_machine *out)
+{
+    hd_machine_default(out);
+    HD_TRY(hd_sized_read("hd_simulate", machine, sizeof *out, diag, out));
+    return hd_machine_check(out, diag);
+}
+
+hd_status hd_simulate_over(const hd_module *module,
+                           const hd_simulate_options *options, hd_diag *diag,
+                           hd_simulation **out)
 {
     const hd_source *outer;
     hd_simulation *s;
-    hd_machine with = HD_EMPTY(hd_machine);
+    hd_simulate_options with = hd_simulate_defaults();
+    hd_machine machine = HD_EMPTY(hd_machine);
     hd_status status;
 
     HD_REQUIRE(diag, module);
@@ -100,16 +114,16 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
     if (module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "only a complete host program is simulated");
-    hd_machine_default(&with);
-    HD_TRY(hd_sized_read("hd_simulate", machine, sizeof with, diag, &with));
-    HD_TRY(hd_machine_check(&with, diag));
+    HD_TRY(
+        hd_sized_read("hd_simulate_over", options, sizeof with, diag, &with));
+    HD_TRY(read_machine(with.machine, diag, &machine));
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY,
                        "out of memory in the simulator");
-    s->machine = with;
+    s->machine = machine;
     outer = hd_diag_source(diag, &module->source);
-    status = simulate(s, module, diag);
+    status = simulate(s, module, &with, diag);
     s->agenda.diag = NULL; // the caller's, for the run alone
     hd_diag_source(diag, outer);
     if (status != HD_OK)
@@ -117,6 +131,15 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
     else
         *out = s;
     return status;
+}
+
+hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
+                      hd_diag *diag, hd_simulation **out)
+{
+    hd_simulate_options options = hd_simulate_defaults();
+
+    options.machine = machine;
+    return hd_simulate_over(module, &options, diag, out);
 }
 
 void hd_simulation_predict(const hd_simulation *s, hd_prediction *out)

@@ -133,7 +133,7 @@ static bool reduces_apart(const hd_graph *g)
 }
 
 hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
-                             hd_diag *diag)
+                             unsigned serial, hd_diag *diag)
 {
     s->agenda.diag = diag;
     s->full = hd_module_full(module);
@@ -141,6 +141,8 @@ hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
     HD_TRY(hd_graph_match(&s->graph, diag));
     s->apart = reduces_apart(&s->graph);
     HD_TRY(hd_schedule_open(&s->graph, 1, diag, &s->schedule));
+    s->schedule.held = serial;
+    HD_TRY(hd_turns_open(&s->graph, diag, &s->turns));
     return make_arrays(s, diag);
 }
 
@@ -149,6 +151,7 @@ void hd_simulation_destroy(hd_simulation *s)
     if (s == NULL)
         return;
     hd_schedule_close(&s->schedule);
+    hd_turns_close(&s->turns);
     hd_graph_free(&s->graph);
     hd_agenda_free(&s->agenda);
     free(s->step);

@@ -14,7 +14,7 @@
 
 #include "simulate/agenda.h"
 #include "simulate/cost.h"
-#include "steps/schedule.h"
+#include "steps/turns.h"
 
 HD_BEGIN_DECLS
 
@@ -57,6 +57,8 @@ typedef struct hd_lane {
                   // asked
     // Deferred puts: the FLOW whose bytes travel, and those behind it.
     int32_t flow, last;
+    int64_t behind; // 1 + the first step of the group that it has come to, of
+                    // which some wait for what NCCL serves; 0 if none does
 } hd_lane;
 
 typedef struct hd_step_time {
@@ -72,7 +74,8 @@ typedef struct hd_op_cost {
 struct hd_simulation {
     hd_module full;       // the program with room for all sizes of runs
     hd_graph graph;       // owned, of it
-    hd_schedule schedule; // owned, of the graph
+    hd_schedule schedule; // owned, of the graph; `held`: what NCCL serves
+    hd_turns turns;       // owned: of that
     hd_machine machine;
     bool apart;              // reductions are on several streams
     hd_agenda agenda;        // owned
@@ -128,9 +131,10 @@ void hd_simulation_settle(hd_simulation *s, int rank);
 void hd_simulation_begin(hd_simulation *s, int rank, int64_t step);
 void hd_simulation_end(hd_simulation *s, int rank, int64_t step);
 
-// Of the graph of `module`; refused if its transfers do not match.
+// Of the graph of `module`; refused if its transfers do not match. `serial` has
+// a bit for each axis that NCCL serves.
 hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
-                             hd_diag *diag);
+                             unsigned serial, hd_diag *diag);
 
 HD_END_DECLS
 

@@ -143,7 +143,8 @@ static hd_lane *queue_of(const hd_simulation *s, int from, int64_t send)
 {
     const hd_node *node = hd_simulation_node(s, send);
 
-    return node->async && hd_op_key(node->op, HD_KEY_GET) == NULL
+    return hd_schedule_defers(&s->schedule, node) &&
+                   hd_op_key(node->op, HD_KEY_GET) == NULL
                ? &s->lane[(int64_t)from * s->graph.nstreams + node->stream]
                : NULL;
 }

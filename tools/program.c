@@ -251,6 +251,18 @@ hd_check_options program_check_options(const program_options *options)
     return check;
 }
 
+hd_status program_simulate(const program_options *options,
+                           const hd_machine *machine, const hd_module *module,
+                           hd_diag *diag, hd_simulation **out)
+{
+    hd_simulate_options how = hd_simulate_defaults();
+
+    how.machine = machine;
+    how.transport = options->lower.transport;
+    how.axes = options->lower.axes;
+    return hd_simulate_over(module, &how, diag, out);
+}
+
 hd_status program_judge(const hd_session *session, const hd_module *module,
                         hd_diag *diag)
 {

@@ -3,6 +3,8 @@
 #ifndef HD_TOOLS_PROGRAM_H
 #define HD_TOOLS_PROGRAM_H
 
+#include <heddle/simulate.h>
+
 #include "file.h"
 #include "options.h"
 
@@ -45,6 +47,9 @@ void program_predict(program_options *options);
 void program_heed_machine(const program_options *options);
 // For the transports that it is lowered for.
 hd_check_options program_check_options(const program_options *options);
+hd_status program_simulate(const program_options *options,
+                           const hd_machine *machine, const hd_module *module,
+                           hd_diag *diag, hd_simulation **out);
 // Where the session, not the command line, has settled on NCCL: whether the
 // program runs there.
 hd_status program_judge(const hd_session *session, const hd_module *module,

@@ -175,7 +175,8 @@ static outcome simulate_module(simulate *s, hd_module *module)
     if (status == HD_OK)
         status = hd_check(module, &how, s->diag);
     if (status == HD_OK)
-        status = hd_simulate(module, &s->machine, s->diag, &simulation);
+        status = program_simulate(&s->options, &s->machine, module, s->diag,
+                                  &simulation);
     TRY(tell(s->diag, status, s->path));
     if (s->json)
         json_prediction(s, module, simulation);

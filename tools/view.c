@@ -37,7 +37,8 @@ static void locate(view *v, size_t first, const hd_check_options *how)
     if (status == HD_OK)
         status = hd_check(module, how, diag);
     if (status == HD_OK)
-        status = hd_simulate(module, &v->machine, diag, &simulation);
+        status = program_simulate(&v->options, &v->machine, module, diag,
+                                  &simulation);
     if (status == HD_OK || status == HD_ERROR_INVALID)
         findings_locate(&v->findings, first, diag);
     hd_simulation_destroy(simulation);
@@ -66,7 +67,8 @@ static hd_status prove(view *v)
     hd_status status = hd_check(v->module, &how, v->diag);
 
     if (status == HD_OK)
-        status = hd_simulate(v->module, &v->machine, v->diag, &v->simulation);
+        status = program_simulate(&v->options, &v->machine, v->module, v->diag,
+                                  &v->simulation);
     v->findings = findings_of(v->diag);
     if (v->findings.n > first)
         locate(v, first, &how);

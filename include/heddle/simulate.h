@@ -106,6 +106,28 @@ typedef struct hd_prediction {
 HD_API HD_MUST_USE hd_status hd_simulate(const hd_module *module,
                                          const hd_machine *machine,
                                          hd_diag *diag, hd_simulation **out);
+
+typedef struct hd_simulate_options {
+    size_t size;
+    const hd_machine *machine; // NULL is the default one
+    hd_transport transport;    // that the program goes by: over NCCL transfers
+                               // of a rank follow each other
+    const char *axes;          // NULL, or transports of some axes, "node=nccl"
+} hd_simulate_options;
+
+static inline hd_simulate_options hd_simulate_defaults(void)
+{
+    hd_simulate_options options = HD_EMPTY(hd_simulate_options);
+
+    options.transport = HD_TRANSPORT_COPY;
+    return options;
+}
+
+// The same over transports of which hd_check has accepted it, too. NULL is
+// hd_simulate_defaults, as which hd_simulate predicts.
+HD_API HD_MUST_USE hd_status
+hd_simulate_over(const hd_module *module, const hd_simulate_options *options,
+                 hd_diag *diag, hd_simulation **out);
 HD_API void hd_simulation_destroy(hd_simulation *simulation);
 HD_API void hd_simulation_predict(const hd_simulation *simulation,
                                   hd_prediction *out);

@@ -47,10 +47,13 @@ double Predict(const std::string &text, const hd_lower_options &options,
     Program program(text);
     hd_simulation *simulation = nullptr;
     hd_prediction prediction = HD_EMPTY(hd_prediction);
+    hd_simulate_options how = hd_simulate_defaults();
 
+    how.machine = &machine;
+    how.transport = options.transport;
     if (hd_lower(program.module, &options, nullptr, nullptr, nullptr) !=
             HD_OK ||
-        hd_simulate(program.module, &machine, nullptr, &simulation) != HD_OK)
+        hd_simulate_over(program.module, &how, nullptr, &simulation) != HD_OK)
         return INFINITY;
     hd_simulation_predict(simulation, &prediction);
     hd_simulation_destroy(simulation);

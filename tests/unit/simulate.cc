@@ -32,14 +32,20 @@ struct Simulated {
     hd_status status;
 
     explicit Simulated(const std::string &text,
-                       const hd_machine &machine = Round())
+                       const hd_machine &machine = Round(),
+                       const char *axes = nullptr)
         : program(text)
     {
         EXPECT_EQ(program.status, HD_OK) << program.Said();
-        EXPECT_EQ(hd_check(program.module, nullptr, program.diag), HD_OK)
+        hd_check_options check = hd_check_defaults();
+        hd_simulate_options options = hd_simulate_defaults();
+
+        check.axes = options.axes = axes;
+        options.machine = &machine;
+        EXPECT_EQ(hd_check(program.module, &check, program.diag), HD_OK)
             << program.Said();
-        status =
-            hd_simulate(program.module, &machine, program.diag, &simulation);
+        status = hd_simulate_over(program.module, &options, program.diag,
+                                  &simulation);
         if (status == HD_OK)
             hd_simulation_predict(simulation, &p);
     }
@@ -325,6 +331,71 @@ TEST(Simulation, CollectivesWaitForAllAndShareTheirLinks)
     EXPECT_DOUBLE_EQ(s.p.bytes_gathered, 12);
     EXPECT_TRUE(s.At(1).critical);
     EXPECT_DOUBLE_EQ(s.At(0).start, 10);
+}
+
+// Of two axes on two streams, of which NCCL orders the one behind the other.
+TEST(Simulation, CallsOfNcclFollowEachOtherOnWhicheverStreamsAndAxes)
+{
+    const char *text = "host program two mesh dp=2, tp=2 streams 2 "
+                       "in %x : u8[10] in %y : u8[30] "
+                       "out %a : u8[2, 10] shared out %b : u8[2, 30] shared "
+                       "{ fork on stream 0 { %a = all_gather@dp %x } "
+                       "on stream 1 { %b = all_gather@tp %y } join }";
+    hd_machine m = Round();
+
+    m.collective_latency = 3;
+    m.link = 1000;
+    EXPECT_DOUBLE_EQ(Simulated(text, m).p.time, 3 + 20 + 20);
+    EXPECT_DOUBLE_EQ(Simulated(text, m, "dp=nccl").p.time, 3 + 20 + 20);
+    Simulated s(text, m, "dp=nccl,tp=nccl");
+    EXPECT_DOUBLE_EQ(s.p.time, 3 + 10 + 3 + 30);
+    EXPECT_DOUBLE_EQ(s.p.transfer, s.p.time);
+    EXPECT_DOUBLE_EQ(s.At(1).end, 13);
+    EXPECT_DOUBLE_EQ(s.At(2).start, 13);
+    // Of one axis as well.
+    EXPECT_DOUBLE_EQ(Simulated("host program one mesh tp=2 streams 2 "
+                               "in %x : u8[10] in %y : u8[30] "
+                               "out %a : u8[2, 10] shared "
+                               "out %b : u8[2, 30] shared "
+                               "{ fork on stream 0 { %a = all_gather %x } "
+                               "on stream 1 { %b = all_gather %y } join }",
+                               m, "tp=nccl")
+                         .p.time,
+                     46);
+}
+
+// Of a group each collective is a call, what is sent and received one more, and
+// copies come last.
+TEST(Simulation, AGroupOverNcclIsOneCallAfterTheOther)
+{
+    hd_machine m = Round();
+
+    m.link = 1000;
+    Simulated s("host program g mesh dp=2, tp=2 in %x : u8[10] "
+                "out %a : u8[2, 10] shared out %b : u8[10] shared "
+                "out %c : u8[2, 10] shared { group { "
+                "%c = all_gather@tp %x send@dp %x to 1 - dp "
+                "%b = recv@dp from 1 - dp %a = all_gather@dp %x } }",
+                m, "dp=nccl");
+    EXPECT_DOUBLE_EQ(s.At(3).end, 10);
+    EXPECT_DOUBLE_EQ(s.At(1).start, 10);
+    EXPECT_DOUBLE_EQ(s.At(2).end, 20);
+    EXPECT_DOUBLE_EQ(s.At(0).start, 20);
+    EXPECT_DOUBLE_EQ(s.p.time, 30);
+}
+
+// Its stream goes on with its recv, not at its start.
+TEST(Simulation, OverNcclNoSendIsDeferred)
+{
+    const char *text =
+        "host program d mesh tp=2 in %x : u8[10] in %w : u8[5] "
+        "out %z : u8[5] temp %b : u8[10] shared temp %e : event[1] "
+        "{ if tp == 0 { send %x to 1 done %e[0] %z = copy %w "
+        "wait %e[0] } else { %b = recv from 0 %z = copy %w } }";
+    hd_machine m = Round();
+
+    EXPECT_DOUBLE_EQ(Simulated(text, m).At(1).start, 0);
+    EXPECT_DOUBLE_EQ(Simulated(text, m, "tp=nccl").At(1).start, 10);
 }
 
 // As kernels on one stream; on two, with words around them.
