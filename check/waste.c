@@ -3,7 +3,8 @@
 // if it waits for what its stream did not know of. A statement is reported if
 // none of its steps is, or if on some rank data of one iteration is of no use
 // where that of another is. One element that is received is taken for an
-// acknowledgement: that it came is its use.
+// acknowledgement: that it came is its use. So is an argument that no statement
+// names.
 #include "check/waste.h"
 
 #include <stdio.h>
@@ -323,6 +324,37 @@ static void report_data(const scan *s, const seen *seen)
                 hd_op_info_get(seen->over->code)->text);
 }
 
+// Of buffers by their own bytes; what stands for the records of sends that send
+// nothing is no statement.
+static void note_views(const hd_op *op, bool *named)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        hd_buffer *buffer = op->view[i].buffer;
+
+        if (op != buffer->record)
+            named[hd_buffer_root(buffer)->id] = true;
+    }
+}
+
+// What the caller brings for nothing: no statement of any rank names it.
+static hd_status report_inputs(const scan *s)
+{
+    const hd_module *module = s->graph->module;
+    bool *named = NULL;
+
+    HD_TRY(hd_clear_array(module->nbuffers, sizeof *named, s->diag,
+                          (void **)&named));
+    for (int64_t i = 0; i < s->nseen; i++)
+        note_views(s->seen[i].op, named);
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if ((b->role == HD_ROLE_IN || b->role == HD_ROLE_INOUT) &&
+            !named[b->id])
+            hd_warning(s->diag, HD_E0811, b->loc, "no statement uses %%%s",
+                       b->name);
+    free(named);
+    return HD_OK;
+}
+
 static int compare_places(const void *x, const void *y)
 {
     const hd_loc a = ((const seen *)x)->op->loc, b = ((const seen *)y)->op->loc;
@@ -347,6 +379,7 @@ static hd_status look(scan *s)
                           (void **)&s->writer));
     for (; s->rank < g->nranks; s->rank++)
         HD_TRY(visit_rank(s));
+    HD_TRY(report_inputs(s));
     if (s->nseen > 0)
         qsort(s->seen, (size_t)s->nseen, sizeof *s->seen, compare_places);
     for (int64_t i = 0; i < s->nseen; i++) {
