@@ -125,31 +125,31 @@ for options in "" "--transfer direct $apart"; do
     step "delays $options" 120 env HEDDLE_CHAOS=7 \
         bash -c "run $small $options --verify --iters $((runs / 10))"
 done
-# Signals one rank of a run that has no end, and sees to it that all ranks end
-# within $3 milliseconds and say who.
-signal_one() {
+# Stops one rank of a run that has no end, and sees to it that all ranks end
+# within $2 milliseconds and say who.
+stop_one() {
     local said status=0 victim start
     said=$(mktemp)
-    "$heddle" run --device cuda $4 --iters 1000000 >"$said" 2>&1 &
+    "$heddle" run --device cuda $3 --iters 1000000 >"$said" 2>&1 &
     local all=$!
-    sleep "$5"
+    sleep "$4"
     victim=$(pgrep -P $all | tail -n 1)
     start=$(date +%s%3N)
-    [ -n "$victim" ] && kill "-$1" "$victim"
+    [ -n "$victim" ] && kill -STOP "$victim"
     wait $all || status=$?
     local took=$(($(date +%s%3N) - start))
     echo "all ended $took ms later"
     cat "$said"
-    [ $status -ne 0 ] && grep -q "$2" "$said" && [ $took -lt "$3" ]
+    [ $status -ne 0 ] && grep -q "$1" "$said" && [ $took -lt "$2" ]
 }
-export -f signal_one
+export -f stop_one
 if [ "$devices" -gt 1 ]; then
-    for options in "" "--graph" "--transport nccl" "--transport nccl --graph"; do
-        step "a killed rank $options" 60 \
-            bash -c "signal_one KILL 'rank [0-9]* was killed' 2000 '$small $options' 8"
+    for way in eager graph nccl nccl_graph; do
+        step "a killed rank, $way" 60 "$root/tools/kills.py" --heddle "$heddle" \
+            --ranks "$devices" --kills 1 --settle 8 --ways $way
     done
     for options in "" "--transport nccl"; do
-        step "a stopped rank $options" 60 bash -c "signal_one STOP \
+        step "a stopped rank $options" 60 bash -c "stop_one \
             'waits for rank' 5000 '$small --timeout 2 $options' 8"
     done
     # Each call outside of graphs starts a thread of NCCL's: what that costs.

@@ -122,6 +122,7 @@ outcome job_open(job *job)
     job->verdict = shared_pages(ranks * job->nslots, sizeof *job->verdict);
     job->nanoseconds =
         shared_pages((size_t)job->iters, sizeof *job->nanoseconds);
+    job->told = shared_pages(1, sizeof *job->told);
     return job->timeline ? open_times(job) : FINE;
 }
 
@@ -145,6 +146,7 @@ void job_close(job *job)
     memory_free(job->verdict, ranks * job->nslots * sizeof *job->verdict);
     memory_free(job->nanoseconds,
                 (size_t)job->iters * sizeof *job->nanoseconds);
+    memory_free(job->told, sizeof *job->told);
     if (job->times)
         memory_free(job->times,
                     (job->first_step[job->ranks] + 1) * 2 * sizeof *job->times);
@@ -435,6 +437,18 @@ static hd_status run_all(rank *rank)
     return status;
 }
 
+// hd_launch says why once all ranks have ended, and to give a busy GPU's memory
+// back may take seconds. So the first rank that is told of another's end says
+// so before.
+static void say_at_once(const rank *rank, hd_status status)
+{
+    const job *job = rank->job;
+
+    if (status == HD_ERROR_PEER && rank->apart && !job->place &&
+        !atomic_exchange_explicit(job->told, true, memory_order_relaxed))
+        fputs(hd_diag_text(job->diag), stderr);
+}
+
 static hd_status run_rank(void *context, hd_group *group)
 {
     rank rank = {.job = context, .group = group, .rank = hd_group_rank(group)};
@@ -443,6 +457,7 @@ static hd_status run_rank(void *context, hd_group *group)
     hd_group_set_timeout(group, rank.job->session.timeout);
     rank.argument = need(rank.job->nslots, sizeof *rank.argument);
     status = run_all(&rank);
+    say_at_once(&rank, status);
     close_rank(&rank);
     return status;
 }

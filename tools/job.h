@@ -13,6 +13,8 @@
 #ifndef HD_TOOLS_JOB_H
 #define HD_TOOLS_JOB_H
 
+#include <stdatomic.h>
+
 #include <heddle/launch.h>
 #include <heddle/verify.h>
 
@@ -73,6 +75,7 @@ typedef struct job {
     verdict *verdict;                   // owned, shared: nslots for each rank
     _Atomic uint64_t *nanoseconds; // owned, shared: of the slowest rank, for
                                    // each run
+    atomic_bool *told; // owned, shared: a rank has said what it was told
 } job;
 
 // What the options say, the module and the slots with what they are about are
