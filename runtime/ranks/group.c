@@ -530,6 +530,7 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
 {
     hd_group *group = exchange->group;
     const char *at = data;
+    char text[HD_GROUP_TEXT];
     size_t done = 0;
 
     if (exchange->failed)
@@ -539,7 +540,9 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
     // A peer may be past this exchange, and fail then: that is no failure of
     // ours. What has come is taken, the collecting reports what will not come.
     if (hd_group_failed(group))
-        return HD_OK;
+        return hd_group_failure(group, text) == HD_ERROR_PEER
+                   ? HD_OK
+                   : report_failure(exchange);
     do {
         size_t part =
             bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
