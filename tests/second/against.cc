@@ -359,6 +359,25 @@ TEST(Counts, InTwoStatesAtOnceAreMissedByNoSeed)
     }
 }
 
+// The operand's lie under what is written.
+TEST(Counts, OfBothSidesOfATransposeAreTheResults)
+{
+    std::string args = "program t in %n : i32[2, 3] in %x : i32[2, 3, 1 by %n] "
+                       "out %y : i32[3, 2, 1] temp %m : i32[3, 2] ";
+    Module tensor("heddle 1 tensor " + args +
+                  "temp %z : i32[3, 2, 1 by %m] { %m = transpose %n "
+                  "%z = transpose %x dim0 0 dim1 1 %y = copy %z }");
+    Module host("heddle 1 host " + args +
+                "temp %c : i32[2, 3] temp %d : i32[2, 3, 1 by %c] "
+                "temp %z : i32[3, 2, 1 by %m] of %c { %c = copy %n "
+                "%d = copy %x %m = transpose %c "
+                "%z = transpose %d dim0 0 dim1 1 %y = copy %z }");
+
+    ASSERT_NE(tensor.it, nullptr) << tensor.Said();
+    ASSERT_NE(host.it, nullptr) << host.Said();
+    EXPECT_EQ(Differs(tensor.Text(), host.Text(), 20, Seed()), "");
+}
+
 } // namespace
 
 } // namespace second

@@ -50,7 +50,9 @@ void Map(const Work &work, Memory *memory)
     const Seen &to = work.to[0];
     std::vector<int64_t> extents = ExtentsOf(to);
     std::vector<Span> operands;
-    std::vector<std::pair<const Seen *, Loops>> views;
+    // Where both sides of a copy have counts, the result's are read.
+    std::vector<std::pair<const Seen *, Loops>> views = {
+        {&to, From(0, extents.size())}};
     Scalar factor;
 
     for (const char *key : {"by", "value"})
@@ -62,9 +64,8 @@ void Map(const Work &work, Memory *memory)
         views.push_back({&from, loops});
         operands.emplace_back(memory, from.region, loops, extents);
     }
-    views.push_back({&to, From(0, extents.size())});
     Counted counts = CountsAmong(views, extents, memory);
-    Span result(memory, to.region, views.back().second, extents);
+    Span result(memory, to.region, views[0].second, extents);
     std::vector<Scalar> x(operands.size());
     ForEach(extents, [&](const Point &at) {
         if (counts.Lacks(at)) {
@@ -123,7 +124,7 @@ void Transpose(const Work &work, const Shape &shape, Memory *memory)
         swapped.at(static_cast<size_t>(KeyOr(work, shape, "dim0", n - 2))),
         swapped.at(static_cast<size_t>(KeyOr(work, shape, "dim1", n - 1))));
     Counted counts =
-        CountsAmong({{&from, swapped}, {&to, loops}}, extents, memory);
+        CountsAmong({{&to, loops}, {&from, swapped}}, extents, memory);
     Span operand(memory, from.region, swapped, extents);
     Span result(memory, to.region, loops, extents);
     ForEach(extents, [&](const Point &at) {
