@@ -412,7 +412,7 @@ static void find_sizes(hd_draws *draws, const hd_module *module, int i)
     int64_t blocks = blocks_of(size), range = size->high - size->low + 1;
 
     draws->least[i] = size->low;
-    draws->few[i] = least(range, 2 * blocks + 1);
+    draws->blocks[i] = blocks;
     add_size(draws, size, i,
              size->high <= MOST_APART ? size->high
                                       : size->high - size->high % blocks);
@@ -437,16 +437,38 @@ static uint64_t number_of_size(const hd_draw *draw, int i)
     return hd_draw_number(draw, hd_field_mix(KEY_SIZE, (uint64_t)i));
 }
 
-// Some block is empty, none is, or any.
+// How blocks are filled: some is empty, the last one is partial, all are full.
+typedef enum filling { EMPTY, PARTIAL, FULL } filling;
+
+static filling filling_of(int64_t blocks, int64_t size)
+{
+    int64_t block = hd_block_size(size, blocks);
+
+    return (blocks - 1) * block >= size ? EMPTY
+           : blocks * block > size      ? PARTIAL
+                                        : FULL;
+}
+
+// Of three chances one for each filling, half of it for the greatest where that
+// has it. What is not cut has its least, any, or the greatest or any.
 static int64_t any_value(const hd_draws *draws, const hd_draw *draw, int i)
 {
-    uint64_t number = number_of_size(draw, i), which = number / 3;
+    uint64_t number = number_of_size(draw, i), which = number / 6;
+    uint64_t n = (uint64_t)draws->nvalues[i];
+    int64_t blocks = draws->blocks[i];
+    filling wanted = (filling)(number % 3);
 
-    return number % 3 == 0
-               ? draws->least[i] + (int64_t)(which % (uint64_t)draws->few[i])
-           : number % 3 == 1
-               ? draws->size[i][0]
-               : draws->size[i][which % (uint64_t)draws->nvalues[i]];
+    if (number % 2 == 0 && filling_of(blocks, draws->size[i][0]) == wanted)
+        return draws->size[i][0];
+    if (wanted == EMPTY && blocks == 1)
+        return draws->least[i];
+    for (uint64_t k = 0; k < n && blocks > 1; k++) {
+        int64_t value = draws->size[i][(which + k) % n];
+
+        if (filling_of(blocks, value) == wanted)
+            return value;
+    }
+    return draws->size[i][which % n];
 }
 
 static void draw_sizes(const hd_draws *draws, int number, hd_draw *draw)

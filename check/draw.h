@@ -57,7 +57,7 @@ typedef struct hd_draws {
     int known; // of a size that has more values: how many are not drawn
     int64_t size[HD_MAX_SIZES][HD_MOST_VALUES]; // values of each
     int nvalues[HD_MAX_SIZES];
-    int64_t few[HD_MAX_SIZES]; // how many of its least ones leave a block empty
+    int64_t blocks[HD_MAX_SIZES]; // that it is cut into, from 1
     int64_t least[HD_MAX_SIZES];
 } hd_draws;
 

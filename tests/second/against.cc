@@ -332,31 +332,63 @@ INSTANTIATE_TEST_SUITE_P(Families, Against, ::testing::ValuesIn(kFamilies),
                              return std::string(info.param.name);
                          });
 
+// With one seed after the other.
+void ExpectRefused(const std::string &tensor, const std::string &host,
+                   unsigned seeds)
+{
+    Module x("heddle 1 tensor program t " + tensor);
+    Module y("heddle 1 host program t " + host);
+    hd_check_options options = hd_check_defaults();
+    unsigned first = Seed();
+
+    ASSERT_NE(x.it, nullptr) << x.Said();
+    ASSERT_NE(y.it, nullptr) << y.Said();
+    options.against = x.it;
+    for (unsigned i = 1; i <= seeds; i++) {
+        options.seed = first + i;
+        EXPECT_EQ(hd_check(y.it, &options, y.diag), HD_ERROR_INVALID)
+            << "--seed " << options.seed;
+        hd_diag_clear(y.diag);
+    }
+}
+
 // Wrong where of eight counts the first is none and the second is all: with a
 // sixteenth of 65,536 combinations.
 TEST(Counts, InTwoStatesAtOnceAreMissedByNoSeed)
 {
-    std::string args = "program t in %n : i32[8] in %x : f32[8, 3 by %n] "
-                       "in %w : f32[] out %y : f32[] out %z : f32[8, 3] ";
-    Module tensor("heddle 1 tensor " + args + "{ %z = copy %x %y = copy %w }");
-    Module host("heddle 1 host " + args +
-                "temp %a : f32[8, 3] temp %c : f32[8, 3 by %n] temp %s : f32[8]"
-                " temp %b : f32[] { %z = copy %x %a = fill value 0.0 "
-                "%a[0, 0] = neg %w %a[1, 2] = copy %w %c = copy %a "
-                "%s = sum %c dim 1 %b = add %w, %s[0] %b = mul %b, %s[1] "
-                "%y = add %w, %b }");
-    hd_check_options options = hd_check_defaults();
-    unsigned first = Seed();
+    std::string args = "in %n : i32[8] in %x : f32[8, 3 by %n] in %w : f32[] "
+                       "out %y : f32[] out %z : f32[8, 3] ";
 
-    ASSERT_NE(tensor.it, nullptr) << tensor.Said();
-    ASSERT_NE(host.it, nullptr) << host.Said();
-    options.against = tensor.it;
-    for (unsigned i = 1; i <= 600; i++) {
-        options.seed = first + i;
-        EXPECT_EQ(hd_check(host.it, &options, host.diag), HD_ERROR_INVALID)
-            << "--seed " << options.seed;
-        hd_diag_clear(host.diag);
-    }
+    ExpectRefused(
+        args + "{ %z = copy %x %y = copy %w }",
+        args + "temp %a : f32[8, 3] temp %c : f32[8, 3 by %n] temp %s : f32[8]"
+               " temp %b : f32[] { %z = copy %x %a = fill value 0.0 "
+               "%a[0, 0] = neg %w %a[1, 2] = copy %w %c = copy %a "
+               "%s = sum %c dim 1 %b = add %w, %s[0] %b = mul %b, %s[1] "
+               "%y = add %w, %b }",
+        600);
+}
+
+// Wrong where the second block is empty, with one of 200 sizes, and a count is
+// none: of an empty block the maximum is less than 1.
+TEST(Counts, BesideASizeInOneStateEachAreMissedByNoSeed)
+{
+    std::string args =
+        "param m in 1..200 in %n : i32[6] in %x : f64[m in 2, 1] "
+        "in %v : f64[6, 3 by %n] in %w : f64[1] out %y : f64[1] "
+        "out %z : f64[m in 2, 1] out %u : f64[6, 3] ";
+
+    ExpectRefused(
+        args + "{ %z = copy %x %u = copy %v %y = copy %w }",
+        args + "temp %o : f64[m in 2, 1] temp %a : f64[1] temp %b : f64[1] "
+               "temp %f : f64[1] temp %q : f64[6, 3] temp %c : f64[6, 3 by %n] "
+               "temp %s : f64[6] { %z = copy %x %u = copy %v "
+               "%o[1 of 2] = fill value 1.0 %b = max %o[1 of 2] dim 0 "
+               "%f = fill value 1.0 %b = min %b, %f %b = sub %f, %b "
+               "%q = fill value 0.0 %q[2, 0] = neg %w[0] %c = copy %q "
+               "%s = sum %c dim 1 %a = add %w, %s[2] %b = mul %b, %a "
+               "%y = add %w, %b }",
+        100);
 }
 
 // The operand's lie under what is written.
