@@ -1,11 +1,11 @@
 // Of a count three states matter: none, all and some. Each has a chance of a
-// third in 118 of the draws, in each element of counts by itself: what shows in
-// states of two of them at once is missed by all of them with a chance of
-// (8/9)^118, less than 2^-20. Where one index is all that there is, there are
-// two states. A size has three, too: some block is empty, the greatest, any.
+// third in 368 of the draws, in each element of counts by itself: what shows in
+// states of three of them at once is missed by all of them with a chance of
+// (26/27)^368, less than 2^-20. Where one index is all that there is, there are
+// two states. A size has three, too: some block is empty, one is partial, none.
 //
-// What is less than all of that is gone through: each combination of counts or
-// of sizes where these are few, and else each value of each.
+// Single numbers are gone through: each combination of counts or of sizes where
+// these are few, and else each value of each.
 #include "check/draw.h"
 
 #include <limits.h>
@@ -19,7 +19,7 @@
 
 enum {
     SURE = 5,          // draws of counts that are not random
-    ANY = 118,         // with which each state has a chance of a third
+    ANY = 368,         // with which each state has a chance of a third
     FEW_OR_MANY = 6,   // one of most elements
     MOST_TURNS = 128,  // of counts
     LEAST_SIZES = 64,  // that are looked at in any case

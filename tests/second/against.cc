@@ -352,9 +352,9 @@ void ExpectRefused(const std::string &tensor, const std::string &host,
     }
 }
 
-// Wrong where of eight counts the first is none and the second is all: with a
-// sixteenth of 65,536 combinations.
-TEST(Counts, InTwoStatesAtOnceAreMissedByNoSeed)
+// Wrong where of eight counts the first is none, the second all and the third
+// again none: with a 64th of 65,536 combinations.
+TEST(Counts, InThreeStatesAtOnceAreMissedByNoSeed)
 {
     std::string args = "in %n : i32[8] in %x : f32[8, 3 by %n] in %w : f32[] "
                        "out %y : f32[] out %z : f32[8, 3] ";
@@ -362,10 +362,11 @@ TEST(Counts, InTwoStatesAtOnceAreMissedByNoSeed)
     ExpectRefused(
         args + "{ %z = copy %x %y = copy %w }",
         args + "temp %a : f32[8, 3] temp %c : f32[8, 3 by %n] temp %s : f32[8]"
-               " temp %b : f32[] { %z = copy %x %a = fill value 0.0 "
-               "%a[0, 0] = neg %w %a[1, 2] = copy %w %c = copy %a "
-               "%s = sum %c dim 1 %b = add %w, %s[0] %b = mul %b, %s[1] "
-               "%y = add %w, %b }",
+               " temp %b : f32[] temp %d : f32[] "
+               "{ %z = copy %x %a = fill value 0.0 %a[0, 0] = neg %w "
+               "%a[1, 2] = copy %w %a[2, 0] = neg %w %c = copy %a "
+               "%s = sum %c dim 1 %b = add %w, %s[0] %d = add %w, %s[2] "
+               "%b = mul %b, %s[1] %b = mul %b, %d %y = add %w, %b }",
         600);
 }
 
