@@ -16,6 +16,7 @@
 
 #include "base/array.h"
 #include "check/field.h"
+#include "ir/causal.h"
 
 enum {
     SURE = 5,          // draws of counts that are not random
@@ -26,6 +27,8 @@ enum {
     MOST_APART = 4096, // indices of a size that may all be told apart
     MOST_BLOCKS = 64,  // of a size of which each way to fill them occurs
     MOST_TIMES = 4,    // and so many multiples of it
+    MOST_BOUNDS = 48,  // where masks begin or end to leave something
+    MOST_ROWS = 8,     // of fixed rows, the first ones and the last
     KEY_DRAW = 700,
     KEY_SIZE,
     KEY_COUNT,
@@ -256,7 +259,7 @@ int64_t hd_draw_counted(const hd_draw *draw, uint64_t value)
 // Where views begin and end, what is counted up to there may be told from what
 // is beyond: a mark for each of so many indices.
 typedef struct marks {
-    char *at; // owned
+    char *at; // borrowed
     int64_t n;
 } marks;
 
@@ -308,6 +311,50 @@ static void mark_all(const marks *m, const hd_graph *g, const hd_module *tensor)
             mark_view(m, tensor, &s->op->view[i]);
 }
 
+// Rows that see keys up to `causal` beyond their own number, and no more than
+// `window`: with how many keys one has a key more, or no longer has them all.
+static void mark_mask(const marks *m, const hd_op *op, int64_t causal)
+{
+    const hd_buffer *q = op->view[op->noutputs].buffer;
+    hd_dim rows = q->type.dim[q->type.ndims - 2];
+    int64_t n = hd_dim_is_sized(rows) ? 1 : rows.extent;
+    const hd_key *key = hd_op_key(op, HD_KEY_WINDOW);
+    int64_t window = key != NULL ? (int64_t)key->number : 0;
+
+    if (causal == HD_SEES_ALL)
+        return;
+    mark(m, window, 1);
+    mark(m, -causal, 1);
+    for (int64_t i = 0; i < least(n, MOST_ROWS); i++) {
+        int64_t row = i < MOST_ROWS - 1 ? i : n - 1, past = row + causal + 1;
+
+        mark(m, past - 1, 1);
+        mark(m, past, 1);
+        mark(m, past - window - 1, 1);
+        mark(m, past - window, 1);
+    }
+}
+
+static bool has_mask(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_ATTEND &&
+           hd_op_attend(op) != HD_ATTEND_MERGE;
+}
+
+static void mark_masks(const marks *m, const hd_graph *g,
+                       const hd_module *tensor)
+{
+    hd_placed placed;
+
+    for (int64_t i = 0; i < g->first[g->nranks]; i++)
+        if (has_mask(g->node[i].op))
+            mark_mask(m, g->node[i].op, g->node[i].link);
+    for (const hd_stmt *s = tensor->body.first; s != NULL; s = s->next)
+        for (int64_t rank = 0; has_mask(s->op) && rank < tensor->nranks; rank++)
+            if (hd_causal_place(tensor, s->op, rank, &placed))
+                mark_mask(m, s->op, placed.causal[0]);
+}
+
 static hd_status find_places(hd_draws *draws, const hd_graph *g,
                              const hd_module *tensor, hd_diag *diag)
 {
@@ -316,6 +363,7 @@ static hd_status find_places(hd_draws *draws, const hd_graph *g,
 
     HD_TRY(hd_clear_array(m.n, sizeof *m.at, diag, (void **)&m.at));
     mark_all(&m, g, tensor);
+    mark_masks(&m, g, tensor);
     for (int64_t i = 0; i < m.n && status == HD_OK; i++)
         if (m.at[i] != 0) {
             status = hd_grow((void **)&draws->place, &draws->places_room,
@@ -404,9 +452,31 @@ static void add_all_fillings(hd_draws *draws, const hd_module *module, int i)
         }
 }
 
-// The greatest first, then one for each way to fill blocks, then the least
-// ones and those next to the greatest, and others.
-static void find_sizes(hd_draws *draws, const hd_module *module, int i)
+// Of keys in blocks, where a block has so many.
+static void add_bounds(hd_draws *draws, const hd_size *size, int i,
+                       const marks *m)
+{
+    int64_t blocks = blocks_of(size), n = 0, step;
+
+    for (int64_t k = 0; k < m->n; k++)
+        n += m->at[k];
+    step = n / MOST_BOUNDS + 1;
+    n = 0;
+    for (int64_t k = 1; k < m->n; k++) {
+        if (m->at[k] == 0 || n++ % step != 0)
+            continue;
+        add_size(draws, size, i, k);
+        if (blocks > 1 && k <= MOST_APART / blocks) {
+            add_size(draws, size, i, blocks * (k - 1) + 1);
+            add_size(draws, size, i, blocks * k);
+        }
+    }
+}
+
+// The greatest first, then one for each way to fill blocks, those where masks
+// begin or end, the least ones, those next to the greatest, and others.
+static void find_sizes(hd_draws *draws, const hd_module *module, int i,
+                       const marks *bounds)
 {
     const hd_size *size = &module->size[i];
     int64_t blocks = blocks_of(size), range = size->high - size->low + 1;
@@ -420,6 +490,7 @@ static void find_sizes(hd_draws *draws, const hd_module *module, int i)
     for (int64_t k = 0; range <= HD_MOST_VALUES && k < range; k++)
         add_size(draws, size, i, size->low + k);
     add_all_fillings(draws, module, i);
+    add_bounds(draws, size, i, bounds);
     for (int64_t k = 0; k < LEAST_SIZES; k++)
         add_size(draws, size, i, size->low + k);
     for (int64_t k = 0; k <= 2 && size->high <= MOST_APART; k++)
@@ -548,14 +619,18 @@ hd_status hd_draws_create(const hd_graph *graph, const hd_module *tensor,
     hd_draws draws = {.seed = seed != 0 ? seed : new_seed(),
                       .known = INT_MAX,
                       .nsizes = tensor->nsizes};
+    char at[MOST_APART + 1] = {0};
+    marks bounds = {at, MOST_APART + 1};
     hd_status status = find_counts(&draws, graph, tensor, diag);
 
     if (status != HD_OK) {
         hd_draws_free(&draws);
         return status;
     }
+    if (tensor->nsizes > 0)
+        mark_masks(&bounds, graph, tensor);
     for (int i = 0; i < tensor->nsizes; i++)
-        find_sizes(&draws, graph->module, i);
+        find_sizes(&draws, graph->module, i, &bounds);
     plan(&draws, graph->module, tensor);
     *out = draws;
     return HD_OK;
