@@ -69,16 +69,12 @@ static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
                    device->rank, call, device->nccl->api.error_text(error));
 }
 
-// What is in progress is asked for later.
-static bool is_error(int result)
-{
-    return result != HD_NCCL_SUCCESS && result != HD_NCCL_IN_PROGRESS;
-}
-
+// Also what is in progress: whom runs go by blocks, so NCCL is done with a call
+// when it returns.
 #define NCCL_TRY(device, diag, name, ...)                       \
     do {                                                        \
         int error_ = (device)->nccl->api.name(__VA_ARGS__);     \
-        if (is_error(error_))                                   \
+        if (error_ != HD_NCCL_SUCCESS)                          \
             return nccl_error((device), error_, (diag), #name); \
     } while (0)
 
@@ -768,12 +764,9 @@ static hd_status find_error(const hd_device *device, hd_diag *diag, int *out)
 {
     for (int a = 0; a < HD_MAX_AXES && *out == HD_NCCL_SUCCESS; a++) {
         const line *line = device->nccl->line[a];
-        int error = HD_NCCL_SUCCESS;
 
         if (line != NULL && line->used != NULL)
-            NCCL_TRY(device, diag, async_error, line->used, &error);
-        if (error != HD_NCCL_IN_PROGRESS)
-            *out = error;
+            NCCL_TRY(device, diag, async_error, line->used, out);
     }
     return HD_OK;
 }
@@ -1048,7 +1041,7 @@ static hd_status issue_group(hd_device *device, const batch *batch,
     NCCL_TRY(device, diag, group_start, );
     status = issue_steps(device, batch, diag);
     error = device->nccl->api.group_end();
-    if (status == HD_OK && is_error(error))
+    if (status == HD_OK && error != HD_NCCL_SUCCESS)
         return nccl_error(device, error, diag, "group_end");
     return status;
 }

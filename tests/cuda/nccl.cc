@@ -144,6 +144,36 @@ TEST(CudaNccl, AVersionThatCannotSplitIsRefusedByItsNumber)
     }
 }
 
+// A run asks for nothing more of a communicator that has not done what it was
+// asked for: its words would be lost, and NCCL refuses the next call.
+TEST(CudaNccl, ACallThatIsInProgressIsRefusedInARun)
+{
+    const std::pair<const char *, const char *> cases[] = {
+        {kSides, "group_end"},
+        {"heddle 1\nhost program sum mesh tp=2\n"
+         "in %x : f32[2@tp, 64] shared\nout %y : f32[64]\n"
+         "{ %y = all_reduce %x[tp] }\n",
+         "all_reduce"}};
+    ScopedSetting never("FAKE_NCCL_NEVER_BLOCKS", "1");
+
+    for (const auto &[text, call] : cases) {
+        Program program(text);
+        bool named = false;
+
+        for (const Answer &answer : RunOverNccl(program, NcclOptions())) {
+            EXPECT_TRUE(answer.ended);
+            EXPECT_TRUE(answer.status == HD_ERROR_SYSTEM ||
+                        answer.status == HD_ERROR_PEER)
+                << answer.status << answer.text;
+            named |= Has(answer, ("refused '" + std::string(call) +
+                                  "': NCCL operation in progress")
+                                     .c_str());
+            EXPECT_STREQ(answer.left, "");
+        }
+        EXPECT_TRUE(named) << text;
+    }
+}
+
 // The peers gave up long ago, and so has the session: what comes of it is
 // ended, and no kernel waits on the device for peers that are not there.
 TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)

@@ -35,6 +35,7 @@
 //   FAKE_NCCL_VERSION=N          (22809)
 //   FAKE_NCCL_LATE=MS            that a communicator is joined later than by
 //   all
+//   FAKE_NCCL_NEVER_BLOCKS=1     of those that are split, whatever is asked for
 #ifndef HD_FAKE_CUDA_H
 #define HD_FAKE_CUDA_H
 

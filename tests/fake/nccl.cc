@@ -9,6 +9,9 @@
 // from each other. Where those are not each other's mirror image NCCL would
 // connect what does not fit; the fake refuses the call. Two ranks on one device
 // of one host it refuses as NCCL does.
+//
+// What a communicator that does not block is asked for goes on behind the call,
+// which answers that it is in progress; one that blocks never does.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -960,7 +963,8 @@ int ncclCommSplit(hd_nccl_comm handle, int color, int key, hd_nccl_comm *out,
     (void)key; // ranks stay in their order
     comm->rank = parent->rank;
     comm->size = parent->size;
-    comm->blocking = config->blocking != 0;
+    comm->blocking =
+        config->blocking != 0 && getenv("FAKE_NCCL_NEVER_BLOCKS") == nullptr;
     if (config->split_share == 1)
         std::copy(std::begin(parent->connected), std::end(parent->connected),
                   comm->connected);
