@@ -26,7 +26,8 @@ static _Atomic int64_t *at;
 static pid_t mover;
 
 int64_t __real_hd_clock(void);
-int64_t __wrap_hd_clock(void);
+// Stand-ins that the program loads find it by its name.
+__attribute__((visibility("default"))) int64_t __wrap_hd_clock(void);
 
 pid_t clock_mover(void);
 

@@ -174,6 +174,26 @@ TEST(CudaNccl, ACallThatIsInProgressIsRefusedInARun)
     }
 }
 
+// Else it would give up before ranks that are starved are late.
+TEST(CudaNccl, TheStandInWaitsByTheClockOfTheRanks)
+{
+    void *library = dlopen(FAKE_NCCL_PATH, RTLD_NOW);
+    ASSERT_NE(library, nullptr) << dlerror();
+    auto *clock =
+        reinterpret_cast<double (*)()>(dlsym(library, "fake_nccl_clock"));
+    ASSERT_NE(clock, nullptr);
+
+    kill(clock_mover(), SIGSTOP);
+    usleep(20000);
+    double before = clock(), mine = Now();
+    usleep(20000);
+    double after = clock();
+    kill(clock_mover(), SIGCONT);
+    EXPECT_EQ(before, after);
+    EXPECT_EQ(before, mine);
+    dlclose(library);
+}
+
 // The peers gave up long ago, and so has the session: what comes of it is
 // ended, and no kernel waits on the device for peers that are not there.
 TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)

@@ -42,6 +42,8 @@ extern "C" {
     __attribute__((visibility("default"))) result symbol(__VA_ARGS__);
 #include "runtime/cuda/nccl.def"
 #undef HD_NCCL
+// For tests: seconds of the clock that this waits by.
+__attribute__((visibility("default"))) double fake_nccl_clock(void);
 }
 
 namespace
@@ -61,7 +63,7 @@ enum {
 constexpr int MOST_RANKS = 64;
 constexpr size_t PART = 256 << 10;
 constexpr size_t QUEUE = 64 << 10;
-constexpr double PATIENCE = 30; // seconds
+constexpr double PATIENCE = 30; // seconds of the ranks' clock
 constexpr uint64_t MAGIC = 0x6c63636e656b6166;
 
 struct Id {
@@ -173,15 +175,6 @@ thread_local int depth;     // of groups
 thread_local bool is_wrong; // a call of the group failed
 thread_local std::vector<Batch> waiting;
 
-double now()
-{
-    timespec at;
-
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return static_cast<double>(at.tv_sec) +
-           1e-9 * static_cast<double>(at.tv_nsec);
-}
-
 bool dtype_of(int type, hd_dtype *out)
 {
     switch (type) {
@@ -275,6 +268,12 @@ int begin(const std::vector<std::shared_ptr<Comm>> &comms, Work work)
     return IN_PROGRESS;
 }
 
+// When so many milliseconds are over, none where nothing is said.
+double after(const char *late)
+{
+    return fake::clock_now() + 1e-3 * (late == nullptr ? 0 : atoi(late));
+}
+
 // False if it is given up.
 template <class Met> bool wait_until(Comm &comm, Met met)
 {
@@ -289,8 +288,8 @@ template <class Met> bool wait_until(Comm &comm, Met met)
             sched_yield();
             continue;
         }
-        limit = limit == 0 ? now() + PATIENCE : limit;
-        if (now() > limit) {
+        limit = limit == 0 ? fake::clock_now() + PATIENCE : limit;
+        if (fake::clock_now() > limit) {
             comm.error = REMOTE_ERROR;
             return false;
         }
@@ -830,7 +829,7 @@ int join(Comm &comm, const Id &id)
     auto *order = fake::find_in_cuda<decltype(fake_cuda_order_new)>(
         "fake_cuda_order_new");
     const char *late = getenv("FAKE_NCCL_LATE");
-    double end = now() + 1e-3 * (late == nullptr ? 0 : atoi(late));
+    double end = after(late);
 
     if (order == nullptr)
         return INVALID_ARGUMENT;
@@ -850,7 +849,7 @@ int join(Comm &comm, const Id &id)
         if (rank != comm.rank && comm.segment->device[rank].load() ==
                                      comm.segment->device[comm.rank].load())
             return INVALID_USAGE;
-    if (!wait_until(comm, [&] { return now() >= end; }))
+    if (!wait_until(comm, [&] { return fake::clock_now() >= end; }))
         return REMOTE_ERROR;
     comm.order = order();
     return SUCCESS;
@@ -985,8 +984,9 @@ int ncclCommSplit(hd_nccl_comm handle, int color, int key, hd_nccl_comm *out,
 // call of it any more.
 static void drop(ncclComm *comm)
 {
-    for (double end = now() + PATIENCE; comm->comm.use_count() > 1;) {
-        if (now() > end) {
+    for (double end = fake::clock_now() + PATIENCE;
+         comm->comm.use_count() > 1;) {
+        if (fake::clock_now() > end) {
             fprintf(stderr, "fake NCCL: a communicator is ended while a graph "
                             "has calls of it, or while a call waits\n");
             abort();
@@ -1058,7 +1058,8 @@ int ncclCommAbort(hd_nccl_comm comm)
         return INVALID_ARGUMENT;
     comm->comm->aborted = true;
     finish_job(*comm->comm);
-    usleep(1000 * static_cast<useconds_t>(late == nullptr ? 0 : atoi(late)));
+    for (double end = after(late); fake::clock_now() < end;)
+        usleep(500);
     if (comm->comm->segment != nullptr)
         comm->comm->segment->ending[comm->comm->rank] = true;
     drop(comm);
@@ -1158,4 +1159,9 @@ int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
     ENTER_GROUPED();
     return add(comm, {Kind::BROADCAST, count, type, 0, root}, from, to, 0,
                stream);
+}
+
+double fake_nccl_clock(void)
+{
+    return fake::clock_now();
 }
