@@ -448,6 +448,82 @@ TEST(Counts, OfBothSidesMoveTheirRowsAlone)
         }
 }
 
+// Products beside gathers and sums: of what has counts they stay as they are,
+// of what was copied to a tensor without any they are fused.
+struct Drawn {
+    std::string declared, done;
+    void Add(std::mt19937 &random, bool gathers, bool counted);
+};
+
+void Drawn::Add(std::mt19937 &random, bool gathers, bool counted)
+{
+    static const char *const keys[] = {"", " scale 1 / 2", " act relu"};
+    Extents extents = {{'N', Between(1, 9, random)}};
+    bool scattered = random() % 2 == 0;
+    std::string own = std::to_string(done.size()); // as no other's
+    auto add = [&](std::string *to, std::string text) {
+        *to += std::regex_replace(Filled(text, extents), std::regex("_"), own);
+    };
+
+    add(&declared, "in %w_ : $[N, K] ");
+    if (gathers) {
+        add(&declared, counted ? "temp %g_ : $[size tp, size tp, C by %c, K] "
+                               : "temp %g_ : $[size tp, size tp, C, K] ");
+        add(&declared, "out %y_ : $[size tp, size tp, C, N] ");
+        add(&done, "%g_ = set %x %y_ = matmul %g_, %w_ tb" +
+                       std::string(keys[random() % 3]) + " ");
+        return;
+    }
+    add(&declared, "temp %p_ : $[size tp @tp, size tp, C, N] ");
+    add(&declared, scattered ? "out %y_ : $[size tp @tp, C, N] "
+                             : "out %y_ : $[size tp, C, N] ");
+    if (!counted) {
+        add(&declared, "temp %d_ : $[size tp @tp, size tp, C, K] ");
+        add(&done, "%d_ = copy %x ");
+    }
+    add(&done, std::string("%p_ = matmul ") + (counted ? "%x" : "%d_") +
+                   ", %w_ tb" + keys[random() % 2] + " %y_ = sum %p_ dim 0 ");
+}
+
+// cuBLASMp is given 16 bits, and no axis of one rank.
+TEST(Counts, StayBesideFusedProducts)
+{
+    const std::vector<const char *> dtypes =
+        OnCpu() ? std::vector<const char *>{"f32", "f16", "bf16", "f64"}
+                : std::vector<const char *>{"f16", "bf16"};
+    std::mt19937 random(Seed());
+
+    for (int draw = 0; draw < (IsQuick() ? 4 : 12); draw++) {
+        int ranks = Between(OnCpu() ? 1 : 2, IsQuick() ? 3 : 5, random);
+        const char *dtype = dtypes[random() % dtypes.size()];
+        Drawn drawn = {"temp %c : i32[size tp, size tp] ", "%c = set %n "};
+        std::string text;
+
+        if (!HasDevices(ranks))
+            continue;
+        for (int i = Between(1, 4, random); i > 0; i--)
+            drawn.Add(random, random() % 2 == 0,
+                      LacksProvider() || random() % 2 == 0);
+        text = Filled(
+            "heddle 1 tensor program drawn mesh tp=2 "
+            "in %n : i32[size tp @tp, size tp] "
+            "in %x : $[size tp @tp, size tp, C by %n, K] " +
+                drawn.declared + "{ " + drawn.done + "}",
+            {{'C', Between(1, 9, random)}, {'K', Between(1, 9, random)}});
+        SCOPED_TRACE(std::string(dtype) + " on " + std::to_string(ranks) +
+                     ": " + text);
+        Module tensor = Parse(text, dtype, ranks);
+        Module module =
+            Proven(tensor, Parse(text, dtype, ranks), HD_TRANSFER_FUSED);
+        Expected expected(
+            tensor.get(), 3, unsigned(random()),
+            [&](Arguments *arguments) { DrawCounts(arguments, random); });
+        AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+            return RunRank(group, module, expected, said);
+        }));
+    }
+}
+
 // A transport that knows the counts writes nothing behind them: what was there
 // stays. A rank's own piece may be copied whole.
 const char kBehind[] =

@@ -257,13 +257,6 @@ const char *const kFusedOnStreams =
     "    %e[j] = matmul_all_reduce %a[j], %w } }\n"
     "  join }\n";
 
-// Whether what runs fused ops here is a library that has not been named.
-bool LacksProvider()
-{
-    return !OnCpu() && (Setting("HEDDLE_CUBLASMP_LIB", "").empty() ||
-                        DeviceOptions().graph);
-}
-
 // cuBLASMp is given 16 bits, and no axis of one rank.
 TEST(Fused, GivesTheDenseAnswerOnEveryNumberOfRanks)
 {
