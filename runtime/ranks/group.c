@@ -841,6 +841,7 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
     group->pid = getpid();
     group->forks = count_forks();
     group->wake = -1;
+    group->pulses = (hd_window)HD_WINDOW_NONE;
     for (int i = 0; i < oob->nranks; i++) {
         group->link[i].wire.fd = -1;
         pthread_mutex_init(&group->link[i].sending, NULL);
@@ -876,6 +877,7 @@ hd_status hd_group_connect(const hd_oob *oob, double timeout,
     char text[HD_GROUP_TEXT];
     hd_group *group;
     hd_status status;
+    int64_t deadline;
 
     HD_REQUIRE(diag, oob);
     HD_REQUIRE(diag, out);
@@ -885,11 +887,14 @@ hd_status hd_group_connect(const hd_oob *oob, double timeout,
     if (group == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        with.nranks);
-    status = group->size == 1 ? HD_OK
-                              : hd_mesh_connect(group, &with, hearsay,
-                                                hd_clock_after(timeout), diag);
+    deadline = hd_clock_after(timeout);
+    status = group->size == 1
+                 ? HD_OK
+                 : hd_mesh_connect(group, &with, hearsay, deadline, diag);
     if (status == HD_OK)
         status = hd_watch_start(group, diag);
+    if (status == HD_OK && group->size > 1)
+        status = hd_pulse_share(group, deadline, diag);
     if (status != HD_OK)
         goto fail;
     *out = group;
@@ -981,6 +986,7 @@ void hd_group_destroy(hd_group *group)
         take_leave(group);
     for (int i = 0; i < group->size; i++)
         close_link(&group->link[i]);
+    hd_window_close(&group->pulses);
     hd_pool_destroy(group->pool);
     pthread_cond_destroy(&group->news);
     pthread_mutex_destroy(&group->lock);

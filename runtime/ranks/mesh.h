@@ -15,6 +15,8 @@
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/host.h"
 #include "runtime/ranks/pool.h"
+#include "runtime/ranks/pulse.h"
+#include "runtime/ranks/window.h"
 #include "runtime/ranks/workers.h"
 
 typedef struct hd_mail {
@@ -52,8 +54,10 @@ struct hd_group {
     atomic_bool aborted;
     pthread_t watcher;
     bool watching;
-    atomic_uint looks;  // that the watcher has begun
-    atomic_uint looked; // and those that it is through with
+    hd_window pulses;          // of the ranks of this host
+    _Atomic(hd_pulse *) pulse; // in them, by rank; NULL before they are there
+    atomic_uint looks;         // that the watcher has begun
+    atomic_uint looked;        // and those that it is through with
 
     pthread_mutex_t lock; // guards mail, failure and doorbells
     pthread_cond_t news;  // mail has come, or a peer's state has changed

@@ -1,8 +1,9 @@
 // The watcher: one thread a group that reads every peer's socket. It sorts
 // parts of collective calls into the peers' mail, and turns a peer's failure,
 // leaving or death into the group's state. A peer that hangs up without having
-// said goodbye is dead. The group's own end comes by it too: what it takes to
-// abort one, no signal handler may do.
+// said goodbye is dead, and so is one whose watcher has ended otherwise than by
+// its own doing: of the ranks of this host that is seen first. The group's own
+// end comes by it too: what it takes to abort one, no signal handler may do.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 enum {
     ASKED = 64, // sockets that are asked of at once
     NAPS = 200, // of who waits for the watcher, at least
+    LOOK = 50,  // milliseconds between looks whether peers live
 };
 
 typedef struct watch {
@@ -84,6 +86,7 @@ static void note_death(hd_group *group, int peer, int lost)
     link->open = false;
     if (atomic_load_explicit(&link->left, memory_order_relaxed))
         return;
+    atomic_store_explicit(&link->told, true, memory_order_relaxed);
     if (!group->scattered)
         snprintf(text, sizeof text, "rank %d died (process %d)", peer,
                  link->wire.pid);
@@ -174,6 +177,24 @@ static void read_peer(watch *watch, int peer)
     }
 }
 
+// What a peer has said is heard first: all of that is there by now. Threads of
+// one process die with it.
+static void feel_pulses(watch *watch, hd_pulse *pulse)
+{
+    hd_group *group = watch->group;
+
+    for (int i = 0; i < group->size; i++) {
+        const hd_link *link = &group->link[i];
+
+        if (!link->open || link->data != NULL || hd_group_is_near(group, i) ||
+            !hd_pulse_has_stopped(&pulse[i]))
+            continue;
+        read_peer(watch, i);
+        if (link->open)
+            note_death(group, i, 0);
+    }
+}
+
 // Does what was asked for; false if that is to end: also whoever aborts a group
 // and destroys it at once has aborted it, and peers hear of that. What is asked
 // for after the eventfd is read makes it readable again.
@@ -211,12 +232,20 @@ static void *watch_peers(void *context)
     watch *watch = context;
     hd_group *group = watch->group;
     nfds_t n = (nfds_t)group->size + 1;
+    hd_pulse *mine = NULL;
 
     for (;;) {
+        // Acquires what hd_pulse_share has prepared.
+        hd_pulse *pulse =
+            atomic_load_explicit(&group->pulse, memory_order_acquire);
+
+        if (mine == NULL && pulse != NULL &&
+            hd_pulse_begin(&pulse[group->rank]))
+            mine = &pulse[group->rank];
         for (int i = 0; i < group->size; i++)
             watch->ask[i].fd =
                 group->link[i].open ? group->link[i].wire.fd : -1;
-        if (poll(watch->ask, n, -1) < 0) {
+        if (poll(watch->ask, n, pulse != NULL ? LOOK : -1) < 0) {
             if (errno == EINTR)
                 continue;
             note_refused(group, errno);
@@ -228,11 +257,15 @@ static void *watch_peers(void *context)
             if (watch->ask[i].fd >= 0 && watch->ask[i].revents != 0)
                 read_peer(watch, i);
         }
+        if (pulse != NULL)
+            feel_pulses(watch, pulse);
         atomic_fetch_add_explicit(&group->looked, 1, memory_order_seq_cst);
         // Last: whoever aborts because a peer died is told of the peer.
         if (watch->ask[group->size].revents != 0 && !heed(group))
             break;
     }
+    if (mine != NULL)
+        hd_pulse_end(mine);
     free_watch(watch);
     return NULL;
 }

@@ -195,6 +195,50 @@ TEST(Group, AKilledRankIsNamedByEveryOther)
     EXPECT_LT(Seconds(start), 15);
 }
 
+// A process that a dead rank has forked keeps its sockets open, as one does
+// that the kernel has not taken apart yet. It ends once nobody writes to
+// `fate`.
+void DieWithSocketsOpen(const int fate[2], const int told[2])
+{
+    if (fork() == 0) {
+        char nothing;
+
+        for (int fd : {fate[1], told[1]})
+            close(fd);
+        while (read(fate[0], &nothing, 1) > 0)
+            ;
+        _exit(0);
+    }
+    raise(SIGKILL);
+}
+
+TEST(Group, ARankIsDeadBeforeItsSocketsClose)
+{
+    if (RanksAreThreads())
+        GTEST_SKIP() << "one of them dies";
+    int fate[2], told[2];
+
+    ASSERT_EQ(pipe(fate), 0);
+    ASSERT_EQ(pipe(told), 0);
+    Outcome outcome = Launch(4, [&](hd_group *group, hd_diag *diag) {
+        HD_TRY(hd_group_allgather(group, nullptr, 0, nullptr, diag));
+        if (hd_group_rank(group) == 2)
+            DieWithSocketsOpen(fate, told);
+        if (hd_group_allgather(group, nullptr, 0, nullptr, diag) ==
+                HD_ERROR_PEER &&
+            strstr(hd_diag_text(diag), "rank 2 died") != nullptr)
+            RANK_EXPECT(write(told[1], "", 1) == 1);
+        return HD_OK;
+    });
+    char three[4];
+
+    close(fate[0]);
+    close(fate[1]);
+    close(told[1]);
+    EXPECT_EQ(read(told[0], three, sizeof three), 3) << outcome.text;
+    close(told[0]);
+}
+
 TEST(Group, WhatAFailedRankSaysReachesTheOthers)
 {
     std::vector<std::string> text(3);

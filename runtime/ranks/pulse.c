@@ -1,0 +1,89 @@
+#include "runtime/ranks/pulse.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/ranks/mesh.h"
+
+// Nobody waits for it: a peer that looks has it for a moment, in which it may
+// be stopped, or die.
+bool hd_pulse_begin(hd_pulse *pulse)
+{
+    int code = pthread_mutex_trylock(&pulse->lock);
+
+    if (code == EOWNERDEAD)
+        code = pthread_mutex_consistent(&pulse->lock);
+    return code == 0;
+}
+
+void hd_pulse_end(hd_pulse *pulse)
+{
+    pthread_mutex_unlock(&pulse->lock);
+}
+
+// Whoever finds that the owner is dead leaves it so, for the other peers.
+bool hd_pulse_has_stopped(hd_pulse *pulse)
+{
+    int code = pthread_mutex_trylock(&pulse->lock);
+
+    if (code == 0 || code == EOWNERDEAD)
+        pthread_mutex_unlock(&pulse->lock);
+    return code == EOWNERDEAD || code == ENOTRECOVERABLE;
+}
+
+static hd_status prepare(hd_pulse *pulse, int n, hd_diag *diag)
+{
+    pthread_mutexattr_t kind;
+    int code = 0;
+
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    for (int i = 0; i < n && code == 0; i++)
+        code = pthread_mutex_init(&pulse[i].lock, &kind);
+    pthread_mutexattr_destroy(&kind);
+    if (code == 0)
+        return HD_OK;
+    errno = code;
+    return hd_system_error(diag, "a lock that shows that a rank lives");
+}
+
+static hd_status open_all(const hd_exchange *exchange, size_t bytes)
+{
+    hd_group *group = exchange->group;
+
+    HD_TRY(hd_window_open(bytes, exchange->diag, &group->pulses));
+    HD_TRY(prepare(group->pulses.base, group->size, exchange->diag));
+    for (int i = 0; i < group->size; i++) {
+        if (i != group->rank && hd_group_leader(group, i) == group->rank)
+            HD_TRY(hd_exchange_post(exchange, i, "", 0, group->pulses.fd));
+    }
+    close(group->pulses.fd);
+    group->pulses.fd = -1;
+    return HD_OK;
+}
+
+hd_status hd_pulse_share(hd_group *group, int64_t deadline, hd_diag *diag)
+{
+    size_t bytes = (size_t)group->size * sizeof(hd_pulse);
+    // Before the first of those that are numbered.
+    hd_exchange exchange = {.group = group,
+                            .call = HD_CALL_GROUP,
+                            .serial = group->serial,
+                            .deadline = deadline,
+                            .diag = diag};
+    int leader = hd_group_leader(group, group->rank), fd;
+
+    if (leader == group->rank) {
+        HD_TRY(open_all(&exchange, bytes));
+    } else {
+        HD_TRY(hd_exchange_collect(&exchange, leader, NULL, 0, &fd));
+        HD_TRY(hd_window_map(fd, bytes, diag, &group->pulses));
+    }
+    // Releases them to the watcher.
+    atomic_store_explicit(&group->pulse, group->pulses.base,
+                          memory_order_release);
+    hd_watch_wake(group);
+    return HD_OK;
+}
