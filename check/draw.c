@@ -19,16 +19,17 @@
 #include "ir/causal.h"
 
 enum {
-    SURE = 5,          // draws of counts that are not random
-    ANY = 368,         // with which each state has a chance of a third
-    FEW_OR_MANY = 6,   // one of most elements
-    MOST_TURNS = 128,  // of counts
-    LEAST_SIZES = 64,  // that are looked at in any case
-    MOST_APART = 4096, // indices of a size that may all be told apart
-    MOST_BLOCKS = 64,  // of a size of which each way to fill them occurs
-    MOST_TIMES = 4,    // and so many multiples of it
-    MOST_BOUNDS = 48,  // where masks begin or end to leave something
-    MOST_ROWS = 8,     // of fixed rows, the first ones and the last
+    SURE = 5,            // draws of counts that are not random
+    ANY = 368,           // with which each state has a chance of a third
+    FEW_OR_MANY = 6,     // one of most elements
+    MOST_TURNS = 128,    // of counts
+    MOST_TOGETHER = 512, // combinations of sizes
+    LEAST_SIZES = 64,    // that are looked at in any case
+    MOST_APART = 4096,   // indices of a size that may all be told apart
+    MOST_BLOCKS = 64,    // of a size of which each way to fill them occurs
+    MOST_TIMES = 4,      // and so many multiples of it
+    MOST_BOUNDS = 48,    // where masks begin or end to leave something
+    MOST_ROWS = 8,       // of fixed rows, the first ones and the last
     KEY_DRAW = 700,
     KEY_SIZE,
     KEY_COUNT,
@@ -587,14 +588,14 @@ static void plan(hd_draws *draws, const hd_module *host,
     bool counts = draws->counts;
 
     for (int i = 0; i < draws->nsizes; i++) {
-        all = least(all * draws->nvalues[i], HD_MOST_VALUES + 1);
+        all = least(all * draws->nvalues[i], MOST_TOGETHER + 1);
         most = most_of(most, draws->nvalues[i]);
     }
     count_turns(draws, host, tensor, &combinations, &turns);
     if (counts)
         draws->together = draws->nsizes == 0 && combinations <= MOST_TURNS;
     else
-        draws->together = draws->nsizes <= 1 || all <= HD_MOST_VALUES;
+        draws->together = draws->nsizes <= 1 || all <= MOST_TOGETHER;
     draws->nturns = (int)(!draws->together ? most_of(most, turns)
                           : counts         ? combinations
                                            : all);
