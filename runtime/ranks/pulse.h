@@ -15,8 +15,10 @@ HD_BEGIN_DECLS
 
 typedef struct hd_group hd_group;
 
-typedef struct hd_pulse {
-    _Alignas(64) pthread_mutex_t lock;
+// A cache line each.
+typedef union hd_pulse {
+    pthread_mutex_t lock;
+    char line[64];
 } hd_pulse;
 
 // Shares one a rank, of those of this host, which the lowest of them opens, and
