@@ -11,6 +11,7 @@
 #include "random.h"
 #include "ranks.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static bool is_input(const slot *slot)
            slot->about.dtype != HD_DTYPE_EVENT;
 }
 
-static bool is_output(const slot *slot)
+bool slot_is_output(const slot *slot)
 {
     return slot->about.role != HD_ROLE_IN &&
            slot->about.dtype != HD_DTYPE_EVENT;
@@ -234,8 +235,12 @@ outcome job_expect(job *job)
     outcome result = FINE;
 
     for (int set = 0; job->expected && set < job->nsets && result == FINE;
-         set++)
+         set++) {
+        progress("%s: computing answer %d of %d", program_name(job->path),
+                 set + 1, job->nsets);
         result = tell(job->diag, make_reference(job, set), job->path);
+    }
+    progress_end();
     return result;
 }
 
@@ -248,6 +253,7 @@ typedef struct rank {
     hd_session *session; // owned
     void **argument;     // owned: what hd_session_run takes
     bool apart;          // they lie in a device's memory
+    double shown;        // when it was said last which run it is
 } rank;
 
 // Between this rank's shard of argument `i` here and on the device.
@@ -323,7 +329,8 @@ static hd_status check_answers(const rank *rank, int64_t run)
 
     for (size_t i = 0; i < job->nslots && status == HD_OK; i++) {
         // The launcher wants what the last run left.
-        if (!is_output(&job->slot[i]) || (!verifies && run + 1 < job->iters))
+        if (!slot_is_output(&job->slot[i]) ||
+            (!verifies && run + 1 < job->iters))
             continue;
         if (copy_argument(rank, i, false) != HD_OK)
             return HD_ERROR_SYSTEM;
@@ -401,6 +408,19 @@ static void close_rank(rank *rank)
     free(rank->argument);
 }
 
+// Now and then: runs may be many, and short.
+static void show_progress(rank *rank, int64_t run)
+{
+    const job *job = rank->job;
+    double now = seconds();
+
+    if (rank->rank != 0 || job->iters == 1 || now - rank->shown < 0.1)
+        return;
+    rank->shown = now;
+    progress("%s: run %" PRId64 " of %" PRId64, program_name(job->path),
+             run + 1, job->iters);
+}
+
 static hd_status run_all(rank *rank)
 {
     job *job = rank->job;
@@ -418,10 +438,13 @@ static hd_status run_all(rank *rank)
         status = open_arguments(rank);
     report->first = report->last = HD_EMPTY(hd_stats);
     for (int64_t run = 0; run < job->iters && status == HD_OK; run++) {
+        show_progress(rank, run);
         status = run_once(rank, run);
         if (run == 0)
             hd_session_stats(rank->session, &report->first);
     }
+    if (rank->rank == 0)
+        progress_end();
     if (!rank->session)
         return status;
     hd_session_stats(rank->session, &report->last);
@@ -474,5 +497,6 @@ outcome job_launch(job *job)
     fflush(stdout); // ranks must not have it to print again
     status = hd_launch(job->ranks, job->session.timeout, 0, run_rank, job,
                        job->diag);
+    progress_end(); // what a rank was at that has been killed
     return tell(job->diag, status, "the run failed");
 }

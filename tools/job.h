@@ -38,6 +38,9 @@ typedef struct slot {
     size_t stride;
 } slot;
 
+// Whether runs leave numbers in it.
+bool slot_is_output(const slot *slot);
+
 // What one rank counted.
 typedef struct report {
     hd_stats first, last; // after the first run and after the last

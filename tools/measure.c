@@ -515,10 +515,13 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
 static hd_status take_turn(const rank *rank, int i, int64_t round)
 {
     int64_t iters = rank->measure->iters;
+    char doing[64];
 
     if (!is_measured(rank, i))
         return HD_OK;
-    show_progress(rank, "measuring", i);
+    snprintf(doing, sizeof doing, "round %" PRId64 " of %" PRId64 ": measuring",
+             round + 1, rank->measure->rounds);
+    show_progress(rank, doing, i);
     for (int64_t k = 0; k < iters; k++)
         DO(take_sample(rank, i, (size_t)(round * iters + k)));
     return round == rank->measure->rounds - 1 ? verify_last(rank, i) : HD_OK;

@@ -2,9 +2,11 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 outcome report_verdicts(const job *job, FILE *to)
 {
@@ -84,6 +86,47 @@ static void print_growth(const job *job, const char *name, size_t field,
     fputc('\n', to);
 }
 
+typedef struct spread {
+    double low, high; // of those that are numbers
+    size_t numbers, nans;
+} spread;
+
+static void spread_over(spread *s, const double *value, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(value[i])) {
+            s->nans++;
+            continue;
+        }
+        s->low = s->numbers > 0 ? fmin(s->low, value[i]) : value[i];
+        s->high = s->numbers > 0 ? fmax(s->high, value[i]) : value[i];
+        s->numbers++;
+    }
+}
+
+void report_values(const hd_argument *about, const void *data, FILE *to)
+{
+    enum { BATCH = 1024 };
+    const char *at = data;
+    char shape[SHAPE_TEXT];
+    double value[BATCH];
+    spread s = {0};
+
+    for (size_t done = 0, n; done < about->elements; done += n) {
+        n = about->elements - done < BATCH ? about->elements - done : BATCH;
+        hd_dtype_load(about->dtype, at + done * hd_dtype_size(about->dtype), n,
+                      value);
+        spread_over(&s, value, n);
+    }
+    fprintf(to, "%%%s: %s%s", about->name, hd_dtype_text(about->dtype),
+            show_shape(about->ndims, about->extent, shape));
+    if (s.numbers > 0)
+        fprintf(to, ", %.4g to %.4g", s.low, s.high);
+    if (s.nans > 0)
+        fprintf(to, ", %zu NaN%s", s.nans, s.nans == 1 ? "" : "s");
+    fputc('\n', to);
+}
+
 static int by_time(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -91,7 +134,8 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_times(const job *job, FILE *to)
+// Of each run, in nanoseconds.
+static uint64_t *times_of(const job *job)
 {
     size_t n = (size_t)job->iters;
     uint64_t *time = need(n, sizeof *time);
@@ -99,6 +143,14 @@ static void print_times(const job *job, FILE *to)
     for (size_t i = 0; i < n; i++)
         time[i] =
             atomic_load_explicit(&job->nanoseconds[i], memory_order_relaxed);
+    return time;
+}
+
+static void print_times(const job *job, FILE *to)
+{
+    size_t n = (size_t)job->iters;
+    uint64_t *time = times_of(job);
+
     fprintf(to, "%-18s%.3f ms on the slowest rank\n", "first run",
             (double)time[0] * 1e-6);
     if (--n > 0) {
@@ -111,6 +163,12 @@ static void print_times(const job *job, FILE *to)
                 (double)later[0] * 1e-6, n);
     }
     free(time);
+}
+
+void report_time(const job *job)
+{
+    if (isatty(STDERR_FILENO))
+        print_times(job, stderr);
 }
 
 void report_stats(const job *job, FILE *to)
