@@ -122,7 +122,10 @@ static void print_draw(const hd_evaluation *e, hd_text *text)
         between = ", ";
     }
     for (const hd_buffer *b = m->buffers; b != NULL; b = b->next) {
-        if (!hd_module_counts_by(m, b) || (any && b->role == HD_ROLE_TEMP))
+        bool counts = hd_module_counts_by(m, b) ||
+                      hd_draw_room(e->graph->module, m, b) > 0;
+
+        if (!counts || (any && b->role == HD_ROLE_TEMP))
             continue;
         hd_text_puts(text, between);
         print_counts(e, b, text);
