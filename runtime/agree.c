@@ -337,13 +337,19 @@ hd_status hd_agree_greet(hd_agreement *agreement, hd_status status)
 
 // --------------------------------------------------------------- handles
 
+// A frame brings one descriptor: that of the lease comes with a second one.
+#define NO_HANDLE             \
+    {                         \
+        .fd = -1, .lease = -1 \
+    }
+
 static hd_status post_handles(const hd_agreement *agreement)
 {
     const hd_exchange *exchange = agreement->exchange;
     hd_group *group = exchange->group;
 
     for (int peer = 0; peer < hd_group_size(group); peer++) {
-        hd_handle handle = {.fd = -1};
+        hd_handle handle = NO_HANDLE;
 
         if (peer == hd_group_rank(group))
             continue;
@@ -351,8 +357,31 @@ static hd_status post_handles(const hd_agreement *agreement)
                                                 exchange->diag, &handle));
         HD_TRY(hd_exchange_post(exchange, peer, handle.bytes,
                                 sizeof handle.bytes, handle.fd));
+        HD_TRY(hd_exchange_post(exchange, peer, handle.bytes, 0, handle.lease));
     }
     return HD_OK;
+}
+
+static void drop_handle(const hd_handle *handle)
+{
+    if (handle->fd >= 0)
+        close(handle->fd);
+    if (handle->lease >= 0)
+        close(handle->lease);
+}
+
+static hd_status collect_handle(const hd_exchange *exchange, int peer,
+                                hd_handle *out)
+{
+    hd_status status = hd_exchange_collect(exchange, peer, out->bytes,
+                                           sizeof out->bytes, &out->fd);
+
+    if (status == HD_OK)
+        status =
+            hd_exchange_collect(exchange, peer, out->bytes, 0, &out->lease);
+    if (status != HD_OK)
+        drop_handle(out);
+    return status;
 }
 
 // Goes on after a handle that does not fit, so that all ranks get to the
@@ -364,18 +393,17 @@ static hd_status collect_handles(hd_agreement *agreement)
     hd_status status = HD_OK;
 
     for (int peer = 0; peer < hd_group_size(group); peer++) {
-        hd_handle handle = {.fd = -1};
+        hd_handle handle = NO_HANDLE;
 
         if (peer == hd_group_rank(group))
             continue;
-        HD_TRY(hd_exchange_collect(exchange, peer, handle.bytes,
-                                   sizeof handle.bytes, &handle.fd));
+        HD_TRY(collect_handle(exchange, peer, &handle));
         agreement->handle_exchanges++;
         if (status == HD_OK)
             status = agreement->driver->import_handle(agreement->device, peer,
                                                       &handle, exchange->diag);
-        else if (handle.fd >= 0)
-            close(handle.fd);
+        else
+            drop_handle(&handle);
     }
     return status;
 }

@@ -98,6 +98,7 @@ typedef struct hd_told {
 typedef struct hd_handle {
     char bytes[HD_HANDLE_BYTES]; // means something to the driver alone
     int fd;                      // -1 if it needs none
+    int lease; // of a rank that sees who has it open (ranks/lease.h); or -1
 } hd_handle;
 
 typedef struct hd_driver {
@@ -108,10 +109,10 @@ typedef struct hd_driver {
     hd_status (*alloc)(hd_device *device, hd_diag *diag, hd_fit *out);
     void (*tell)(hd_device *device, int peer, hd_told *out);
     void (*hear)(hd_device *device, int peer, const hd_told *note);
-    // `out->fd` stays the device's.
+    // The descriptors of `out` stay the device's.
     hd_status (*export_handle)(hd_device *device, int peer, hd_diag *diag,
                                hd_handle *out);
-    // Takes `handle->fd` over, whatever happens.
+    // Takes those of `handle` over, whatever happens.
     hd_status (*import_handle)(hd_device *device, int peer,
                                const hd_handle *handle, hd_diag *diag);
     // Everything that can be settled before the first run.

@@ -444,7 +444,9 @@ typedef struct hd_group hd_group;
 // the file system; between hosts over TCP, on ports that the kernel picks.
 // Which ranks share a host the kernel's boot id says, or HEDDLE_HOST. `timeout`
 // in seconds. `oob` is not needed afterwards. Sessions are destroyed before
-// their group.
+// their group. Ranks may destroy theirs at different times and in any order: on
+// cuda the memory of a rank that a peer has open stays until that lets go of it
+// (docs/cuda.md), for which hd_group_destroy waits a tenth of a second at most.
 HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
                                              hd_diag *diag, hd_group **out);
 HD_API void hd_group_destroy(hd_group *group);
@@ -477,8 +479,10 @@ HD_API int hd_group_size(const hd_group *group);
 HD_API void hd_group_set_timeout(hd_group *group, double timeout);
 // Gives back to the system what sessions of this group have used and none that
 // is alive needs: what they share stays with the group otherwise, as large as
-// the largest has needed it. Local: other ranks need not call it, nothing
-// waits, and runs may be under way. Called by one thread at a time, as all of a
+// the largest has needed it. Local: other ranks need not call it, and runs may
+// be under way. On cuda what peers have open stays, and they keep it open
+// unless they call it too. It waits for nothing, but where no session is left
+// on cuda as hd_group_destroy does. Called by one thread at a time, as all of a
 // group.
 HD_API HD_MUST_USE hd_status hd_group_trim(hd_group *group, hd_diag *diag);
 
@@ -530,7 +534,7 @@ typedef struct hd_session_options {
     // has others; copied. What peers read or write of such an argument they
     // touch where it lies, and not a copy of it. It is memory of
     // hd_group_alloc, on cuda of cuMemAlloc or cudaMalloc too, which outlives
-    // the session.
+    // the session: what is of cuMemAlloc or cudaMalloc that of every rank.
     void *const *fixed;
     size_t nfixed;      // as many as there are arguments, or 0
     bool deterministic; // cuda only: runs on equal inputs have equal bits also

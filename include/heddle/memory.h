@@ -62,7 +62,8 @@ HD_API HD_MUST_USE hd_status hd_group_set_allocator(
 HD_API HD_MUST_USE hd_status hd_group_alloc(hd_group *group, const char *device,
                                             size_t bytes, hd_diag *diag,
                                             void **out);
-// What hd_group_alloc of this group has given, or NULL.
+// What hd_group_alloc of this group has given, or NULL. On cuda, where a peer's
+// session has it for a fixed argument, it is freed when that is gone.
 HD_API void hd_group_free(hd_group *group, void *memory);
 
 HD_END_DECLS

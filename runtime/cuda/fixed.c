@@ -15,6 +15,7 @@ struct hd_cuda_note {
     hd_cu_context context; // of the rank
     hd_cu_ptr at;
     uint64_t offset, bytes; // in the allocation, and from there to its end
+    uint64_t number;        // if the group lends it; else 0
 };
 
 static bool is_fixed(const hd_root *buffer)
@@ -54,6 +55,7 @@ static hd_status look(hd_device *device, const hd_root *buffer, hd_diag *diag,
                       "hd_group_alloc, cuMemAlloc or cudaMalloc");
     out->offset = out->at - base;
     out->bytes = bytes - out->offset;
+    out->number = hd_cuda_loan_number(device->home, base);
     if (buffer->bytes > out->bytes)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "rank %d: argument %%%s is fixed at %p, and has %zu "
@@ -107,10 +109,27 @@ static hd_status check_reach(hd_device *device, int rank, hd_cu_ptr map,
                    (unsigned long long)left);
 }
 
+// What its owner frees when nobody has it open any more.
+static hd_status map_lent(hd_device *device, int rank,
+                          const hd_cuda_note *theirs, hd_diag *diag,
+                          hd_cuda_mapped **out)
+{
+    hd_cuda_mapped what = {.peer = rank,
+                           .home = device->peers->peer[rank].home,
+                           .number = theirs->number,
+                           .lent = true};
+    hd_cuda_reach reach = {.ipc = theirs->ipc};
+
+    *out = hd_cuda_share_find(device, rank, what.home, what.number);
+    return *out != NULL ? HD_OK
+                        : hd_cuda_share_map(device, &what, &reach, diag, out);
+}
+
 static hd_status map(hd_device *device, int rank, const hd_cuda_note *theirs,
                      hd_diag *diag, hd_cuda_fixed *out)
 {
     const hd_cuda_peer *peer = &device->peers->peer[rank];
+    hd_cu_ptr base;
 
     if (peer->near) {
         hd_cu_result result =
@@ -122,10 +141,14 @@ static hd_status map(hd_device *device, int rank, const hd_cuda_note *theirs,
         out->bytes = theirs->bytes;
         return HD_OK;
     }
-    HD_CUDA_TRY(device, diag, ipc_import, &out->map, theirs->ipc,
-                HD_CU_IPC_LAZY_PEER_ACCESS);
-    HD_TRY(check_reach(device, rank, out->map, theirs, diag));
-    out->at = out->map + theirs->offset;
+    if (theirs->number != 0)
+        HD_TRY(map_lent(device, rank, theirs, diag, &out->lent));
+    else
+        HD_CUDA_TRY(device, diag, ipc_import, &out->map, theirs->ipc,
+                    HD_CU_IPC_LAZY_PEER_ACCESS);
+    base = out->lent != NULL ? out->lent->at : out->map;
+    HD_TRY(check_reach(device, rank, base, theirs, diag));
+    out->at = base + theirs->offset;
     out->bytes = theirs->bytes;
     return HD_OK;
 }
@@ -179,6 +202,7 @@ void hd_cuda_fixed_close(hd_device *device)
         for (int i = 0; fixed != NULL && i < device->narguments; i++) {
             if (fixed[i].map != 0)
                 device->cu.ipc_close(fixed[i].map);
+            hd_cuda_share_drop(device, fixed[i].lent);
         }
         free(fixed);
     }

@@ -4,13 +4,17 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/allocator.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/keep.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/nccl.h"
+
+#define LETTING_GO 0.1 // seconds that peers may take, at the end of a group
 
 // ---------------------------------------------------------- libraries
 
@@ -173,7 +177,7 @@ static void close_streams(hd_cuda_home *home)
 
 // ------------------------------------------------------------- the end
 
-static bool enter(const hd_cuda_home *home, int *mode)
+bool hd_cuda_home_enter(const hd_cuda_home *home, int *mode)
 {
     *mode = HD_CU_CAPTURE_RELAXED;
     if (home->cu.context_push(home->context) != HD_CU_SUCCESS)
@@ -182,25 +186,44 @@ static bool enter(const hd_cuda_home *home, int *mode)
     return true;
 }
 
-static void leave(const hd_cuda_home *home, int mode)
+void hd_cuda_home_exit(const hd_cuda_home *home, int mode)
 {
     home->cu.capture_mode(&mode);
     home->cu.context_pop(&(hd_cu_context){0});
 }
 
+bool hd_cuda_home_free(hd_cuda_home *home)
+{
+    bool windows = hd_cuda_share_free(home);
+    bool loans = hd_cuda_loans_free(home);
+
+    return windows && loans;
+}
+
+// Ranks that end together let go of each other's memory at once. One that works
+// on may do so for hours.
+static void await_peers(hd_cuda_home *home)
+{
+    int64_t deadline = hd_clock_after(LETTING_GO);
+
+    while (!hd_cuda_home_free(home) && hd_clock() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
 static void close_all(hd_cuda_home *home)
 {
     int mode;
-    bool entered = enter(home, &mode);
+    bool entered = hd_cuda_home_enter(home, &mode);
 
-    hd_cuda_loans_close(home);
+    hd_cuda_loans_end(home);
+    hd_cuda_share_leave(home); // first: peers may wait for that
     hd_cuda_kernels_close(home);
     hd_cuda_region_trim(home, &home->memory);
     hd_cuda_region_trim(home, &home->rooms);
-    hd_cuda_share_trim(home, true);
+    await_peers(home);
     close_streams(home);
     if (entered)
-        leave(home, mode);
+        hd_cuda_home_exit(home, mode);
 }
 
 static bool is_stuck(const hd_cuda_home *home)
@@ -208,10 +231,12 @@ static bool is_stuck(const hd_cuda_home *home)
     return atomic_load_explicit(&home->stuck, memory_order_relaxed);
 }
 
-static void release_home(hd_cuda_home *home)
+void hd_cuda_home_release(hd_cuda_home *home)
 {
     if (home->retained)
         home->cu.primary_release(home->ordinal);
+    if (home->shared.lease != HD_LEASE_NONE)
+        close(home->shared.lease);
     hd_library_close(&home->library);
     pthread_mutex_destroy(&home->issue);
     pthread_mutex_destroy(&home->making);
@@ -220,8 +245,16 @@ static void release_home(hd_cuda_home *home)
     free(home);
 }
 
+static void release_home(hd_cuda_home *home)
+{
+    if (home->shared.window != NULL || home->loan != NULL)
+        hd_cuda_keep(home);
+    else
+        hd_cuda_home_release(home);
+}
+
 // Calls that free block while a stream waits, so a device that did not come to
-// rest keeps what it has.
+// rest keeps what it has, and what it has open of its peers'.
 static void end_home(hd_kept *kept)
 {
     hd_cuda_home *home = (hd_cuda_home *)kept;
@@ -231,6 +264,7 @@ static void end_home(hd_kept *kept)
         return;
     close_all(home);
     hd_cuda_nccl_end(home, release_home);
+    hd_cuda_keep_look();
 }
 
 // Without a session nothing of it is needed.
@@ -240,12 +274,14 @@ static hd_status trim_home(hd_kept *kept, hd_diag *diag, bool *over)
     int mode;
 
     (void)diag;
-    if (!is_stuck(home) && enter(home, &mode)) {
+    if (!is_stuck(home) && hd_cuda_home_enter(home, &mode)) {
         hd_cuda_region_trim(home, &home->memory);
         hd_cuda_region_trim(home, &home->rooms);
-        hd_cuda_share_trim(home, false);
-        leave(home, mode);
+        hd_cuda_share_trim(home);
+        hd_cuda_loans_free(home);
+        hd_cuda_home_exit(home, mode);
     }
+    hd_cuda_keep_look();
     pthread_mutex_lock(&home->lock);
     *over = home->nsessions == 0;
     pthread_mutex_unlock(&home->lock);
@@ -276,7 +312,8 @@ static hd_cuda_home *new_home(const hd_device *device, const place *place)
     home->ordinal = place->ordinal;
     home->context = place->context;
     home->retained = place->retained;
-    home->shared.home = number_home(home);
+    home->shared.home = home->shared.stamp = number_home(home);
+    home->shared.lease = HD_LEASE_NONE;
     pthread_mutex_init(&home->issue, NULL);
     pthread_mutex_init(&home->making, NULL);
     pthread_mutex_init(&home->lock, NULL);
@@ -391,6 +428,7 @@ hd_status hd_cuda_home_open(hd_device *device, hd_diag *diag)
                ? open_first(device, diag)
                : open_next(device, (const hd_cuda_home *)known, diag));
     count_session(device->home, 1);
+    hd_cuda_keep_look(); // it may need the memory
     return HD_OK;
 }
 

@@ -72,11 +72,11 @@ struct hd_cuda_home {
     hd_cuda_region memory; // of buffers that no peer sees
     hd_cuda_region rooms;  // of what streams work with
     hd_cuda_shared shared; // windows
+    hd_cuda_loan *loan;    // owned: memory that the caller has
 
     pthread_mutex_t lock; // held for a moment, guards:
     int nsessions, nqueues;
-    hd_device *first;   // of the sessions that are watched
-    hd_cuda_loan *loan; // owned: memory that the caller has
+    hd_device *first; // of the sessions that are watched
 
     pthread_t thread; // that watches
     bool watched;     // it is there
@@ -86,6 +86,17 @@ struct hd_cuda_home {
     atomic_bool stuck;  // it did not come to rest: nothing is freed
     hd_failure failure; // of all sessions: the group ends with it
 };
+
+// Makes its context the calling thread's, as hd_cuda_enter does. False if that
+// is not to be had.
+bool hd_cuda_home_enter(const hd_cuda_home *home, int *mode);
+void hd_cuda_home_exit(const hd_cuda_home *home, int mode);
+// Frees what peers may have had open: windows that it has no use for, and lent
+// memory that was given back. False if some is still open. The context is
+// entered.
+bool hd_cuda_home_free(hd_cuda_home *home);
+// Of one that has nothing left on its device.
+void hd_cuda_home_release(hd_cuda_home *home);
 
 // Finds the one that the session of `device` belongs to, or makes it.
 hd_status hd_cuda_home_open(hd_device *device, hd_diag *diag);
@@ -104,6 +115,12 @@ void hd_cuda_home_give(const hd_cuda_home *home, hd_cu_ptr at, size_t bytes);
 hd_status hd_cuda_lend(hd_group *group, const char *where, size_t bytes,
                        hd_diag *diag, void **out);
 bool hd_cuda_reclaim(hd_group *group, void *memory);
-void hd_cuda_loans_close(hd_cuda_home *home);
+// The number of what is lent at `at`; 0 if nothing is.
+uint64_t hd_cuda_loan_number(hd_cuda_home *home, hd_cu_ptr at);
+// With the group the caller gives all of it back.
+void hd_cuda_loans_end(hd_cuda_home *home);
+// Frees what was given back. False if some is still held, or lent. The context
+// is entered.
+bool hd_cuda_loans_free(hd_cuda_home *home);
 
 #endif

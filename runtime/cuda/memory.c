@@ -22,7 +22,8 @@ typedef struct note {
     uint64_t bytes;        // of the window
     uint64_t slots;        // offset of the pair's
     uint64_t home, number; // of the window
-    uint64_t oldest;       // number of a window that there is
+    uint64_t oldest;       // no window of a lesser number is of use
+    uint64_t stamp;        // of the home
     uint64_t context;      // means something in this process alone
     hd_pair pair;
 } note;
@@ -359,6 +360,9 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
         peers->peer[i].near = hd_group_is_near(device->binding.group, i);
     HD_TRY(hd_cuda_sizes_open(device, diag));
     HD_TRY(hd_cuda_enter(device, diag, &mode));
+    hd_cuda_home_free(device->home); // there may be more room then
+    hd_cuda_share_begin(device);
+    peers->making = true;
     status = alloc_all(device, diag);
     hd_cuda_leave(device, mode);
     return status;
@@ -372,6 +376,8 @@ static void free_peers(hd_device *device)
         return;
     if (peers->peer != NULL)
         hd_cuda_fixed_close(device);
+    if (peers->making)
+        hd_cuda_share_end(device);
     for (int i = 0; peers->peer != NULL && i < device->size; i++) {
         hd_cuda_share_drop(device, peers->peer[i].mapped);
         free(peers->peer[i].own);
@@ -406,16 +412,16 @@ static bool meets(const hd_device *device, int peer)
     return hd_pair_slots(&device->peers->peer[peer].pair) > 0;
 }
 
-// What both say alike of the home that has mapped a window: of `from`, by `to`.
-static uint64_t sign_home(int from, int to, uint64_t home)
+// What both say alike of who has mapped a window: of `from`, by `to`.
+static uint64_t sign_stamp(int from, int to, uint64_t stamp)
 {
-    return (home ^ ((uint64_t)(unsigned)from << 32) ^ (unsigned)to) *
+    return (stamp ^ ((uint64_t)(unsigned)from << 32) ^ (unsigned)to) *
            11400714819323198485u;
 }
 
 hd_fit hd_cuda_fit(const hd_device *device)
 {
-    uint64_t home = device->home->shared.home;
+    uint64_t stamp = device->home->shared.stamp;
     hd_fit fit = {.fits = device->said == NULL, .fails = true};
 
     for (int i = 0; i < device->size; i++) {
@@ -428,8 +434,8 @@ hd_fit hd_cuda_fit(const hd_device *device)
         if (!meets(device, i))
             continue;
         fit.fits = fit.fits && told != 0;
-        fit.digest +=
-            sign_home(device->rank, i, told) - sign_home(i, device->rank, home);
+        fit.digest += sign_stamp(device->rank, i, told) -
+                      sign_stamp(i, device->rank, stamp);
     }
     return fit;
 }
@@ -442,6 +448,7 @@ void hd_cuda_tell(hd_device *device, int peer, hd_told *out)
                  .home = device->home->shared.home,
                  .number = window->number,
                  .oldest = hd_cuda_share_oldest(device),
+                 .stamp = device->home->shared.stamp,
                  .context = (uint64_t)(uintptr_t)device->home->context,
                  .pair = device->peers->peer[peer].pair};
 
@@ -459,19 +466,28 @@ void hd_cuda_hear(hd_device *device, int peer, const hd_told *said)
     pair->home = note.home;
     pair->number = note.number;
     pair->oldest = note.oldest;
+    pair->stamp = note.stamp;
     pair->said = note.pair;
     if (pair->near &&
         note.context == (uint64_t)(uintptr_t)device->home->context)
         device->peers->beside = peer;
 }
 
-// From now on the peers have mapped the window.
+// From now on the peers have mapped the window, and nobody any more those that
+// it takes the place of.
 void hd_cuda_settle_windows(hd_device *device)
 {
+    int mode;
+
     for (int i = 0; i < device->size; i++) {
         if (i != device->rank && meets(device, i))
-            device->peers->place->told[i] = device->peers->peer[i].home;
+            device->peers->place->told[i] = device->peers->peer[i].stamp;
     }
+    if (hd_cuda_enter(device, NULL, &mode) != HD_OK)
+        return;
+    hd_cuda_share_end(device);
+    device->peers->making = false;
+    hd_cuda_leave(device, mode);
 }
 
 hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
@@ -482,6 +498,8 @@ hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
     int mode;
 
     out->fd = hd_cuda_sizes_export(device, peer);
+    if (meets(device, peer) && !device->peers->peer[peer].near)
+        HD_TRY(hd_cuda_share_lease(device, diag, &out->lease));
     if (meets(device, peer)) {
         HD_TRY(hd_cuda_enter(device, diag, &mode));
         result = hd_cuda_window_tell(&device->cu, device->peers->window,
@@ -523,9 +541,12 @@ static hd_status map_window(hd_device *device, int peer,
 {
     hd_cuda_peer *pair = &device->peers->peer[peer];
     uint32_t word = probe_word(device->rank, peer);
+    hd_cuda_mapped what = {.peer = peer,
+                           .home = pair->home,
+                           .number = pair->number,
+                           .near = pair->near};
     hd_status status =
-        hd_cuda_share_map(device, peer, pair->home, pair->number, theirs,
-                          pair->near, diag, &pair->mapped);
+        hd_cuda_share_map(device, &what, theirs, diag, &pair->mapped);
 
     if (status != HD_OK) {
         hd_note(diag, (hd_loc){0},
@@ -549,7 +570,14 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
     hd_status status;
     int mode;
 
-    HD_TRY(hd_cuda_sizes_import(device, peer, handle->fd, diag));
+    status = hd_cuda_sizes_import(device, peer, handle->fd, diag);
+    if (handle->lease >= 0) {
+        hd_status joined =
+            hd_cuda_share_join(device, peer, pair->home, handle->lease, diag);
+
+        status = status != HD_OK ? status : joined;
+    }
+    HD_TRY(status);
     memcpy(&theirs, handle->bytes, sizeof theirs);
     if (!meets(device, peer))
         return HD_OK;

@@ -25,7 +25,8 @@ typedef struct hd_cuda_note hd_cuda_note; // cuda/fixed.c's
 typedef struct hd_cuda_fixed {
     hd_cu_ptr at;   // 0 if this rank does not touch it
     uint64_t bytes; // from there on to the end of its allocation
-    hd_cu_ptr map;  // owned: of the allocation; 0 if it is near
+    hd_cu_ptr map;  // owned: of the caller's allocation; 0 if it is near, or
+    hd_cuda_mapped *lent; // the home's: memory of the peer's group
 } hd_cuda_fixed;
 
 typedef struct hd_cuda_peer {
@@ -35,6 +36,7 @@ typedef struct hd_cuda_peer {
     uint64_t bytes;                // of their window
     bool near;                     // it is a thread of this process
     uint64_t home, number, oldest; // of their window, as told
+    uint64_t stamp;                // of theirs, likewise
     hd_pair said;
     hd_cuda_mapped *mapped; // the home's: their window; NULL if not
     hd_cu_ptr window;       // where that is
@@ -51,6 +53,7 @@ typedef struct hd_cuda_peer {
 } hd_cuda_peer;
 
 struct hd_cuda_peers {
+    bool making;           // the session is being made
     hd_cuda_window *place; // the home's, in which this session has
     hd_cuda_hold *hold;    // its slots
     hd_cu_ptr window;      // where it is

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/cuda/cuda.h"
@@ -45,8 +46,18 @@ static hd_cuda_window *find_window(const hd_cuda_shared *shared, size_t slots,
     hd_cuda_window *window = shared->window;
     uint64_t at;
 
-    while (window != NULL && (window->bytes - window->region < bytes ||
-                              find_place(window, slots, &at) == NULL))
+    while (window != NULL &&
+           (window->retired || window->bytes - window->region < bytes ||
+            find_place(window, slots, &at) == NULL))
+        window = window->next;
+    return window;
+}
+
+static hd_cuda_window *find_newest(const hd_cuda_shared *shared)
+{
+    hd_cuda_window *window = shared->window;
+
+    while (window != NULL && window->retired)
         window = window->next;
     return window;
 }
@@ -55,7 +66,7 @@ static hd_cuda_window *find_window(const hd_cuda_shared *shared, size_t slots,
 static void plan_window(const hd_cuda_shared *shared, size_t slots,
                         size_t bytes, hd_cuda_window *out)
 {
-    const hd_cuda_window *last = shared->window;
+    const hd_cuda_window *last = find_newest(shared);
     size_t area = largest(SLOTS, 2 * slots), region = bytes;
 
     if (last != NULL) {
@@ -75,12 +86,26 @@ static void free_window(const hd_cuda_home *home, hd_cuda_window *window)
     free(window);
 }
 
-static void free_unused(hd_cuda_home *home, hd_cuda_window **at)
+// What no peer was told of none has open.
+bool hd_cuda_share_take_back(const hd_cuda_home *home, uint64_t number)
 {
-    while (*at != NULL) {
+    return home->shared.lease == HD_LEASE_NONE ||
+           hd_lease_take_back(home->shared.lease, number);
+}
+
+static void retire_unused(hd_cuda_window *window)
+{
+    for (; window != NULL; window = window->next)
+        window->retired |= window->hold == NULL;
+}
+
+static void free_retired(hd_cuda_home *home)
+{
+    for (hd_cuda_window **at = &home->shared.window; *at != NULL;) {
         hd_cuda_window *window = *at;
 
-        if (window->hold != NULL) {
+        if (!window->retired ||
+            !hd_cuda_share_take_back(home, window->number)) {
             at = &window->next;
         } else {
             *at = window->next;
@@ -129,7 +154,8 @@ static hd_status make_window(hd_device *device, size_t slots, size_t bytes,
 
     if (window == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a window");
-    free_unused(device->home, &shared->window); // they have no room for it
+    retire_unused(shared->window); // they have no room for it
+    free_retired(device->home);
     plan_window(shared, slots, bytes, window);
     status = alloc_window(device, window, diag);
     if (status != HD_OK) {
@@ -217,7 +243,9 @@ void hd_cuda_share_give(hd_device *device, hd_cuda_window *window,
         at = &(*at)->next;
     *at = hold->next;
     free(hold);
-    free_unused(home, &home->shared.window->next);
+    if (find_newest(&home->shared) != NULL)
+        retire_unused(find_newest(&home->shared)->next);
+    free_retired(home);
     pthread_mutex_unlock(&home->making);
 }
 
@@ -229,12 +257,175 @@ uint64_t hd_cuda_share_oldest(hd_device *device)
     oldest = device->home->shared.made;
     for (const hd_cuda_window *window = device->home->shared.window;
          window != NULL; window = window->next)
-        oldest = window->number;
+        oldest = window->retired ? oldest : window->number;
     pthread_mutex_unlock(&device->home->making);
     return oldest;
 }
 
+uint64_t hd_cuda_share_number(hd_cuda_home *home)
+{
+    uint64_t number;
+
+    pthread_mutex_lock(&home->making);
+    number = ++home->shared.made;
+    pthread_mutex_unlock(&home->making);
+    return number;
+}
+
+// ---------------------------------------------------------------- leases
+
+hd_status hd_cuda_share_lease(hd_device *device, hd_diag *diag, int *out)
+{
+    hd_cuda_shared *shared = &device->home->shared;
+    hd_status status = HD_OK;
+
+    pthread_mutex_lock(&device->home->making);
+    if (shared->lease == HD_LEASE_NONE)
+        status = hd_lease_open(diag, &shared->lease);
+    *out = shared->lease;
+    pthread_mutex_unlock(&device->home->making);
+    return status;
+}
+
+static bool is_leased_by(const hd_cuda_shared *shared, int lease)
+{
+    const hd_cuda_mapped *mapped = shared->mapped;
+
+    while (mapped != NULL && mapped->lease != lease)
+        mapped = mapped->next;
+    return mapped != NULL;
+}
+
+static void drop_lease(hd_cuda_leased **at)
+{
+    hd_cuda_leased *leased = *at;
+
+    *at = leased->next;
+    close(leased->lease);
+    free(leased);
+}
+
+// Of homes that the peer may not have any more.
+static void drop_leases(hd_cuda_shared *shared, int peer, uint64_t home)
+{
+    for (hd_cuda_leased **at = &shared->leased; *at != NULL;) {
+        const hd_cuda_leased *leased = *at;
+
+        if (leased->peer == peer && leased->home != home &&
+            !is_leased_by(shared, leased->lease))
+            drop_lease(at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+static int find_lease(const hd_cuda_shared *shared, int peer, uint64_t home)
+{
+    const hd_cuda_leased *leased = shared->leased;
+
+    while (leased != NULL && (leased->peer != peer || leased->home != home))
+        leased = leased->next;
+    return leased != NULL ? leased->lease : HD_LEASE_NONE;
+}
+
+static hd_status join(hd_cuda_shared *shared, int peer, uint64_t home,
+                      int passed, hd_diag *diag)
+{
+    hd_cuda_leased *leased;
+    hd_status status;
+
+    drop_leases(shared, peer, home);
+    if (find_lease(shared, peer, home) != HD_LEASE_NONE) {
+        close(passed);
+        return HD_OK;
+    }
+    leased = calloc(1, sizeof *leased);
+    if (leased == NULL) {
+        close(passed);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a lease");
+    }
+    status = hd_lease_join(passed, diag, &leased->lease);
+    if (status != HD_OK) {
+        free(leased);
+        return status;
+    }
+    leased->peer = peer;
+    leased->home = home;
+    leased->next = shared->leased;
+    shared->leased = leased;
+    return HD_OK;
+}
+
+hd_status hd_cuda_share_join(hd_device *device, int peer, uint64_t home,
+                             int lease, hd_diag *diag)
+{
+    hd_status status;
+
+    pthread_mutex_lock(&device->home->making);
+    status = join(&device->home->shared, peer, home, lease, diag);
+    pthread_mutex_unlock(&device->home->making);
+    return status;
+}
+
 // ---------------------------------------------------------------- peers'
+
+// The one that was mapped last: the next session may fit.
+static bool is_last(const hd_cuda_shared *shared, const hd_cuda_mapped *mapped)
+{
+    const hd_cuda_mapped *later = shared->mapped;
+
+    while (later != mapped && (later->peer != mapped->peer || later->lent))
+        later = later->next;
+    return later == mapped;
+}
+
+static void unmap(const hd_cuda_home *home, hd_cuda_mapped **at)
+{
+    hd_cuda_mapped *mapped = *at;
+
+    *at = mapped->next;
+    hd_cuda_window_close(&home->cu, mapped->at, mapped->near);
+    if (mapped->lease != HD_LEASE_NONE)
+        hd_lease_let_go(mapped->lease, mapped->number);
+    free(mapped);
+}
+
+// No session uses them, and with `all` none is to come that might.
+static void unmap_unused(hd_cuda_home *home, bool all)
+{
+    hd_cuda_shared *shared = &home->shared;
+
+    for (hd_cuda_mapped **at = &shared->mapped; *at != NULL;) {
+        const hd_cuda_mapped *mapped = *at;
+
+        if (mapped->users > 0 ||
+            (!all && !mapped->lent && is_last(shared, mapped))) {
+            at = &(*at)->next;
+            continue;
+        }
+        if (!mapped->lent)
+            shared->stamp += 11400714819323198485u;
+        unmap(home, at);
+    }
+}
+
+void hd_cuda_share_begin(hd_device *device)
+{
+    pthread_mutex_lock(&device->home->making);
+    device->home->shared.making++;
+    pthread_mutex_unlock(&device->home->making);
+}
+
+void hd_cuda_share_end(hd_device *device)
+{
+    hd_cuda_home *home = device->home;
+
+    pthread_mutex_lock(&home->making);
+    if (--home->shared.making == 0)
+        unmap_unused(home, false);
+    free_retired(home);
+    pthread_mutex_unlock(&home->making);
+}
 
 hd_cuda_mapped *hd_cuda_share_find(hd_device *device, int peer, uint64_t home,
                                    uint64_t number)
@@ -252,49 +443,72 @@ hd_cuda_mapped *hd_cuda_share_find(hd_device *device, int peer, uint64_t home,
     return mapped;
 }
 
-static hd_cu_result measure(const hd_device *device, hd_cuda_mapped *mapped)
+static hd_status report_gone(const hd_device *device, int peer, hd_diag *diag)
+{
+    return hd_fail(diag, HD_ERROR_PEER,
+                   "rank %d has given back the memory that rank %d was to map",
+                   peer, device->rank);
+}
+
+// False if it is not there any more.
+static bool hold(hd_device *device, hd_cuda_mapped *mapped)
+{
+    mapped->lease = HD_LEASE_NONE;
+    if (mapped->near)
+        return true;
+    pthread_mutex_lock(&device->home->making);
+    mapped->lease =
+        find_lease(&device->home->shared, mapped->peer, mapped->home);
+    pthread_mutex_unlock(&device->home->making);
+    return mapped->lease != HD_LEASE_NONE &&
+           hd_lease_hold(mapped->lease, mapped->number);
+}
+
+static hd_status map(hd_device *device, hd_cuda_mapped *mapped,
+                     const hd_cuda_reach *reach, hd_diag *diag)
 {
     hd_cu_ptr base = 0;
     size_t bytes = 0;
-    hd_cu_result result = device->cu.address_range(&base, &bytes, mapped->at);
+    hd_cu_result result =
+        hd_cuda_window_map(&device->cu, reach, mapped->near, &mapped->at);
 
-    if (result == HD_CU_SUCCESS)
-        mapped->bytes = base + bytes - mapped->at;
-    return result;
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag,
+                             mapped->near ? "peer_enable" : "ipc_import");
+    if (mapped->at == 0)
+        return report_gone(device, mapped->peer, diag);
+    result = device->cu.address_range(&base, &bytes, mapped->at);
+    if (result != HD_CU_SUCCESS) {
+        hd_cuda_window_close(&device->cu, mapped->at, mapped->near);
+        return hd_cuda_error(device, result, diag, "address_range");
+    }
+    mapped->bytes = base + bytes - mapped->at;
+    return HD_OK;
 }
 
-hd_status hd_cuda_share_map(hd_device *device, int peer, uint64_t home,
-                            uint64_t number, const hd_cuda_reach *reach,
-                            bool near, hd_diag *diag, hd_cuda_mapped **out)
+hd_status hd_cuda_share_map(hd_device *device, const hd_cuda_mapped *what,
+                            const hd_cuda_reach *reach, hd_diag *diag,
+                            hd_cuda_mapped **out)
 {
     hd_cuda_shared *shared = &device->home->shared;
-    hd_cuda_mapped *mapped = calloc(1, sizeof *mapped);
-    hd_cu_result result;
+    hd_cuda_mapped *mapped = malloc(sizeof *mapped);
+    hd_status status;
 
     if (mapped == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a window");
-    result = hd_cuda_window_map(&device->cu, reach, near, &mapped->at);
-    if (result != HD_CU_SUCCESS || mapped->at == 0) {
-        free(mapped);
-        return result != HD_CU_SUCCESS
-                   ? hd_cuda_error(device, result, diag,
-                                   near ? "peer_enable" : "ipc_import")
-                   : hd_fail(diag, HD_ERROR_PEER,
-                             "rank %d has given back the memory that rank %d "
-                             "was to map",
-                             peer, device->rank);
-    }
-    result = measure(device, mapped);
-    if (result != HD_CU_SUCCESS) {
-        hd_cuda_window_close(&device->cu, mapped->at, near);
-        free(mapped);
-        return hd_cuda_error(device, result, diag, "address_range");
-    }
-    mapped->near = near;
-    mapped->peer = peer;
-    mapped->home = home;
-    mapped->number = number;
+    *mapped = *what;
     mapped->users = 1;
+    if (!hold(device, mapped)) {
+        free(mapped);
+        return report_gone(device, what->peer, diag);
+    }
+    status = map(device, mapped, reach, diag);
+    if (status != HD_OK) {
+        if (mapped->lease != HD_LEASE_NONE)
+            hd_lease_let_go(mapped->lease, mapped->number);
+        free(mapped);
+        return status;
+    }
     pthread_mutex_lock(&device->home->making);
     mapped->next = shared->mapped;
     shared->mapped = mapped;
@@ -305,20 +519,15 @@ hd_status hd_cuda_share_map(hd_device *device, int peer, uint64_t home,
 
 void hd_cuda_share_drop(hd_device *device, hd_cuda_mapped *mapped)
 {
+    hd_cuda_home *home = device->home;
+
     if (mapped == NULL)
         return;
-    pthread_mutex_lock(&device->home->making);
+    pthread_mutex_lock(&home->making);
     mapped->users--;
-    pthread_mutex_unlock(&device->home->making);
-}
-
-static void unmap(const hd_cuda_home *home, hd_cuda_mapped **at)
-{
-    hd_cuda_mapped *mapped = *at;
-
-    *at = mapped->next;
-    hd_cuda_window_close(&home->cu, mapped->at, mapped->near);
-    free(mapped);
+    if (home->shared.making == 0)
+        unmap_unused(home, false);
+    pthread_mutex_unlock(&home->making);
 }
 
 void hd_cuda_share_forget(hd_device *device, int peer, uint64_t home,
@@ -328,8 +537,8 @@ void hd_cuda_share_forget(hd_device *device, int peer, uint64_t home,
     for (hd_cuda_mapped **at = &device->home->shared.mapped; *at != NULL;) {
         const hd_cuda_mapped *mapped = *at;
 
-        if (mapped->peer == peer && mapped->users == 0 &&
-            (mapped->home != home || mapped->number < number))
+        if (mapped->peer == peer && mapped->users == 0 && !mapped->lent &&
+            mapped->home == home && mapped->number < number)
             unmap(device->home, at);
         else
             at = &(*at)->next;
@@ -337,11 +546,37 @@ void hd_cuda_share_forget(hd_device *device, int peer, uint64_t home,
     pthread_mutex_unlock(&device->home->making);
 }
 
-void hd_cuda_share_trim(hd_cuda_home *home, bool all)
+// --------------------------------------------------------------- the end
+
+void hd_cuda_share_trim(hd_cuda_home *home)
 {
     pthread_mutex_lock(&home->making);
-    free_unused(home, &home->shared.window);
-    while (all && home->shared.mapped != NULL)
-        unmap(home, &home->shared.mapped);
+    unmap_unused(home, true);
+    retire_unused(home->shared.window);
+    free_retired(home);
     pthread_mutex_unlock(&home->making);
+}
+
+void hd_cuda_share_leave(hd_cuda_home *home)
+{
+    hd_cuda_shared *shared = &home->shared;
+
+    pthread_mutex_lock(&home->making);
+    while (shared->mapped != NULL)
+        unmap(home, &shared->mapped);
+    while (shared->leased != NULL)
+        drop_lease(&shared->leased);
+    retire_unused(shared->window);
+    pthread_mutex_unlock(&home->making);
+}
+
+bool hd_cuda_share_free(hd_cuda_home *home)
+{
+    bool all;
+
+    pthread_mutex_lock(&home->making);
+    free_retired(home);
+    all = home->shared.window == NULL;
+    pthread_mutex_unlock(&home->making);
+    return all;
 }

@@ -1,8 +1,9 @@
 // Memory of a device that peers touch. A peer in another process maps it by
-// CUDA IPC, and the device then keeps it until that process lets go of it. A
-// peer that is a thread of this process uses it where it is: CUDA opens no
-// handle in the process that made it. So the process counts who uses such
-// memory, and the last of them frees it, in whatever order they go.
+// CUDA IPC; to free it before that process has unmapped it is undefined, so its
+// owner closes it when none has it open (share.h). A peer that is a thread of
+// this process uses it where it is: CUDA opens no handle in the process that
+// made it. So the process counts who uses such memory, and the last of them
+// frees it, in whatever order they go.
 #ifndef HD_RUNTIME_CUDA_WINDOW_H
 #define HD_RUNTIME_CUDA_WINDOW_H
 
@@ -36,8 +37,9 @@ hd_cu_result hd_cuda_window_enable(const hd_cu_api *cu, hd_cu_context theirs);
 // its window already.
 hd_cu_result hd_cuda_window_map(const hd_cu_api *cu, const hd_cuda_reach *reach,
                                 bool near, hd_cu_ptr *out);
-// Lets go of a peer's, or of this rank's own, which is near: what is near is
-// freed if nobody else of this process uses it.
+// Lets go of a peer's, or of this rank's own, which is near and which no other
+// process has open: what is near is freed if nobody else of this process uses
+// it.
 void hd_cuda_window_close(const hd_cu_api *cu, hd_cu_ptr window, bool near);
 
 #endif

@@ -20,7 +20,7 @@ struct CpuNote {
 struct CudaNote {
     char ipc[64];
     void *context;
-    uint64_t at, offset, bytes;
+    uint64_t at, offset, bytes, number;
 };
 
 enum class Lie { NONE, BEGIN, LENGTH, OFFER, WINDOW };

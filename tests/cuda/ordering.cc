@@ -1,5 +1,6 @@
-// Groups and sessions that ranks destroy in whatever order each likes. None is
-// waited for in vain, nothing is lost of what others still receive, and all is
+// Groups, sessions and memory that ranks destroy in whatever order each likes,
+// while others of theirs go on. None is waited for in vain, nothing is lost of
+// what others still receive, nothing is freed that a peer has open, and all is
 // given back.
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <memory>
 
 #include "tests/cuda/caller.h"
+#include "tests/cuda/places.h"
 #include "tests/cuda/way.h"
 #include "tests/seed.h"
 
@@ -24,61 +26,135 @@ int64_t Orders()
 {
     const char *given = getenv("HEDDLE_TEST_ORDERS");
 
-    return given != nullptr && *given != '\0' ? atol(given) : 30;
+    return given != nullptr && *given != '\0' ? atol(given) : 15;
 }
+
+// A session, and memory of its group that it may have for its arguments.
+struct Life {
+    std::unique_ptr<Places> places;
+    std::unique_ptr<Session> session;
+};
 
 struct Part {
     Rank in;
-    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<std::unique_ptr<Life>> lives;
 };
 
-// One group of those that are there: its newest session, or the group once all
-// of them are gone.
-void DestroySome(std::vector<Part> &parts, Random &random)
+// Of one that is there its session, or what memory it has, which may be in use
+// on other ranks, once that is gone. True as both are.
+bool DestroySome(Life &life)
 {
-    size_t at = size_t(Below(random, int(parts.size())));
-    Part &part = parts[at];
-
-    if (!part.sessions.empty()) {
-        std::swap(
-            part.sessions[size_t(Below(random, int(part.sessions.size())))],
-            part.sessions.back());
-        part.sessions.pop_back();
-        return;
-    }
-    hd_group_destroy(part.in.group);
-    parts.erase(parts.begin() + long(at));
+    if (life.session != nullptr)
+        life.session.reset();
+    else
+        life.places.reset();
+    return life.session == nullptr && life.places == nullptr;
 }
 
-// What all ranks do alike is drawn from `common`, and the order in which this
-// one destroys from `own`.
-hd_status OneOrder(Rank &rank, const Program &program,
+hd_status TrimAtTimes(Part &part, Random &random)
+{
+    return Below(random, 6) == 0 ? hd_group_trim(part.in.group, part.in.diag)
+                                 : HD_OK;
+}
+
+// One of the group's, whichever it is.
+hd_status DestroyOne(Part &part, Random &random)
+{
+    size_t at = size_t(Below(random, int(part.lives.size())));
+
+    if (DestroySome(*part.lives[at]))
+        part.lives.erase(part.lives.begin() + long(at));
+    return TrimAtTimes(part, random);
+}
+
+// One group of those that are there: something of it, or the group once all of
+// that is gone.
+hd_status DestroyAny(std::vector<std::unique_ptr<Part>> &parts, Random &random)
+{
+    size_t at = size_t(Below(random, int(parts.size())));
+    Part &part = *parts[at];
+
+    if (!part.lives.empty())
+        return DestroyOne(part, random);
+    hd_group_destroy(part.in.group);
+    parts.erase(parts.begin() + long(at));
+    return HD_OK;
+}
+
+typedef std::vector<std::unique_ptr<Program>> Programs;
+
+// What is done alike by all ranks is drawn from `common`.
+hd_status Live(Part &part, const Programs &programs, hd_session_options options,
+               Random &common)
+{
+    const Program &program = *programs[size_t(Below(common, 6)) / 5];
+    auto life = std::make_unique<Life>();
+    bool fixed = Below(common, 3) == 0;
+    int runs = 1 + Below(common, 2);
+
+    if (fixed) {
+        life->places = std::make_unique<Places>(part.in);
+        HD_TRY(life->places->Take(program));
+        options.fixed = life->places->address.data();
+        options.nfixed = life->places->address.size();
+    }
+    life->session = std::make_unique<Session>();
+    HD_TRY(life->session->Open(part.in, program, options));
+    HD_TRY(fixed ? RunThere(part.in, program, *life->session,
+                            life->places->address, runs)
+                 : RunAndCompare(part.in, program, *life->session, runs));
+    part.lives.push_back(std::move(life));
+    return HD_OK;
+}
+
+// And the order in which this one destroys, while others go on and when all
+// have had enough, from `own`.
+hd_status OneOrder(Rank &rank, const Programs &programs,
                    const hd_session_options &options, Random &common,
                    Random &own)
 {
-    std::vector<Part> parts(size_t(1 + Below(common, 3)));
+    std::vector<std::unique_ptr<Part>> parts;
 
-    for (Part &part : parts) {
-        int sessions = 1 + Below(common, 2);
-
-        part.in = rank;
+    for (int i = 1 + Below(common, 3); i > 0; i--) {
+        parts.push_back(std::make_unique<Part>());
+        parts.back()->in = rank;
         HD_TRY(hd_group_split(rank.group, 0, rank.rank, rank.diag,
-                              &part.in.group));
-        for (int i = 0; i < sessions; i++) {
-            part.sessions.push_back(std::make_unique<Session>());
-            HD_TRY(part.sessions.back()->Open(part.in, program, options));
-        }
+                              &parts.back()->in.group));
     }
-    for (Part &part : parts)
-        for (auto &session : part.sessions)
-            HD_TRY(RunAndCompare(part.in, program, *session,
-                                 1 + Below(common, 2)));
+    for (int i = int(parts.size()) + Below(common, 4); i > 0; i--) {
+        Part &part = *parts[size_t(Below(common, int(parts.size())))];
+
+        HD_TRY(Live(part, programs, options, common));
+        while (!part.lives.empty() && Below(own, 2) == 0)
+            HD_TRY(DestroyOne(part, own));
+    }
     while (!parts.empty()) {
         if (Below(own, 4) == 0)
             usleep(unsigned(Below(own, 3000)));
-        DestroySome(parts, own);
+        HD_TRY(DestroyAny(parts, own));
     }
     return HD_OK;
+}
+
+// The second is more than a window has that was made for the first.
+Programs TwoPrograms()
+{
+    Programs two;
+
+    for (const char *extent : {"64", "270000"}) {
+        std::string text = "heddle 1\nhost program swap\nmesh tp=2\n"
+                           "in %x : f32[2@tp, N] shared\n"
+                           "out %y : f32[2@tp, N] shared\n"
+                           "out %z : f32[N]\n"
+                           "{ group { send %x[tp] to 1 - tp\n"
+                           "          %y[tp] = recv from 1 - tp }\n"
+                           "  %z = all_reduce %x[tp] }\n";
+
+        for (size_t at; (at = text.find("N]")) != text.npos;)
+            text.replace(at, 1, extent);
+        two.push_back(std::make_unique<Program>(text));
+    }
+    return two;
 }
 
 const char *const kSwap = "heddle 1\nhost program swap mesh tp=2\n"
@@ -94,8 +170,8 @@ class CudaOrders : public CudaWays
 
 TEST_P(CudaOrders, GroupsAndSessionsAreDestroyedInAnyOrder)
 {
-    const int64_t at_once = 50; // orders of one start of the ranks
-    Program program(kSwap);
+    const int64_t at_once = 15; // orders of one start of the ranks
+    Programs programs = TwoPrograms();
 
     for (int64_t from = 0; from < Orders(); from += at_once) {
         unsigned seed = Seed() + unsigned(from);
@@ -104,7 +180,7 @@ TEST_P(CudaOrders, GroupsAndSessionsAreDestroyedInAnyOrder)
             Random common(seed), own(seed + 1 + unsigned(rank.rank));
 
             for (int64_t i = from; i < Orders() && i < from + at_once; i++)
-                HD_TRY(OneOrder(rank, program, Options(), common, own));
+                HD_TRY(OneOrder(rank, programs, Options(), common, own));
             return HD_OK;
         }));
     }

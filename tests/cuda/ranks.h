@@ -25,6 +25,7 @@
 
 #include <heddle/heddle.h>
 
+#include "runtime/cuda/keep.h"
 #include "tests/clock.h"
 #include "tests/fake/fake_cuda.h"
 
@@ -173,7 +174,8 @@ inline int MappedWindows()
 }
 
 // What is left of CUDA's objects. A communicator ends with its peers', which
-// may be late, on a thread that outlives its group.
+// may be late, on a thread that outlives its group; and memory that they have
+// open is kept for as long.
 inline void Balance(const SharedPage &page, char *out, size_t bytes)
 {
     auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
@@ -181,8 +183,13 @@ inline void Balance(const SharedPage &page, char *out, size_t bytes)
 
     if (balance == nullptr)
         return;
-    while (balance(out, bytes) != 0 && Now() < deadline &&
-           strstr(out, "nccl communicators") != nullptr)
+    auto is_late = [&] {
+        bool keeps = !hd_cuda_keep_look();
+
+        return balance(out, bytes) != 0 &&
+               (keeps || strstr(out, "nccl communicators") != nullptr);
+    };
+    while (is_late() && Now() < deadline)
         usleep(1000);
 }
 

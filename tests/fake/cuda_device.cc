@@ -254,6 +254,7 @@ hd_cu_result cuDevicePrimaryCtxRelease_v2(hd_cu_device device)
     if (context == nullptr)
         return INVALID_CONTEXT;
     if (--context->retained == 0) {
+        check_end(context);
         stop_streams(context);
         w.contexts.erase(context);
         w.ended.push_back(context);

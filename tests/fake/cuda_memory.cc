@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <string>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,6 +66,8 @@ void unmap_memory(Region &region)
 {
     mmap(region.map, region.map_bytes, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (region.kind == Region::IMPORTED)
+        flock(region.fd, LOCK_UN); // a fork of this process has it open too
     if (region.fd >= 0)
         close(region.fd);
     region.kind = Region::DEAD;
@@ -174,6 +177,21 @@ Region *find_start(uint64_t at, Region::Kind kind)
                : &found->second;
 }
 
+// CUDA: "calling cuMemFree on an exported memory region before calling
+// cuIpcCloseMemHandle in the importing context will result in undefined
+// behavior". Whoever imports a piece has its file locked.
+void check_closed(const Region &region)
+{
+    if (region.kind != Region::DEVICE ||
+        flock(region.fd, LOCK_EX | LOCK_NB) == 0)
+        return;
+    fprintf(stderr,
+            "fake CUDA: process %d frees %zu bytes that another one "
+            "has open\n",
+            getpid(), region.bytes);
+    abort();
+}
+
 // A device frees nothing while it works.
 hd_cu_result free_memory(CUctx_st *context, uint64_t at, Region::Kind kind)
 {
@@ -186,6 +204,7 @@ hd_cu_result free_memory(CUctx_st *context, uint64_t at, Region::Kind kind)
     region = find_start(at, kind);
     if (region == nullptr)
         return INVALID_VALUE;
+    check_closed(*region);
     unmap_memory(*region);
     return context->failed;
 }
@@ -198,6 +217,13 @@ bool overlaps_any(uint64_t at, size_t bytes)
 }
 
 } // namespace
+
+void fake::check_end(const CUctx_st *context)
+{
+    for (const auto &entry : world().regions)
+        if (entry.second.context == context)
+            check_closed(entry.second);
+}
 
 Place fake::locate(uint64_t at, size_t bytes)
 {
@@ -395,10 +421,22 @@ hd_cu_result cuIpcGetMemHandle(hd_cu_ipc_handle *out, hd_cu_ptr at)
     handle.pid = getpid();
     handle.fd = region->fd;
     memcpy(out, &handle, sizeof(handle));
+    region->exported = true;
     return SUCCESS;
 }
 
-// The memfd that the handle names, if its owner has not freed it; or -1.
+EXPORT int fake_cuda_exported(void)
+{
+    Guard guard(world().lock);
+    int n = 0;
+
+    for (const auto &entry : world().regions)
+        n += entry.second.kind == Region::DEVICE && entry.second.exported;
+    return n;
+}
+
+// The memfd that the handle names, if its owner has not freed it, locked; or
+// -1.
 static int open_handle(const Handle &handle)
 {
     std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" +
@@ -411,7 +449,8 @@ static int open_handle(const Handle &handle)
         return -1;
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
         pread(fd, &found, sizeof(found), 0) == sizeof(found) &&
-        memcmp(&found, &handle.header, sizeof(found)) == 0)
+        memcmp(&found, &handle.header, sizeof(found)) == 0 &&
+        flock(fd, LOCK_SH | LOCK_NB) == 0) // else it is being freed
         return fd;
     close(fd);
     return -1;
@@ -430,13 +469,14 @@ static hd_cu_result import_memory(const Handle &handle, CUctx_st *context,
     region.kind = Region::IMPORTED;
     region.context = context;
     region.device = context->device;
-    region.fd = -1;
+    region.fd = fd;
     region.nonce = handle.header.nonce;
     region.opens = 1;
     at = map_memory(fd, region);
-    close(fd);
-    if (at == 0)
+    if (at == 0) {
+        close(fd);
         return HD_CU_OUT_OF_MEMORY;
+    }
     Guard guard(world().lock);
     world().regions[at] = region;
     *out = at;

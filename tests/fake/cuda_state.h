@@ -136,10 +136,11 @@ struct Region {
     enum Kind { DEVICE, HOST, IMPORTED, DEAD } kind;
     CUctx_st *context; // that it was made in
     int device;
-    int fd;           // of memory that was made here
+    int fd;           // its file
     void *map;        // with its first page and what guards it
     size_t map_bytes; //
     bool shareable;
+    bool exported;
     uint64_t nonce; // tells a piece of memory from all others
     int opens;      // of an import
 };
@@ -266,6 +267,8 @@ Place locate(uint64_t at, size_t bytes);
 // the address: that of another context if peer access to it is enabled. True
 // also for the address one past a piece of memory, and of what is none.
 bool is_allowed(const CUctx_st *context, uint64_t at);
+// Nobody has memory of the context open, which is to end. The lock is held.
+void check_end(const CUctx_st *context);
 // True also for the address one past a piece of memory.
 bool is_reachable(uint64_t at);
 

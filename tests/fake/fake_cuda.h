@@ -72,6 +72,9 @@ int fake_cuda_balance(char *out, size_t bytes);
 // do, when they do it, as "work of streams".
 long fake_cuda_calls(const char *symbol);
 
+// How many pieces of memory are there that handles were made of.
+int fake_cuda_exported(void);
+
 // From now on every allocation has another number, as if all had been freed and
 // made anew at the same addresses.
 void fake_cuda_renumber(void);

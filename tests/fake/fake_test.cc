@@ -184,8 +184,47 @@ TEST(FakeIpc, MemoryIsReadAndWrittenByAnotherProcess)
         EXPECT_EQ(r.cu.ipc_close(theirs), 0);
         EXPECT_EQ(r.cu.ipc_close(theirs), 0);
         EXPECT_EQ(r.cu.ipc_close(theirs), 1);
+        r.Meet();
         EXPECT_EQ(r.cu.free(at), 0);
     });
+}
+
+volatile char *g_aborted;
+
+// What is undefined ends the process.
+TEST(FakeIpc, MemoryThatAnotherProcessHasOpenIsNotFreed)
+{
+    for (bool with_context : {false, true})
+        InChildren(2, [=](Rank &r) {
+            g_aborted = &r.shared->note[7][0];
+            if (r.rank == 0) {
+                hd_cu_ptr at = r.Memory(1000);
+
+                r.Export(at);
+                r.Meet();
+                r.Meet();
+                signal(SIGABRT, [](int) {
+                    *g_aborted = 1;
+                    _exit(0);
+                });
+                if (with_context)
+                    r.cu.primary_release(0);
+                else
+                    r.cu.free(at);
+                *g_aborted = 1;
+                ADD_FAILURE() << "it is freed";
+            } else {
+                r.Meet();
+                hd_cu_ptr theirs = r.Import(0);
+
+                EXPECT_EQ(r.Import(0), theirs) << "opened twice";
+                EXPECT_EQ(r.cu.ipc_close(theirs), 0);
+                r.Meet();
+                while (*g_aborted == 0)
+                    usleep(1000);
+                EXPECT_EQ(r.cu.ipc_close(theirs), 0);
+            }
+        });
 }
 
 TEST(FakeIpc, RefusesWhatIsNoHandle)
@@ -249,6 +288,7 @@ TEST(FakeWords, GoBackAndForthBetweenProcesses)
         EXPECT_EQ(r.Get<uint32_t>(mine, 1)[0], 0xFFu);
         r.Meet();
         EXPECT_EQ(r.cu.ipc_close(theirs), 0);
+        r.Meet();
         EXPECT_EQ(r.cu.free(mine), 0);
         EXPECT_EQ(r.cu.stream_destroy(stream), 0);
     });

@@ -1,0 +1,56 @@
+// They are freed when that can be: whenever the process makes, trims or ends
+// another home it looks. What it never frees goes with the process.
+#include "runtime/cuda/keep.h"
+
+#include <pthread.h>
+
+#include "runtime/cuda/home.h"
+
+// Their groups know nothing of each other: so the list is the process's.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards:
+static hd_kept *first;
+
+// A context of the caller's own may be gone when it could be freed: it goes
+// with that.
+void hd_cuda_keep(hd_cuda_home *home)
+{
+    if (!home->retained)
+        return;
+    pthread_mutex_lock(&lock);
+    home->kept.next = first;
+    first = &home->kept;
+    pthread_mutex_unlock(&lock);
+}
+
+static bool has_freed(hd_cuda_home *home)
+{
+    bool all = false;
+    int mode;
+
+    if (hd_cuda_home_enter(home, &mode)) {
+        all = hd_cuda_home_free(home);
+        hd_cuda_home_exit(home, mode);
+    }
+    return all;
+}
+
+bool hd_cuda_keep_look(void)
+{
+    bool all;
+
+    if (pthread_mutex_trylock(&lock) != 0)
+        return false; // another thread looks
+    for (hd_kept **at = &first; *at != NULL;) {
+        hd_cuda_home *home = (hd_cuda_home *)*at;
+
+        if (has_freed(home)) {
+            *at = home->kept.next;
+            hd_cuda_home_release(home);
+        } else {
+            at = &home->kept.next;
+        }
+    }
+    all = first == NULL;
+    pthread_mutex_unlock(&lock);
+    return all;
+}
