@@ -18,9 +18,10 @@ HD_API HD_MUST_USE hd_status hd_session_wait(hd_session *session,
                                              double seconds, hd_diag *diag,
                                              bool *done);
 // A descriptor for poll and epoll. Each call resets it: from then on it is
-// readable once every run that was issued before this call has ended or failed
-// (hd_session_query says which). Runs issued later change nothing. It is the
-// session's, which closes it, and always the same; it is only to be polled.
+// readable once every run that was issued before this call has ended or failed.
+// hd_session_query says which, as soon as what peers have just said is read: it
+// is asked again where it says neither. Runs issued later change nothing. It is
+// the session's, which closes it, and always the same; it is only to be polled.
 HD_API HD_MUST_USE hd_status hd_session_descriptor(hd_session *session,
                                                    hd_diag *diag, int *fd);
 // Calls `fn` once, when every run issued so far has ended or failed, with

@@ -339,15 +339,14 @@ def range_of(tensor: Tensor, index: slice, dim: Dim) -> Tuple[str, Dim]:
 def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
     """An index as the text form has it, and what it keeps of a dimension."""
     if isinstance(index, Block):
-        if not isinstance(index.index, int):
-            return f"{word(index.index)} of {index.of}", Dim(Extent(1, f"block of {index.of}"))
         extent = dim.extent
-        if not isinstance(extent, int):
-            if extent.size is not None:
-                refuse(f"{tensor!r}: a block of a size that runs are given is no part")
-            extent = extent.times
-        if not 0 <= index.index < index.of:
+        if isinstance(index.index, int) and not 0 <= index.index < index.of:
             refuse(f"{tensor!r}: {index!r}")
+        # How long it is the library finds out.
+        if not isinstance(index.index, int) or getattr(extent, "size", None) is not None:
+            return f"{word(index.index)} of {index.of}", Dim(Extent(1, f"block of {index.of}"))
+        if not isinstance(extent, int):
+            extent = extent.times
         length = -(-extent // index.of)
         kept = min(length, extent - index.index * length)
         return f"{index.index} of {index.of}", Dim(kept)

@@ -188,6 +188,8 @@ class Host(unittest.TestCase):
                 ("--transfer", "broadcast", "--protocol", "get"), ("--transfer", "bulk")]
         files = sorted((ROOT / "tests/golden").glob("*/*.hd"))
         chosen = [(files[i], ()) for i in RANDOM.choice(len(files), 80, replace=False)]
+        # Which has a block, by its number, of a size that runs are given.
+        chosen.append((ROOT / "tests/golden/against/partial_block.hd", ()))
         chosen += [(file, ways[RANDOM.integers(len(ways))])
                    for file in sorted((ROOT / "examples").glob("*.hd"))]
         built = 0

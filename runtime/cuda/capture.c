@@ -284,11 +284,12 @@ uint64_t hd_cuda_captures_busy(hd_device *device)
 
 void hd_cuda_captures_release(hd_device *device)
 {
-    const size_t over = offsetof(hd_kernel_tally, over);
-    uint32_t *from = &device->captures->seen->over;
+    hd_cu_memop op = {
+        .word = {.operation = HD_CU_OP_WRITE_32,
+                 .address = device->tally + offsetof(hd_kernel_tally, over),
+                 .value = 1,
+                 .flags = HD_CU_WRITE_DEFAULT}};
 
-    *from = 1;
-    if (device->cu.copy(device->tally + over, (hd_cu_ptr)(uintptr_t)from,
-                        sizeof *from, device->home->rescue) == HD_CU_SUCCESS)
-        settle(device);
+    // What fails here is seen where the device does not come to rest.
+    (void)device->cu.stream_words(device->home->rescue, 1, &op, 0);
 }

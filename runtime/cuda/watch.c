@@ -1,8 +1,7 @@
 // A GPU that waits for a dead peer shows no error and never ends by itself. So
 // a thread of the home's watches: when the group fails, or nothing has moved
 // for the timeout, it sets every word that a stream may wait for, until the
-// device is at rest. It needs a stream that never waits, memory that is pinned
-// beforehand, and no kernel. What fails in one session ends all of the home:
+// device is at rest. It needs a stream that never waits, and no kernel. What fails in one session ends all of the home:
 // the group fails with it, and their streams are the same.
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +22,7 @@
 #define HEARING 5.0                // seconds for what peers have said
 #define IDLE (1000 * MILLISECOND)  // between looks where there is no session
 #define SPINS 2000                 // looks at an event before the first nap
+#define CALM 1.0                   // seconds of a run before its words are read
 #define SHORT_NAP 20000            // ns, the first
 #define RELEASED 0x40000000u       // added to the run: far ahead of any word
 #define NAMED 8                    // ranks, of which one is waited for
@@ -225,14 +225,16 @@ static void put_wait(hd_line *line, const hd_device *device,
 
 // ------------------------------------------------------------ the words
 
-// Copies and gives up after a second: the stream never waits for a peer.
-static bool copy_slots(hd_device *device, hd_cu_ptr to, hd_cu_ptr from)
+// Gives up after a second: the stream never waits for a peer.
+static bool take_snapshot(hd_device *device)
 {
     int64_t deadline = hd_clock() + 1000 * MILLISECOND;
 
     if (device->peers->slot_bytes == 0)
         return true;
-    if (device->cu.copy(to, from, device->peers->slot_bytes,
+    if (device->cu.copy((hd_cu_ptr)(uintptr_t)device->peers->snapshot,
+                        device->peers->window + device->peers->slots,
+                        device->peers->slot_bytes,
                         device->home->rescue) != HD_CU_SUCCESS)
         return false;
     while (device->cu.stream_query(device->home->rescue) == HD_CU_NOT_READY) {
@@ -243,22 +245,30 @@ static bool copy_slots(hd_device *device, hd_cu_ptr to, hd_cu_ptr from)
     return true;
 }
 
-static bool take_snapshot(hd_device *device)
-{
-    return copy_slots(device, (hd_cu_ptr)(uintptr_t)device->peers->snapshot,
-                      device->peers->window + device->peers->slots);
-}
-
+// Has the stream write them. A copy waits in its call for one of another thread
+// that frees memory, and that one for all streams of the device.
 static void release_words(hd_device *device)
 {
     uint32_t value = device->binding.graph
                          ? UINT32_MAX // all turns
                          : RELEASED + (uint32_t)hd_cuda_runs_begun(device);
+    hd_cu_ptr at = device->peers->window + device->peers->slots;
+    hd_cu_ptr end = at + device->peers->slot_bytes;
+    hd_cu_memop op[HD_CUDA_BATCH];
 
-    for (size_t i = 0; i < device->peers->slot_bytes / sizeof value; i++)
-        device->peers->snapshot[i] = value;
-    copy_slots(device, device->peers->window + device->peers->slots,
-               (hd_cu_ptr)(uintptr_t)device->peers->snapshot);
+    while (at < end) {
+        unsigned n = 0;
+
+        for (; at < end && n < HD_CUDA_BATCH; at += sizeof value)
+            op[n++] = (hd_cu_memop){
+                .word = {.operation = HD_CU_OP_WRITE_32,
+                         .address = at,
+                         .value = value,
+                         .flags = HD_CU_WRITE_DEFAULT}};
+        if (device->cu.stream_words(device->home->rescue, n, op, 0) !=
+            HD_CU_SUCCESS)
+            return;
+    }
 }
 
 static void release(hd_device *device)
@@ -466,6 +476,21 @@ static bool has_device_failed(hd_device *device)
     return true;
 }
 
+// To read the words is a copy, which waits in its call for another thread's that
+// frees memory, and that for all streams of the device: where these wait for a
+// peer that dies, we must be free to let them go. Most runs end before.
+static bool is_calm(const hd_device *device)
+{
+    double calm = device->binding.timeout / 8;
+
+    for (int i = 0; i < device->size; i++) {
+        if (i != device->rank && hd_group_left(device->binding.group, i))
+            return false;
+    }
+    return (double)(hd_clock() - device->progress.since) * 1e-9 <
+           (calm < CALM ? calm : CALM);
+}
+
 // Fails a run in which nothing has moved for the timeout though a peer's word
 // is missing, or that waits for a peer that has left.
 static void look_at_waits(hd_device *device)
@@ -477,14 +502,19 @@ static void look_at_waits(hd_device *device)
     const hd_cuda_wait *unnamed = find_unnamed(device);
     const hd_cuda_wait *missing, *abandoned;
 
-    if (run == 0 || !take_snapshot(device)) {
+    if (run != progress->run) {
+        *progress = (hd_cuda_progress){run, 0, hd_clock()};
+        return;
+    }
+    if (run == 0 || (progress->hash == 0 && is_calm(device)))
+        return;
+    if (!take_snapshot(device)) {
         progress->run = 0;
         return;
     }
     hash = hash_slots(device);
     missing = list_missing(device, run, &lines, &hash);
-    if ((missing == NULL && unnamed == NULL) || run != progress->run ||
-        hash != progress->hash) {
+    if ((missing == NULL && unnamed == NULL) || hash != progress->hash) {
         *progress = (hd_cuda_progress){run, hash, hd_clock()};
         return;
     }
@@ -497,8 +527,11 @@ static void look_at_waits(hd_device *device)
         fail_late(device, missing, unnamed, notes, &lines);
 }
 
+// Again once what was asked for before is done.
 static void end_waits(hd_cuda_home *home)
 {
+    if (home->cu.stream_query(home->rescue) == HD_CU_NOT_READY)
+        return;
     for (hd_device *device = home->first; device != NULL;
          device = device->beside)
         release(device);

@@ -177,6 +177,17 @@ static void read_peer(watch *watch, int peer)
     }
 }
 
+// What is read no socket has any more, and the group has not heard yet.
+static void begin_look(hd_group *group)
+{
+    atomic_fetch_add_explicit(&group->looks, 1, memory_order_seq_cst);
+}
+
+static void end_look(hd_group *group)
+{
+    atomic_fetch_add_explicit(&group->looked, 1, memory_order_seq_cst);
+}
+
 // What a peer has said is heard first: all of that is there by now. Threads of
 // one process die with it.
 static void feel_pulses(watch *watch, hd_pulse *pulse)
@@ -189,9 +200,11 @@ static void feel_pulses(watch *watch, hd_pulse *pulse)
         if (!link->open || link->data != NULL || hd_group_is_near(group, i) ||
             !hd_pulse_has_stopped(&pulse[i]))
             continue;
+        begin_look(group);
         read_peer(watch, i);
         if (link->open)
             note_death(group, i, 0);
+        end_look(group);
     }
 }
 
@@ -233,6 +246,7 @@ static void *watch_peers(void *context)
     hd_group *group = watch->group;
     nfds_t n = (nfds_t)group->size + 1;
     hd_pulse *mine = NULL;
+    int ready;
 
     for (;;) {
         // Acquires what hd_pulse_share has prepared.
@@ -245,21 +259,23 @@ static void *watch_peers(void *context)
         for (int i = 0; i < group->size; i++)
             watch->ask[i].fd =
                 group->link[i].open ? group->link[i].wire.fd : -1;
-        if (poll(watch->ask, n, pulse != NULL ? LOOK : -1) < 0) {
+        ready = poll(watch->ask, n, pulse != NULL ? LOOK : -1);
+        if (ready < 0) {
             if (errno == EINTR)
                 continue;
             note_refused(group, errno);
             break;
         }
-        // What is read no socket has any more, and the group has not heard yet.
-        atomic_fetch_add_explicit(&group->looks, 1, memory_order_seq_cst);
+        if (ready > 0)
+            begin_look(group);
         for (int i = 0; i < group->size; i++) {
             if (watch->ask[i].fd >= 0 && watch->ask[i].revents != 0)
                 read_peer(watch, i);
         }
+        if (ready > 0)
+            end_look(group);
         if (pulse != NULL)
             feel_pulses(watch, pulse);
-        atomic_fetch_add_explicit(&group->looked, 1, memory_order_seq_cst);
         // Last: whoever aborts because a peer died is told of the peer.
         if (watch->ask[group->size].revents != 0 && !heed(group))
             break;

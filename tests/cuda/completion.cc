@@ -65,7 +65,9 @@ hd_status HearOfARun(const Rank &rank, const Program &program,
     RANK_EXPECT(!IsReadable(fd, 0.05) && told.calls == 0);
     caller.LetGo();
     RANK_EXPECT(IsReadable(fd, kPatience));
-    HD_TRY(hd_session_query(session, rank.diag, &done));
+    // The other rank may be through, and saying goodbye.
+    for (double end = Now() + kPatience; !done && Now() < end;)
+        HD_TRY(hd_session_query(session, rank.diag, &done));
     RANK_EXPECT(done);
     while (told.calls == 0)
         usleep(1000);

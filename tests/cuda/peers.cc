@@ -83,6 +83,53 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
 
 // A kernel of rank 0's touches what it may not, before a run of its own or in
 // place of one, and then rank 0 asks for nothing any more.
+// A thread of each that is left waits in cuMemFree for streams that wait for
+// the rank that dies.
+TEST_P(CudaPeers, OfAKilledRankEndThoughAThreadFreesMemory)
+{
+    if (Options().capturable)
+        GTEST_SKIP() << "which run is under way the device is asked, by a copy";
+    Program program(kRing);
+    std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+        return AfterOneRun(
+            rank, program, Options(),
+            [&](Session &, Shards &shards, Caller &caller) {
+                hd_cu_ptr memory = 0;
+
+                if (caller.cu.alloc(&memory, 64) != 0)
+                    return HD_ERROR_SYSTEM;
+                if (rank.rank == 2)
+                    HD_TRY(caller.HoldUp(nullptr));
+                HD_TRY(shards.Run(rank.diag));
+                std::thread frees([&] {
+                    hd_cu_context popped;
+
+                    if (rank.rank == 2)
+                        return;
+                    caller.cu.context_push(caller.Context());
+                    rank.answer->number = caller.cu.free(memory);
+                    caller.cu.context_pop(&popped);
+                });
+                SleepFor(0.1);
+                if (rank.rank == 2)
+                    raise(SIGKILL);
+                hd_status status = shards.Get(rank.diag);
+                frees.join();
+                return status;
+            });
+    });
+
+    EXPECT_FALSE(answers[2].ended);
+    for (int i = 0; i < 2; i++) {
+        Ended(answers[size_t(i)], i);
+        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
+            << answers[size_t(i)].text;
+        EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
+            << answers[size_t(i)].text;
+        EXPECT_EQ(answers[size_t(i)].number, 0);
+    }
+}
+
 TEST_P(CudaPeers, OfARankWhoseDeviceFailsAreToldOfItThoughNobodyAsks)
 {
     Program program(kRing);

@@ -200,7 +200,10 @@ hd_cu_result free_memory(CUctx_st *context, uint64_t at, Region::Kind kind)
 
     if (region == nullptr)
         return INVALID_VALUE;
+    context->freeing++;
     quiesce(guard, context);
+    context->freeing--;
+    world().change.notify_all();
     region = find_start(at, kind);
     if (region == nullptr)
         return INVALID_VALUE;

@@ -152,6 +152,7 @@ struct CUctx_st {
     int retained = 0;
     std::atomic<hd_cu_result> failed{0};          // sticky
     int blocked = 0;                              // waits in progress
+    int freeing = 0;                              // calls that free memory
     CUstream_st *ordinary = nullptr;              // the NULL stream
     std::map<std::thread::id, CUstream_st *> own; // of threads
     std::set<CUstream_st *> streams;              // those that have threads

@@ -522,6 +522,8 @@ hd_cu_result cuStreamQuery(hd_cu_stream handle)
 
 // Pageable memory is read before the call returns, and is written by then: a
 // caller that should not block must not copy to it.
+// CUDA's waits in its call while another thread frees memory of the context,
+// which writing words does not (measured on H200).
 hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
                            hd_cu_stream handle)
 {
@@ -529,6 +531,12 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
     FAKE_STREAM(handle, stream);
     hd_cu_result result;
 
+    {
+        Guard guard(world().lock);
+
+        world().change.wait(
+            guard, [=] { return stream->context->freeing == 0; });
+    }
     if (is_capturing(stream)) {
         Detail detail{HD_CU_NODE_COPY, {}, {}, {}, {}, {}};
 
