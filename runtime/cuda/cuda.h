@@ -112,7 +112,7 @@ typedef struct hd_cuda_captures hd_cuda_captures;
 
 // Of the run in flight that was seen last: what its words were, since when.
 typedef struct hd_cuda_progress {
-    uint64_t run; // 0: there was none
+    uint64_t run;  // 0: there was none
     uint64_t hash; // 0: they have not been read
     int64_t since;
 } hd_cuda_progress;

@@ -1,8 +1,9 @@
 // A GPU that waits for a dead peer shows no error and never ends by itself. So
 // a thread of the home's watches: when the group fails, or nothing has moved
 // for the timeout, it sets every word that a stream may wait for, until the
-// device is at rest. It needs a stream that never waits, and no kernel. What fails in one session ends all of the home:
-// the group fails with it, and their streams are the same.
+// device is at rest. It needs a stream that never waits, and no kernel. What
+// fails in one session ends all of the home: the group fails with it, and their
+// streams are the same.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,11 +261,10 @@ static void release_words(hd_device *device)
         unsigned n = 0;
 
         for (; at < end && n < HD_CUDA_BATCH; at += sizeof value)
-            op[n++] = (hd_cu_memop){
-                .word = {.operation = HD_CU_OP_WRITE_32,
-                         .address = at,
-                         .value = value,
-                         .flags = HD_CU_WRITE_DEFAULT}};
+            op[n++] = (hd_cu_memop){.word = {.operation = HD_CU_OP_WRITE_32,
+                                             .address = at,
+                                             .value = value,
+                                             .flags = HD_CU_WRITE_DEFAULT}};
         if (device->cu.stream_words(device->home->rescue, n, op, 0) !=
             HD_CU_SUCCESS)
             return;
@@ -476,9 +476,9 @@ static bool has_device_failed(hd_device *device)
     return true;
 }
 
-// To read the words is a copy, which waits in its call for another thread's that
-// frees memory, and that for all streams of the device: where these wait for a
-// peer that dies, we must be free to let them go. Most runs end before.
+// To read the words is a copy, which waits in its call for another thread's
+// that frees memory, and that for all streams of the device: where these wait
+// for a peer that dies, we must be free to let them go. Most runs end before.
 static bool is_calm(const hd_device *device)
 {
     double calm = device->binding.timeout / 8;

@@ -91,32 +91,31 @@ TEST_P(CudaPeers, OfAKilledRankEndThoughAThreadFreesMemory)
         GTEST_SKIP() << "which run is under way the device is asked, by a copy";
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(
-            rank, program, Options(),
-            [&](Session &, Shards &shards, Caller &caller) {
-                hd_cu_ptr memory = 0;
+        return AfterOneRun(rank, program, Options(),
+                           [&](Session &, Shards &shards, Caller &caller) {
+                               hd_cu_ptr memory = 0;
 
-                if (caller.cu.alloc(&memory, 64) != 0)
-                    return HD_ERROR_SYSTEM;
-                if (rank.rank == 2)
-                    HD_TRY(caller.HoldUp(nullptr));
-                HD_TRY(shards.Run(rank.diag));
-                std::thread frees([&] {
-                    hd_cu_context popped;
+                               if (caller.cu.alloc(&memory, 64) != 0)
+                                   return HD_ERROR_SYSTEM;
+                               if (rank.rank == 2)
+                                   HD_TRY(caller.HoldUp(nullptr));
+                               HD_TRY(shards.Run(rank.diag));
+                               std::thread frees([&] {
+                                   hd_cu_context popped;
 
-                    if (rank.rank == 2)
-                        return;
-                    caller.cu.context_push(caller.Context());
-                    rank.answer->number = caller.cu.free(memory);
-                    caller.cu.context_pop(&popped);
-                });
-                SleepFor(0.1);
-                if (rank.rank == 2)
-                    raise(SIGKILL);
-                hd_status status = shards.Get(rank.diag);
-                frees.join();
-                return status;
-            });
+                                   if (rank.rank == 2)
+                                       return;
+                                   caller.cu.context_push(caller.Context());
+                                   rank.answer->number = caller.cu.free(memory);
+                                   caller.cu.context_pop(&popped);
+                               });
+                               SleepFor(0.1);
+                               if (rank.rank == 2)
+                                   raise(SIGKILL);
+                               hd_status status = shards.Get(rank.diag);
+                               frees.join();
+                               return status;
+                           });
     });
 
     EXPECT_FALSE(answers[2].ended);

@@ -534,8 +534,8 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
     {
         Guard guard(world().lock);
 
-        world().change.wait(
-            guard, [=] { return stream->context->freeing == 0; });
+        world().change.wait(guard,
+                            [=] { return stream->context->freeing == 0; });
     }
     if (is_capturing(stream)) {
         Detail detail{HD_CU_NODE_COPY, {}, {}, {}, {}, {}};

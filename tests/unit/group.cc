@@ -501,8 +501,8 @@ TEST(Group, ADescriptorTravelsWithItsPart)
     EXPECT_EQ(status[1], HD_OK);
 }
 
-// Rank 1 fails when it has all that it needs of an exchange, and rank 0 hears of
-// that before it has posted to rank 2.
+// Rank 1 fails when it has all that it needs of an exchange, and rank 0 hears
+// of that before it has posted to rank 2.
 TEST(Group, ARankThatFailsPastAnExchangeDoesNotFailIt)
 {
     std::vector<hd_status> status = Threads(3, [](hd_group *group) {
@@ -515,16 +515,15 @@ TEST(Group, ARankThatFailsPastAnExchangeDoesNotFailIt)
         for (int i : {1, 0, 2}) {
             if (i == rank)
                 continue;
-            HD_TRY(
-                hd_exchange_post(&exchange, i, &number, sizeof(number), -1));
+            HD_TRY(hd_exchange_post(&exchange, i, &number, sizeof(number), -1));
             while (rank == 0 && i == 1 && !hd_group_failed(group))
                 usleep(1000); // the watcher hears of it, or of rank 1's end
         }
         for (int i : {0, 1, 2}) {
             if (i == rank)
                 continue;
-            HD_TRY(hd_exchange_collect(&exchange, i, &got, sizeof(got),
-                                       nullptr));
+            HD_TRY(
+                hd_exchange_collect(&exchange, i, &got, sizeof(got), nullptr));
             RANK_EXPECT(got == i + 4711);
         }
         if (rank == 1)
