@@ -56,6 +56,7 @@ struct hd_group {
     bool watching;
     hd_window pulses;          // of the ranks of this host
     _Atomic(hd_pulse *) pulse; // in them, by rank; NULL before they are there
+    atomic_bool beats;         // the watcher has begun its own
     atomic_uint looks;         // that the watcher has begun
     atomic_uint looked;        // and those that it is through with
 

@@ -254,8 +254,10 @@ static void *watch_peers(void *context)
             atomic_load_explicit(&group->pulse, memory_order_acquire);
 
         if (mine == NULL && pulse != NULL &&
-            hd_pulse_begin(&pulse[group->rank]))
+            hd_pulse_begin(&pulse[group->rank])) {
             mine = &pulse[group->rank];
+            atomic_store_explicit(&group->beats, true, memory_order_relaxed);
+        }
         for (int i = 0; i < group->size; i++)
             watch->ask[i].fd =
                 group->link[i].open ? group->link[i].wire.fd : -1;
