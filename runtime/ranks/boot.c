@@ -334,17 +334,14 @@ static hd_status join_rank_0(hd_boot *boot)
     int64_t deadline = hd_clock_after(boot->timeout);
     char why[HD_WHY_BYTES] = "";
     char now[HD_WHY_BYTES] = "";
-    bool answered = false;
     hd_status status;
 
     while ((status = call_rank_0(boot, deadline, now)) != HD_OK) {
         if (boot->failed != HD_OK)
             return status;
-        // A call that the deadline cut short tells less than an answer did.
-        if (!answered || hd_clock() < deadline)
+        // A call that the deadline cut short tells less than one before it.
+        if (*why == '\0' || hd_clock() < deadline)
             snprintf(why, sizeof why, "%s", now);
-        answered = status == HD_ERROR_INVALID ||
-                   (answered && status == HD_ERROR_TIMEOUT);
         nanosleep(&pause, NULL);
         // A call that has no time left would only say so.
         if (hd_clock() >= deadline)

@@ -174,8 +174,8 @@ inline int MappedWindows()
 }
 
 // What is left of CUDA's objects. A communicator ends with its peers', which
-// may be late, on a thread that outlives its group; and memory that they have
-// open is kept for as long.
+// may be late, on a thread that outlives its group and lets go of the context
+// last; and memory that they have open is kept for as long.
 inline void Balance(const SharedPage &page, char *out, size_t bytes)
 {
     auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
@@ -187,7 +187,8 @@ inline void Balance(const SharedPage &page, char *out, size_t bytes)
         bool keeps = !hd_cuda_keep_look();
 
         return balance(out, bytes) != 0 &&
-               (keeps || strstr(out, "nccl communicators") != nullptr);
+               (keeps || strstr(out, "nccl communicators") != nullptr ||
+                strstr(out, "retained contexts") != nullptr);
     };
     while (is_late() && Now() < deadline)
         usleep(1000);

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -177,13 +179,66 @@ Region *find_start(uint64_t at, Region::Kind kind)
                : &found->second;
 }
 
+// The process is a zombie, or on the way there (PF_EXITING), or gone.
+bool is_ending(int pid)
+{
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    size_t name = text.rfind(')');
+    char state = 'Z';
+    unsigned flags = 0;
+
+    if (name == std::string::npos ||
+        sscanf(text.c_str() + name + 1, " %c %*d %*d %*d %*d %*d %u", &state,
+               &flags) != 2)
+        return true;
+    return state == 'Z' || state == 'X' || (flags & 4) != 0;
+}
+
+// Somebody who has locked the file is, or nobody has any more.
+bool ends_some_holder(int fd)
+{
+    struct stat about;
+    std::ifstream locks("/proc/locks");
+    std::string line;
+    bool found = false;
+
+    if (fstat(fd, &about) != 0)
+        return false;
+    while (std::getline(locks, line)) {
+        int pid = 0;
+        unsigned long node = 0;
+
+        if (sscanf(line.c_str(), "%*d: FLOCK %*s %*s %d %*x:%*x:%lu", &pid,
+                   &node) != 2 ||
+            node != about.st_ino || pid == getpid())
+            continue;
+        found = true;
+        if (is_ending(pid))
+            return true;
+    }
+    return !found;
+}
+
 // CUDA: "calling cuMemFree on an exported memory region before calling
 // cuIpcCloseMemHandle in the importing context will result in undefined
 // behavior". Whoever imports a piece has its file locked.
+// A process that is killed may have let go of other files before.
+bool is_open_elsewhere(const Region &region)
+{
+    for (int i = 0; i < 10000; i++) {
+        if (flock(region.fd, LOCK_EX | LOCK_NB) == 0)
+            return false;
+        if (!ends_some_holder(region.fd))
+            return true;
+        usleep(1000);
+    }
+    return true;
+}
+
 void check_closed(const Region &region)
 {
-    if (region.kind != Region::DEVICE ||
-        flock(region.fd, LOCK_EX | LOCK_NB) == 0)
+    if (region.kind != Region::DEVICE || !is_open_elsewhere(region))
         return;
     fprintf(stderr,
             "fake CUDA: process %d frees %zu bytes that another one "
