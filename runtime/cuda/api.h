@@ -6,8 +6,8 @@
 #ifndef HD_RUNTIME_CUDA_API_H
 #define HD_RUNTIME_CUDA_API_H
 
-#include <stddef.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // ------------------------------------------------------- the CUDA driver

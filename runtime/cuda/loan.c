@@ -125,12 +125,16 @@ static hd_cuda_loan *take_one_back(hd_cuda_home *home)
 bool hd_cuda_loans_free(hd_cuda_home *home)
 {
     hd_cuda_loan *loan;
+    bool all;
 
     while ((loan = take_one_back(home)) != NULL) {
         home->cu.free(loan->at);
         free(loan);
     }
-    return home->loan == NULL;
+    pthread_mutex_lock(&home->making);
+    all = home->loan == NULL;
+    pthread_mutex_unlock(&home->making);
+    return all;
 }
 
 bool hd_cuda_reclaim(hd_group *group, void *memory)

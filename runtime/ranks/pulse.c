@@ -65,6 +65,19 @@ static hd_status open_all(const hd_exchange *exchange, size_t bytes)
     return HD_OK;
 }
 
+// Which all ranks of a host find alike.
+static bool has_another_process(const hd_group *group)
+{
+    int leader = hd_group_leader(group, group->rank);
+
+    for (int i = 0; i < group->size; i++) {
+        if (i != group->rank && hd_group_leader(group, i) == leader &&
+            !hd_group_is_near(group, i))
+            return true;
+    }
+    return false;
+}
+
 hd_status hd_pulse_share(hd_group *group, int64_t deadline, hd_diag *diag)
 {
     size_t bytes = (size_t)group->size * sizeof(hd_pulse);
@@ -76,6 +89,8 @@ hd_status hd_pulse_share(hd_group *group, int64_t deadline, hd_diag *diag)
                             .diag = diag};
     int leader = hd_group_leader(group, group->rank), fd;
 
+    if (!has_another_process(group))
+        return HD_OK;
     if (leader == group->rank) {
         HD_TRY(open_all(&exchange, bytes));
     } else {

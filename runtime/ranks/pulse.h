@@ -22,7 +22,8 @@ typedef union hd_pulse {
 } hd_pulse;
 
 // Shares one a rank, of those of this host, which the lowest of them opens, and
-// tells the watcher. A part of hd_group_create: no descriptor stays open.
+// tells the watcher; nothing where they are threads of one process, which dies
+// with all of them. A part of hd_group_create: no descriptor stays open.
 hd_status hd_pulse_share(hd_group *group, int64_t deadline, hd_diag *diag);
 // Of the thread whose life it shows, which ends it before it ends well. False
 // if it is to be tried again.

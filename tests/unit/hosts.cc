@@ -386,6 +386,15 @@ TEST(Hosts, ADescriptorDoesNotTravelBetweenThem)
     EXPECT_EQ(answers[2].status, HD_OK) << answers[2].text;
 }
 
+// Of a rank whose host has no other process the hanging up tells.
+TEST(Hosts, RanksOfOneHostAloneShowEachOtherThatTheyLive)
+{
+    AllAreFine(RunOn({"a", "b", "b"}, [](Rank &rank) {
+        RANK_EXPECT(MappedWindows() == (rank.rank == 0 ? 0 : 1));
+        return Meet(rank);
+    }));
+}
+
 TEST(Hosts, LeaveNoDescriptorOpen)
 {
     AllAreFine(RunOn({"a", "b", "b"}, [](Rank &rank) {
