@@ -66,6 +66,26 @@ struct Part {
     }
 };
 
+// Rank `first` ends its group, of whose memory `left` pieces are there then:
+// the others have the group until all have looked.
+hd_status EndOneFirst(Rank &rank, Part &part, int first, const char *words,
+                      int left)
+{
+    HD_TRY(Meet(rank));
+    double start = Now();
+    if (rank.rank == first)
+        part.Destroy();
+    if (Now() - start > 5)
+        return Wrong(rank, "it waits for its peer");
+    HD_TRY(Expect(rank, words, left));
+    HD_TRY(Meet(rank));
+    part.Destroy();
+    HD_TRY(Meet(rank));
+    if (!hd_cuda_keep_look())
+        return Wrong(rank, "memory is kept that nobody has open");
+    return Expect(rank, "as none has the group", 0);
+}
+
 // The older of two windows, whose session one rank destroys before the other.
 TEST(CudaFreed, AWindowIsWhenItsPeerHasLetGoOfIt)
 {
@@ -121,19 +141,7 @@ TEST(CudaFreed, MemoryOfAGroupIsThatEndsLongBeforeItsPeers)
             Part part(rank);
 
             HD_TRY(part.Open(rank, small));
-            HD_TRY(Meet(rank));
-            double start = Now();
-            if (rank.rank == first)
-                part.Destroy();
-            if (Now() - start > 5)
-                return Wrong(rank, "it waits for its peer");
-            HD_TRY(Expect(rank, "as one has no group", 1));
-            HD_TRY(Meet(rank));
-            part.Destroy();
-            HD_TRY(Meet(rank));
-            if (!hd_cuda_keep_look())
-                return Wrong(rank, "memory is kept that nobody has open");
-            return Expect(rank, "as none has the group", 0);
+            return EndOneFirst(rank, part, first, "as one has no group", 1);
         }));
 }
 
@@ -203,15 +211,7 @@ TEST(CudaFreed, LentMemoryOfAGroupIsThatEndsLongBeforeItsPeers)
         options.nfixed = address.size();
         HD_TRY(part.session.Open(part.in, small, options));
         HD_TRY(RunThere(part.in, small, part.session, address, 1));
-        HD_TRY(Meet(rank));
-        if (rank.rank == 0)
-            part.Destroy();
-        HD_TRY(Expect(rank, "as one has no group", 2));
-        HD_TRY(Meet(rank));
-        part.Destroy();
-        HD_TRY(Meet(rank));
-        hd_cuda_keep_look();
-        return Expect(rank, "as none has the group", 0);
+        return EndOneFirst(rank, part, 0, "as one has no group", 2);
     }));
 }
 
@@ -247,15 +247,7 @@ TEST(CudaFreed, MemoryOfAnAbortedGroupIsWhenItsPeerHasLetGoOfIt)
         HD_TRY(part.Open(rank, small));
         HD_TRY(Meet(rank));
         hd_group_abort(part.in.group);
-        HD_TRY(Meet(rank));
-        if (rank.rank == 0)
-            part.Destroy();
-        HD_TRY(Expect(rank, "as one has no group", 1));
-        HD_TRY(Meet(rank));
-        part.Destroy();
-        HD_TRY(Meet(rank));
-        hd_cuda_keep_look();
-        return Expect(rank, "as none has the group", 0);
+        return EndOneFirst(rank, part, 0, "as one has no group", 1);
     }));
 }
 
@@ -273,19 +265,13 @@ TEST(CudaFreed, AForkedChildChangesNothing)
             part.Destroy();
             pause();
         }
-        HD_TRY(Meet(rank));
-        if (rank.rank == 0)
-            part.Destroy();
-        HD_TRY(Expect(rank, "as a child has no group", 1));
-        HD_TRY(Meet(rank));
-        part.Destroy();
-        HD_TRY(Meet(rank));
-        hd_cuda_keep_look();
+        hd_status status =
+            EndOneFirst(rank, part, 0, "as a child has no group", 1);
         if (child > 0) {
             kill(child, SIGKILL);
             waitpid(child, nullptr, 0);
         }
-        return Expect(rank, "as none has the group", 0);
+        return status;
     }));
 }
 

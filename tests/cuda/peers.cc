@@ -72,11 +72,7 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
 
     EXPECT_FALSE(answers[2].ended);
     for (int i = 0; i < 2; i++) {
-        Ended(answers[size_t(i)], i);
-        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
-            << answers[size_t(i)].text;
-        EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
-            << answers[size_t(i)].text;
+        EndedByPeer(answers[size_t(i)], i, "rank 2");
         EXPECT_LT(answers[size_t(i)].seconds - answers[2].seconds, kAtOnce);
     }
 }
@@ -120,11 +116,7 @@ TEST_P(CudaPeers, OfAKilledRankEndThoughAThreadFreesMemory)
 
     EXPECT_FALSE(answers[2].ended);
     for (int i = 0; i < 2; i++) {
-        Ended(answers[size_t(i)], i);
-        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
-            << answers[size_t(i)].text;
-        EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
-            << answers[size_t(i)].text;
+        EndedByPeer(answers[size_t(i)], i, "rank 2");
         EXPECT_EQ(answers[size_t(i)].number, 0);
     }
 }

@@ -62,6 +62,15 @@ inline void Ended(const Answer &answer, int rank)
     EXPECT_STREQ(answer.left, "") << "rank " << rank;
 }
 
+// Because of a peer, in words that name it.
+inline void EndedByPeer(const Answer &answer, int rank,
+                        const std::string &words)
+{
+    Ended(answer, rank);
+    EXPECT_EQ(answer.status, HD_ERROR_PEER) << answer.text;
+    EXPECT_TRUE(Has(answer, words)) << answer.text;
+}
+
 inline void AllAreRight(const std::vector<Answer> &answers)
 {
     for (size_t i = 0; i < answers.size(); i++) {

@@ -155,11 +155,7 @@ TEST_P(CudaSeveral, EndWithTheirGroupAndNoOther)
         2, [&](Rank &rank) { return EndByAbort(rank, program, Options()); });
 
     for (int i = 0; i < 2; i++) {
-        Ended(answers[size_t(i)], i);
-        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
-            << answers[size_t(i)].text;
-        EXPECT_TRUE(Has(answers[size_t(i)], "rank 0 was aborted by its caller"))
-            << answers[size_t(i)].text;
+        EndedByPeer(answers[size_t(i)], i, "rank 0 was aborted by its caller");
     }
     EXPECT_LT(answers[0].seconds, kPatience / 4);
 }

@@ -420,6 +420,21 @@ void DrawCounts(Arguments *arguments, std::mt19937 &random)
         arguments->Set(1, element, NAN);
 }
 
+// Lowered so, on `sets` of random inputs with random counts.
+void GivesTheAnswers(const std::string &text, const char *dtype, int ranks,
+                     int transfer, int sets, std::mt19937 &random)
+{
+    Module tensor = Parse(text, dtype, ranks);
+    Module module = Proven(tensor, Parse(text, dtype, ranks), transfer);
+    Expected expected(
+        tensor.get(), sets, unsigned(random()),
+        [&](Arguments *arguments) { DrawCounts(arguments, random); });
+
+    AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+        return RunRank(group, module, expected, said);
+    }));
+}
+
 TEST(Counts, OfBothSidesMoveTheirRowsAlone)
 {
     std::mt19937 random(Seed());
@@ -436,15 +451,7 @@ TEST(Counts, OfBothSidesMoveTheirRowsAlone)
                         {'K', random() % 2 == 0 ? 8 : Between(1, 9, random)}});
 
             SCOPED_TRACE(std::string(dtype) + ": " + text);
-            Module tensor = Parse(text, dtype, ranks);
-            Module module =
-                Proven(tensor, Parse(text, dtype, ranks), HD_TRANSFER_BULK);
-            Expected expected(
-                tensor.get(), 4, unsigned(random()),
-                [&](Arguments *arguments) { DrawCounts(arguments, random); });
-            AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
-                return RunRank(group, module, expected, said);
-            }));
+            GivesTheAnswers(text, dtype, ranks, HD_TRANSFER_BULK, 4, random);
         }
 }
 
@@ -512,15 +519,7 @@ TEST(Counts, StayBesideFusedProducts)
             {{'C', Between(1, 9, random)}, {'K', Between(1, 9, random)}});
         SCOPED_TRACE(std::string(dtype) + " on " + std::to_string(ranks) +
                      ": " + text);
-        Module tensor = Parse(text, dtype, ranks);
-        Module module =
-            Proven(tensor, Parse(text, dtype, ranks), HD_TRANSFER_FUSED);
-        Expected expected(
-            tensor.get(), 3, unsigned(random()),
-            [&](Arguments *arguments) { DrawCounts(arguments, random); });
-        AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
-            return RunRank(group, module, expected, said);
-        }));
+        GivesTheAnswers(text, dtype, ranks, HD_TRANSFER_FUSED, 3, random);
     }
 }
 
