@@ -182,7 +182,7 @@ run_tests() {
     else
         echo 1 >"build/$1/draw"
     fi
-    ctest --preset "$1" -I "$root/build/$1/draw" -j $(($(nproc) * 4)) --no-tests=error \
+    ctest --preset "$1" -I "$root/build/$1/draw" -j $(($(nproc) * 3)) --no-tests=error \
         --test-output-size-passed 4096 --output-junit "$root/build/$1/tests.xml" \
         2>&1 </dev/null | follow "$1, testing" "$log" || {
         cat "$log" >&2
@@ -192,7 +192,8 @@ run_tests() {
 }
 
 # Many a test waits more than it computes: so several run at once, and beside them
-# the next preset is built, and beside the last ones what needs none.
+# the next preset is built, and beside the last ones what needs none. More of them
+# at once take longer: ranks that look for their peers keep these from coming.
 if [ "$needs" = fuzz ]; then
     begin fetch
     fetching=$!
