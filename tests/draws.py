@@ -83,7 +83,7 @@ TABLE = (
     ("fake[.](twoshot|threads)",                                   (NOT, RARELY, RARELY)),
     ("fake[.]nccl[.]two_devices",                                  (NOT, EACH, NOT)),
     # What there is in sets and ways.
-    ("fake[.].*(Conformance|Sizes|Counts)[.]",                     (NOT, SET, NOT)),
+    ("fake[.].*(Conformance|Sizes|Counts)[.]",                     (NOT, RARELY, NOT)),
     ("fake[.]",                                                    (NOT, SET, SET)),
     ("(All|By)/",                                                  (NOT, WAY, WAY)),
     ("Conformance[.]MatmulRoundsOnce",                             (NOT, EACH, NOT)),

@@ -9,7 +9,7 @@
 #                            the library under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer with clang, what has
 #                            threads under ThreadSanitizer, each fuzz target
-#                            for 5 seconds, the pages as a site, and heddle.torch
+#                            for 3 seconds, the pages as a site, and heddle.torch
 #                            with PyTorch in an environment of its own
 #     --draw K               what is run in turn is that of draw K, not that of
 #                            the number of the commit: see tests/draws.py
@@ -165,9 +165,11 @@ may_skip() {
     "$@" </dev/null || code=$?
     [ "$code" -eq 0 ] || [ "$code" -eq 77 ]
 }
-run_others() {
-    echo "fuzz: 5 seconds a target"
-    tests/fuzz/run.sh 5 || return 1
+search() {
+    echo "fuzz: 3 seconds a target"
+    tests/fuzz/run.sh 3
+}
+site_and_torch() {
     echo "site: its pages and links"
     may_skip quietly tools/site.sh build/plain/tools/heddle || return 1
     echo "torch: 5 peers are killed"
@@ -192,8 +194,8 @@ run_tests() {
 }
 
 # Many a test waits more than it computes: so several run at once, and beside them
-# the next preset is built, and beside the last ones what needs none. More of them
-# at once take longer: ranks that look for their peers keep these from coming.
+# the next preset is built, and what needs none is tested. More of them at once
+# take longer: ranks that look for their peers keep these from coming.
 if [ "$needs" = fuzz ]; then
     begin fetch
     fetching=$!
@@ -216,19 +218,27 @@ while [ $# -gt 0 ]; do
         begin build "$1"
         building=$!
     elif [ "$needs" = fuzz ]; then
+        begin search >build/search.log 2>&1
+        searching=$!
+    fi
+    if [ "$preset" = asan ]; then
         wait "$fetching_for_others" || true
-        begin run_others >build/others.log 2>&1
+        begin site_and_torch >build/site_and_torch.log 2>&1
         others=$!
     fi
     run_tests "$preset" || exit 1
     spent "$preset, tested"
 done
 if [ "$needs" = fuzz ]; then
-    wait "$others" || {
-        cat build/others.log >&2
+    wait "$searching" || {
+        cat build/search.log >&2
         exit 1
     }
-    cat build/others.log
+    wait "$others" || {
+        cat build/site_and_torch.log >&2
+        exit 1
+    }
+    cat build/search.log build/site_and_torch.log
     spent "fuzz, site, torch"
 fi
 
