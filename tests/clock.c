@@ -1,6 +1,7 @@
 // The library's clock in tests: it goes by at most 1 ms for each nap of 1 ms
-// that the machine gives it, so that under load it slows down with the ranks,
-// and stands still while they are starved. The linker puts it in hd_clock's
+// that the machine gives it (or several, where a test asks for it), so that
+// under load it slows down with the ranks, and stands still while they are
+// starved. The linker puts it in hd_clock's
 // place.
 //
 // A process of its own moves it, in memory that all share which are forked from
@@ -22,7 +23,9 @@
 
 #define NAP 1000000 // ns
 
-static _Atomic int64_t *at;
+static struct {
+    _Atomic int64_t at, step;
+} * own;
 static pid_t mover;
 
 int64_t __real_hd_clock(void);
@@ -38,7 +41,14 @@ pid_t clock_mover(void)
 
 int64_t __wrap_hd_clock(void)
 {
-    return atomic_load_explicit(at, memory_order_relaxed);
+    return atomic_load_explicit(&own->at, memory_order_relaxed);
+}
+
+void clock_goes(int times);
+
+void clock_goes(int times)
+{
+    atomic_store_explicit(&own->step, times * NAP, memory_order_relaxed);
 }
 
 // Whatever the sanitizers have of this process is that of another one.
@@ -57,7 +67,9 @@ static void move(pid_t owner)
     syscall(SYS_close_range, 0, ~0u, 0); // a pipe of ctest's among them
     while (getppid() == owner) {
         syscall(SYS_nanosleep, &nap, NULL);
-        atomic_fetch_add_explicit(at, NAP, memory_order_relaxed);
+        atomic_fetch_add_explicit(
+            &own->at, atomic_load_explicit(&own->step, memory_order_relaxed),
+            memory_order_relaxed);
     }
     _exit(0);
 }
@@ -65,12 +77,14 @@ static void move(pid_t owner)
 __attribute__((constructor)) static void begin(void)
 {
     pid_t owner = getpid();
-    at = (_Atomic int64_t *)syscall(SYS_mmap, NULL, sizeof *at,
-                                    PROT_READ | PROT_WRITE,
-                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
+    void *page =
+        (void *)syscall(SYS_mmap, NULL, sizeof *own, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
         abort();
-    atomic_store_explicit(at, __real_hd_clock(), memory_order_relaxed);
+    own = page;
+    atomic_store_explicit(&own->at, __real_hd_clock(), memory_order_relaxed);
+    clock_goes(1);
     mover = (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, 0);
     if (mover < 0)
         abort();

@@ -326,12 +326,13 @@ TEST_F(CudaCache, PlanThatDoesNotEndIsGivenUp)
 {
     Program program(kEverything);
 
-    setenv("FAKE_CUBLASLT_SLEEP", "15000", 1); // beyond kLate, and then some
+    setenv("FAKE_CUBLASLT_SLEEP", "4000", 1); // beyond kLate, and then some
     answers_ = RunRanks(2, [&](Rank &rank) {
         Session session;
         hd_session_options options = CudaOptions(kLate);
 
         options.tune = true;
+        rank.page->keeps = true;
         return session.Open(rank, program, options);
     });
     for (const Answer &answer : answers_) {

@@ -303,10 +303,12 @@ TEST(CudaNccl, ACommunicatorThatEndsAfterItsSessionFindsNothingGone)
                 (void)shards.Run(rank.diag);
             rank.answer->status = shards.Get(rank.diag);
             HD_TRY(Meet(rank)); // whoever leaves is named before
+            clock_goes(8);
         }
         SleepFor(2.5);
         return rank.answer->status;
     });
+    clock_goes(1);
 
     for (const Answer &answer : answers)
         EXPECT_TRUE(answer.ended);

@@ -229,6 +229,7 @@ TEST(CudaStuck, SessionsAreGivenUp)
         auto several = std::make_unique<Several>();
         hd_group *part = nullptr;
 
+        rank.page->keeps = true;
         HD_TRY(several->Open(rank, program, CudaOptions()));
         HD_TRY(hd_group_split(rank.group, 0, 0, rank.diag, &part));
         // A run that is issued later is refused, and leaves a stream held up
@@ -236,6 +237,7 @@ TEST(CudaStuck, SessionsAreGivenUp)
         if (rank.rank == 0)
             HD_TRY(several->Hold(rank));
         HD_TRY(Meet(rank));
+        clock_goes(8);
         if (rank.rank == 1)
             hd_group_abort(rank.group);
         hd_status status = hd_session_finish(several->sessions[1], rank.diag);
@@ -252,6 +254,7 @@ TEST(CudaStuck, SessionsAreGivenUp)
         hd_group_destroy(rank.group);
         rank.group = part; // another one of the process is none the worse
         several->caller.LetGo();
+        clock_goes(1);
         Session session;
         HD_TRY(session.Open(rank, program, CudaOptions()));
         HD_TRY(RunAndCompare(rank, program, session, 1));

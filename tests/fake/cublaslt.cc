@@ -504,7 +504,10 @@ int run_product(void *data)
     if (!reaches_all(p) || !is_apart(p))
         return 1;
     (void)fake::fails(p.plan.c_str()); // counts it
-    usleep(static_cast<useconds_t>(1000 * setting("FAKE_CUBLASLT_SLEEP", 0)));
+    for (double end =
+             fake::clock_now() + 1e-3 * setting("FAKE_CUBLASLT_SLEEP", 0);
+         fake::clock_now() < end;)
+        usleep(500);
     if (p.seconds > 0)
         fake::find_in_cuda<decltype(fake_cuda_spend)>("fake_cuda_spend")(
             p.seconds);

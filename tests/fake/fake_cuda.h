@@ -21,7 +21,7 @@
 //                                "plan I"
 //   FAKE_CUBLASLT_KERNELS=N      that each product takes (1); up to three
 //   differ FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top
-//   (0) FAKE_CUBLASLT_WRONG=N        results of N elements get a wrong one, but
+//   (0), by the ranks' clock FAKE_CUBLASLT_WRONG=N        results of N elements get a wrong one, but
 //   for FAKE_CUBLASLT_RIGHT=N        the first ones of these (0)
 //   FAKE_CUDNN_VERSION=N         (91900)
 //   FAKE_CUDNN_WAYS=N            of each attention (2), of which the first
