@@ -976,6 +976,13 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
     return x;
 }
 
+static int64_t places_of(const hd_work_item *route)
+{
+    const hd_tile *token = &route->tile[0];
+
+    return whole_extent(token, token->ndims - 1);
+}
+
 // How many places of an expert are taken, is a count, and a number if anything
 // is counted.
 static bool is_route_count(const hd_values *values, const hd_work_item *item,
@@ -988,9 +995,6 @@ static bool is_route_count(const hd_values *values, const hd_work_item *item,
 // which result.
 static void compute_batches(hd_values *values, const hd_work_item *item)
 {
-    const hd_tile *first = &item->tile[0];
-    int64_t places = whole_extent(first, first->ndims - 1);
-
     for (int64_t b = 0; b < batch_of(item); b++) {
         uint64_t digest = digest_of(values, item, b);
 
@@ -1003,7 +1007,8 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
                 uint64_t x = mix_pair(KEY_PICK, key, (uint64_t)i);
 
                 if (is_route_count(values, item, view))
-                    x = (uint64_t)hd_draw_count(values->draw, x, places);
+                    x = (uint64_t)hd_draw_count(values->draw, x,
+                                                places_of(item));
                 hd_values_put(values, hd_tile_place(&out, i), x);
             }
         }

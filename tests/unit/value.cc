@@ -114,6 +114,24 @@ TEST(Value, ProductsOfSumsAreThoseOfAsManyNumbersAsThereAre)
     }
 }
 
+TEST(Value, OfACallMayBeOne)
+{
+    const std::string head = " program one in %x : f32[] out %y : f32[] ";
+    Program t("tensor" + head + "{ %y = call \"norm\" %x }");
+
+    for (const char *name : {"norm", "mean"}) {
+        Program h("host" + head + "{ %y = call \"" + name + "\" %x }");
+        hd_check_options how = hd_check_defaults();
+
+        how.against = t.module;
+        ASSERT_EQ(t.status, HD_OK) << t.Said();
+        ASSERT_EQ(h.status, HD_OK) << h.Said();
+        EXPECT_EQ(hd_check(h.module, &how, h.diag) == HD_OK,
+                  std::string(name) == "norm")
+            << h.Said();
+    }
+}
+
 TEST(Value, MaximaMayBeInAnyOrderAndAreNoSums)
 {
     EXPECT_TRUE(Same("%t = max %c, %a %y = max %b, %t", "%y = max %a, %b, %c"));
