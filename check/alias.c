@@ -15,11 +15,11 @@ typedef struct reported {
 
 // A part, as its indices say it.
 typedef struct box {
-    const hd_frame *frame;
+    const hd_part_frame *frame;
     int64_t offset, extent[HD_MAX_DIMS];
 } box;
 
-static box box_of(const hd_frame *frames, const hd_part *part)
+static box box_of(const hd_part_frame *frames, const hd_part *part)
 {
     box b = {.frame = &frames[part->buffer], .offset = part->offset};
 
@@ -59,7 +59,7 @@ static bool are_same(const box *a, const box *b)
 }
 
 // `piece` is index `i` of the first dimension of `all`.
-static bool is_piece(const hd_frame *frames, const hd_part *all, int64_t i,
+static bool is_piece(const hd_part_frame *frames, const hd_part *all, int64_t i,
                      const hd_part *piece)
 {
     box own = box_of(frames, all), other = box_of(frames, piece);
@@ -74,7 +74,8 @@ static bool is_piece(const hd_frame *frames, const hd_part *all, int64_t i,
     return are_same(&own, &other);
 }
 
-static bool is_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
+static bool is_same(const hd_part_frame *frames, const hd_part *a,
+                    const hd_part *b)
 {
     box x = box_of(frames, a), y = box_of(frames, b);
 

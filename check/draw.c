@@ -275,8 +275,8 @@ static void mark(const marks *m, int64_t low, int64_t extent)
 // In the dimensions of its name, and of the buffer that this is a name of.
 static void mark_part(const marks *m, const hd_graph *g, const hd_part *part)
 {
-    const hd_frame *frame = &g->frame[part->buffer];
-    const hd_frame *root = &g->frame[frame->root];
+    const hd_part_frame *frame = &g->frame[part->buffer];
+    const hd_part_frame *root = &g->frame[frame->root];
 
     for (int d = 0; d < frame->ndims; d++) {
         int64_t low = hd_part_index(frame, part, d);

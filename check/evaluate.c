@@ -134,7 +134,7 @@ static hd_tile dense_tile(const hd_evaluation *e, const hd_view *view)
 
 static hd_tile tile_of(const hd_evaluation *e, int rank, const hd_part *part)
 {
-    const hd_frame *frame = &e->graph->frame[part->buffer];
+    const hd_part_frame *frame = &e->graph->frame[part->buffer];
     const hd_sieve *sieve = &e->grain.local[part->buffer];
     hd_tile tile = {.at = rank * e->share + e->local_at[frame->root]};
 

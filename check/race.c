@@ -238,7 +238,7 @@ static bool is_by_caller(const scan *s, const hd_part *part)
 
 static void report_unwritten(scan *s, int64_t at)
 {
-    const hd_frame *frame = &s->graph->frame[s->part->buffer];
+    const hd_part_frame *frame = &s->graph->frame[s->part->buffer];
     char words[WORDS], what[160];
     hd_text text = {0};
 

@@ -2816,12 +2816,10 @@ static void check_arguments(verifier *v)
         if (b->type.dtype == HD_DTYPE_EVENT && b->role != HD_ROLE_TEMP &&
             hd_type_elements(&b->type) != 1) {
             v->failed = true;
-            hd_status ignored =
-                hd_error(v->diag, HD_E0212, b->loc,
-                         "%%%s has %lld events; an argument is one event, "
-                         "event[]",
-                         b->name, (long long)hd_type_elements(&b->type));
-            (void)ignored;
+            hd_ignore(hd_error(v->diag, HD_E0212, b->loc,
+                               "%%%s has %lld events; an argument is one "
+                               "event, event[]",
+                               b->name, (long long)hd_type_elements(&b->type)));
         }
 }
 
@@ -2830,19 +2828,17 @@ static void check_output(verifier *v, const hd_buffer *b)
     const hd_written *w = &v->written[b->id];
     hd_view view = {.buffer = (hd_buffer *)b};
     hd_box all = hd_box_of(v->module, &view);
-    hd_status ignored;
 
     if (hd_written_has(w, &all, b->type.ndims))
         return;
     v->failed = true;
     all = hd_written_first_gap(w, &all, b->type.ndims);
-    ignored = w->n == 0
+    hd_ignore(w->n == 0
                   ? hd_error(v->diag, HD_E0310, b->loc,
                              "%%%s is an output and is never written", b->name)
                   : hd_error(v->diag, HD_E0310, b->loc,
                              "%%%s is an output, and %s is never written",
-                             b->name, element_text(v, b, &all));
-    (void)ignored;
+                             b->name, element_text(v, b, &all)));
 }
 
 static void check_outputs(verifier *v)

@@ -105,7 +105,7 @@ typedef struct loop {
     int64_t stream; // of the iteration that is evaluated
     int64_t *vars;
     hd_env env;
-    hd_frame *frame; // by buffer id
+    hd_part_frame *frame; // by buffer id
     statement *statement;
     int nstatements;
     access *access;
@@ -189,7 +189,7 @@ static bool is_empty(const loop *l, const hd_view *view, int i, int64_t *low,
 }
 
 // The number of what a part with ranges keeps, in a table of its frame.
-static uint32_t number_lengths(loop *l, hd_frame *frame,
+static uint32_t number_lengths(loop *l, hd_part_frame *frame,
                                const hd_lengths *lengths)
 {
     int64_t i = frame->nlengths;
@@ -217,7 +217,7 @@ static uint32_t number_lengths(loop *l, hd_frame *frame,
 // keeps nothing.
 static bool find_part(loop *l, const hd_view *view, hd_part *out)
 {
-    hd_frame *frame = &l->frame[view->buffer->id];
+    hd_part_frame *frame = &l->frame[view->buffer->id];
     hd_span span = {.buffer = view->buffer};
     hd_lengths lengths = {{0}};
     bool all = true;
@@ -996,7 +996,8 @@ static void add_loop(loop *l, hd_body *body, hd_effect *effect)
 static hd_status find_frames(loop *l)
 {
     size_t n = (size_t)l->module->nbuffers;
-    hd_frame *kept = hd_new_array(l->scratch, hd_frame, n + 1), *found;
+    hd_part_frame *kept = hd_new_array(l->scratch, hd_part_frame, n + 1),
+                  *found;
 
     HD_TRY(hd_frames_create(l->module, l->diag, &found));
     memcpy(kept, found, sizeof *kept * n);

@@ -5,13 +5,15 @@
 // ------------------------------------------------------------------- views
 
 // What is sent or received of a piece.
-static hd_view source_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
+static hd_view source_view(hd_pipe *p, const hd_moved *m,
+                           const hd_trip_piece *at)
 {
     return hd_pipe_at_chunk(p, m->op->view[1],
                             hd_pipe_chunk_dim(&m->op->view[1]), at->chunk);
 }
 
-static hd_view target_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
+static hd_view target_view(hd_pipe *p, const hd_moved *m,
+                           const hd_trip_piece *at)
 {
     hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, at->shard);
 
@@ -67,7 +69,7 @@ static bool begins_behind(const hd_pipe *p, const hd_op *op)
 // The first of what others add to, which makes all of the result: where it sees
 // only half of the rows, it adds to what keys make that no row sees.
 static void begin_op(hd_pipe *p, hd_build *b, const hd_op *op,
-                     const hd_piece *at)
+                     const hd_trip_piece *at)
 {
     hd_op *fresh = hd_pipe_clone(p, b, op, at);
     hd_type rows;
@@ -85,7 +87,7 @@ static void begin_op(hd_pipe *p, hd_build *b, const hd_op *op,
 // A statement for a piece. What adds to earlier pieces is begun with the first,
 // which `first` says.
 static void emit_op(hd_pipe *p, hd_build *b, const hd_op *op,
-                    const hd_piece *at, hd_expr first)
+                    const hd_trip_piece *at, hd_expr first)
 {
     hd_build begun = *b, others = *b;
     bool known = hd_expr_is_const(p->module, first);
@@ -101,7 +103,7 @@ static void emit_op(hd_pipe *p, hd_build *b, const hd_op *op,
 
 // Whether a piece is the first that is computed on: of shards in a loop of
 // their own, that of index 0.
-static hd_expr is_first(const hd_trip *t, const hd_piece *at)
+static hd_expr is_first(const hd_trip *t, const hd_trip_piece *at)
 {
     return t->at.shard == HD_EXPR_ALL && at->shard >= 0
                ? hd_pipe_binary(t->p, HD_EXPR_EQ, at->shard,
@@ -113,13 +115,13 @@ static hd_expr is_first(const hd_trip *t, const hd_piece *at)
 // elsewhere.
 static void emit_compute(hd_build *all, const hd_trip *t)
 {
-    hd_piece at = t->at;
+    hd_trip_piece at = t->at;
     hd_build own = hd_pipe_open_shards(t->p, all, t->p->ops, NULL, &at);
     hd_build *b = &own;
     hd_build mine = *b, theirs = *b;
     hd_expr first = is_first(t, &at);
     bool branched = false, same = t->own == first;
-    hd_piece local = at;
+    hd_trip_piece local = at;
 
     local.own = true;
     // Blocks are as long as each other by their numbers alone.
@@ -145,7 +147,7 @@ static void emit_compute(hd_build *all, const hd_trip *t)
 
 // Buffers of chunks are declared in the order in which their views are made.
 static void copy_own(hd_pipe *p, hd_build *b, const hd_moved *m,
-                     const hd_piece *at)
+                     const hd_trip_piece *at)
 {
     hd_view in = source_view(p, m, at), out = target_view(p, m, at);
 
@@ -229,7 +231,7 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
     hd_pipe *p = t->p;
     bool relays = p->schedule->relays;
     hd_build own = t->mine, others = *b;
-    hd_piece mine = t->at, in = t->at;
+    hd_trip_piece mine = t->at, in = t->at;
 
     in.shard = p->schedule->arrives(t);
     if (m->cut)
@@ -280,7 +282,7 @@ static void collect(const hd_trip *t, hd_build *b, const hd_moved *m)
 // have any.
 static hd_build open_moves(hd_build *b, hd_trip *t)
 {
-    const hd_schedule *s = t->p->schedule;
+    const hd_trips *s = t->p->schedule;
     hd_build theirs;
 
     if (s->to == NULL)
@@ -320,7 +322,7 @@ static void gather_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
 // What is moved or copied before the loop.
 static void emit_before(hd_pipe *p, hd_build *b)
 {
-    hd_piece own = {.shard = hd_pipe_rank(p), .chunk = HD_EXPR_NONE};
+    hd_trip_piece own = {.shard = hd_pipe_rank(p), .chunk = HD_EXPR_NONE};
 
     for (int i = 0; i < p->nmoved; i++) {
         const hd_moved *m = &p->moved[i];
@@ -475,29 +477,29 @@ static hd_expr is_of_rank(const hd_trip *t)
 }
 
 // One all_gather before the loop: what is not fused, too.
-static const hd_schedule bulk = {.shard = hd_trip_step};
+static const hd_trips bulk = {.shard = hd_trip_step};
 // Trip j gathers chunk j of every shard, and computes on all of them.
-static const hd_schedule pipelined = {.move = collect};
+static const hd_trips pipelined = {.move = collect};
 // Rank j sends to all.
-static const hd_schedule rooted = {
+static const hd_trips rooted = {
     .shard = hd_trip_step, .own = is_of_rank, .move = broadcast};
 // From rank + j, to rank - j.
-static const hd_schedule direct = {.shard = upwards,
-                                   .own = hd_trip_is_first,
-                                   .move = exchange,
-                                   .to = mirrored,
-                                   .from = hd_trip_shard,
-                                   .arrives = hd_trip_shard};
+static const hd_trips direct = {.shard = upwards,
+                                .own = hd_trip_is_first,
+                                .move = exchange,
+                                .to = mirrored,
+                                .from = hd_trip_shard,
+                                .arrives = hd_trip_shard};
 // What came from the left neighbour goes on to the right.
-static const hd_schedule ring = {.shard = downwards,
-                                 .own = hd_trip_is_first,
-                                 .move = exchange,
-                                 .to = hd_trip_right,
-                                 .from = hd_trip_left,
-                                 .arrives = hd_trip_shard_below,
-                                 .relays = true};
+static const hd_trips ring = {.shard = downwards,
+                              .own = hd_trip_is_first,
+                              .move = exchange,
+                              .to = hd_trip_right,
+                              .from = hd_trip_left,
+                              .arrives = hd_trip_shard_below,
+                              .relays = true};
 
-static const hd_schedule *const schedules[] = {
+static const hd_trips *const schedules[] = {
     [HD_TRANSFER_BULK] = &bulk,           [HD_TRANSFER_FUSED] = &bulk,
     [HD_TRANSFER_PIPELINED] = &pipelined, [HD_TRANSFER_BROADCAST] = &rooted,
     [HD_TRANSFER_DIRECT] = &direct,       [HD_TRANSFER_RING] = &ring,

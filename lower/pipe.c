@@ -105,7 +105,7 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
     return a->split;
 }
 
-bool hd_pipe_ends_in_trips(const hd_schedule *s)
+bool hd_pipe_ends_in_trips(const hd_trips *s)
 {
     return s->move != NULL && (s->to == NULL || s->relays);
 }
@@ -484,7 +484,8 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard)
     return view;
 }
 
-hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view, const hd_piece *at)
+hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view,
+                        const hd_trip_piece *at)
 {
     if (m->slots != NULL) {
         view.buffer = m->slots;
@@ -505,7 +506,8 @@ static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
 }
 
 // View `i` of a statement of the loop, for a piece.
-static hd_view view_for(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
+static hd_view view_for(hd_pipe *p, const hd_op *op, int i,
+                        const hd_trip_piece *at)
 {
     const hd_view *view = &op->view[i];
     const hd_moved *m = moved_into(p, view->buffer);
@@ -539,7 +541,7 @@ static bool is_behind_shards(const hd_pipe *p, const hd_op *op,
 
 // Where that is kept, it counts.
 static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
-                         const hd_piece *at)
+                         const hd_trip_piece *at)
 {
     for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++)
         if (is_behind_shards(p, from, &from->key[i]))
@@ -548,7 +550,7 @@ static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
 }
 
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
-                     const hd_piece *at)
+                     const hd_trip_piece *at)
 {
     hd_op *copy = hd_build_copy(b, op);
 
@@ -671,7 +673,7 @@ static bool takes_all_shards(hd_pipe *p, const hd_op *op)
 }
 
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
-                             const hd_stmt *end, hd_piece *at)
+                             const hd_stmt *end, hd_trip_piece *at)
 {
     bool turned = false;
 
@@ -705,7 +707,7 @@ int64_t hd_pipe_end_of_exchanges(const hd_pipe *p)
 
 hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j)
 {
-    const hd_schedule *s = p->schedule;
+    const hd_trips *s = p->schedule;
     hd_trip t = {.p = p,
                  .j = j,
                  .step = j,

@@ -39,7 +39,7 @@ typedef struct hd_moved {
 } hd_moved;
 
 typedef struct hd_alias hd_alias;
-typedef struct hd_schedule hd_schedule;
+typedef struct hd_trips hd_trips;
 typedef struct hd_flow hd_flow;
 
 typedef struct hd_pipe {
@@ -64,7 +64,7 @@ typedef struct hd_pipe {
     bool cut;      // some of what is moved comes in blocks, of any dimension
     int axis;
     const hd_flow *flow;
-    const hd_schedule *schedule;
+    const hd_trips *schedule;
     const hd_transport *transport; // by axis
     hd_alias *aliases;
     const int *uses; // by buffer id, in the whole program
@@ -79,19 +79,19 @@ typedef struct hd_pipe {
 
 // What a trip works on: the shard's index, and the chunk's (HD_EXPR_NONE if
 // shards are whole). An index of HD_EXPR_ALL is every shard.
-typedef struct hd_piece {
+typedef struct hd_trip_piece {
     hd_expr shard, chunk;
     hd_expr slot; // that the shard is in, of what has any
     bool own;
-} hd_piece;
+} hd_trip_piece;
 
 typedef struct hd_trip {
     hd_pipe *p;
-    hd_expr j;    // its number
-    hd_expr step; // the number of its shard: j, where shards are whole
-    hd_piece at;  // what it computes on
-    hd_expr own;  // when that is the local shard; HD_EXPR_NONE if that makes no
-                  // difference
+    hd_expr j;        // its number
+    hd_expr step;     // the number of its shard: j, where shards are whole
+    hd_trip_piece at; // what it computes on
+    hd_expr own; // when that is the local shard; HD_EXPR_NONE if that makes no
+                 // difference
     hd_build mine; // what it does then, where it moves nothing
 } hd_trip;
 
@@ -99,7 +99,7 @@ typedef hd_expr hd_trip_fn(const hd_trip *t);
 typedef void hd_move_fn(const hd_trip *t, hd_build *b, const hd_moved *m);
 
 // What the trips of a pipeline do, for each chunk the same.
-struct hd_schedule {
+struct hd_trips {
     hd_trip_fn *shard; // computed on; NULL: all of them, a chunk a trip
     hd_trip_fn *own;   // when that is the local one; NULL: no trip has it alone
     hd_move_fn *move;  // NULL: all is moved at once, outside of the loop
@@ -113,7 +113,7 @@ struct hd_schedule {
 };
 
 struct hd_flow {
-    const hd_schedule *const *schedules; // by hd_transfer
+    const hd_trips *const *schedules; // by hd_transfer
     int first; // shards whose trips come before exchanges
     int piece; // which view of what is moved has an index of the loop
     void (*prepare)(hd_pipe *p);
@@ -146,7 +146,7 @@ hd_trip_fn hd_trip_right, hd_trip_left;
 // Which index of the view is the loop variable; -1 if none.
 int hd_pipe_index(const hd_pipe *p, const hd_view *view);
 // Whether trips end what they move; else it ends after the loop.
-bool hd_pipe_ends_in_trips(const hd_schedule *s);
+bool hd_pipe_ends_in_trips(const hd_trips *s);
 // By the statements of an iteration before `end`; NULL is all of them.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer);
@@ -169,10 +169,11 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard);
 // that is split, all before it are indexed or kept as they were.
 hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk);
 // The view of a shard, in its slot if it has one.
-hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view, const hd_piece *at);
+hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view,
+                        const hd_trip_piece *at);
 // The statement, for a piece.
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
-                     const hd_piece *at);
+                     const hd_trip_piece *at);
 // Whether a matmul may have these three views.
 bool hd_pipe_is_product(const hd_op *op, const hd_view *view);
 
@@ -183,7 +184,7 @@ bool hd_pipe_begins(const hd_pipe *p, const hd_op *op);
 // an operand does not have them in the order of dimensions of the result, in a
 // loop that is opened here, one after the other.
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
-                             const hd_stmt *end, hd_piece *at);
+                             const hd_stmt *end, hd_trip_piece *at);
 
 // ------------------------------------------------------------------- trips
 

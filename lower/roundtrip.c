@@ -172,7 +172,7 @@ static bool is_done_with(stage stage, int half)
            stage == (half > 0 ? ENDS : BEGINS);
 }
 
-static void compute(both *both, hd_build *b, hd_piece at, int half)
+static void compute(both *both, hd_build *b, hd_trip_piece at, int half)
 {
     hd_pipe *p = &both->gather;
 
@@ -193,7 +193,7 @@ static void compute(both *both, hd_build *b, hd_piece at, int half)
 static void emit_compute(both *both, hd_build *b, const hd_trip *t)
 {
     const hd_pipe *p = t->p;
-    hd_piece own = t->at, at = t->at;
+    hd_trip_piece own = t->at, at = t->at;
     hd_build first, others, last;
 
     own.own = true;

@@ -18,7 +18,8 @@
 
 // ------------------------------------------------------------------- views
 
-static hd_view partial_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
+static hd_view partial_view(hd_pipe *p, const hd_moved *m,
+                            const hd_trip_piece *at)
 {
     hd_view partial = hd_pipe_at_shard(p, m->op->view[1], m->dim, at->shard);
 
@@ -252,7 +253,7 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
 static void emit_compute(const hd_trip *t, hd_build *all)
 {
     hd_pipe *p = t->p;
-    hd_piece at = t->at;
+    hd_trip_piece at = t->at;
     hd_build each = hd_pipe_open_shards(p, all, p->ops, p->behind, &at);
     hd_build *b = &each;
 
@@ -264,7 +265,7 @@ static void emit_compute(const hd_trip *t, hd_build *all)
         if (m != NULL && m->fused) {
             emit_fused(t, b, s->op, m);
         } else if (m != NULL && t->own >= 0 && !p->schedule->relays) {
-            hd_piece own = at;
+            hd_trip_piece own = at;
             hd_build mine,
                 theirs = hd_build_if(b, hd_trip_is_before_end(t), &mine);
 
@@ -402,7 +403,7 @@ static void emit_moves(hd_build *b, const hd_trip *t, hd_build *rest)
 }
 
 // What all ranks do with the result.
-static void emit_behind(hd_pipe *p, hd_build *b, hd_piece at)
+static void emit_behind(hd_pipe *p, hd_build *b, hd_trip_piece at)
 {
     hd_build each = hd_pipe_open_shards(p, b, p->behind, NULL, &at);
 
@@ -423,7 +424,7 @@ static void copy_own(const hd_trip *t, hd_build *b, const hd_moved *m)
 static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
 {
     hd_trip t = hd_trip_start(p, b, j);
-    hd_piece ended = t.at;
+    hd_trip_piece ended = t.at;
     hd_build rest;
 
     emit_compute(&t, b);
@@ -486,7 +487,7 @@ static hd_view all_slots(hd_pipe *p, const hd_moved *m)
 // What is reduced after the loop.
 static void emit_after(hd_pipe *p, hd_build *b)
 {
-    hd_piece all = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE};
+    hd_trip_piece all = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE};
 
     if (hd_pipe_ends_in_trips(p->schedule))
         return;
@@ -716,36 +717,36 @@ static hd_expr past_downwards(const hd_trip *t)
 }
 
 // One collective after one computation of all: what is not fused, too.
-static const hd_schedule bulk = {0};
+static const hd_trips bulk = {0};
 // Trip j computes chunk j of every shard, and scatters it.
-static const hd_schedule pipelined = {.move = spread};
+static const hd_trips pipelined = {.move = spread};
 // Shard j is reduced to rank j, or to all.
-static const hd_schedule rooted = {.shard = hd_trip_step, .move = reduce};
-static const hd_schedule for_all = {.shard = hd_trip_step, .move = spread};
+static const hd_trips rooted = {.shard = hd_trip_step, .move = reduce};
+static const hd_trips for_all = {.shard = hd_trip_step, .move = spread};
 // To rank + 1 + j, from rank - 1 - j.
-static const hd_schedule direct = {.shard = past_upwards,
-                                   .own = hd_trip_is_past_end,
-                                   .move = exchange,
-                                   .to = hd_trip_shard,
-                                   .from = past_downwards,
-                                   .arrives = past_downwards};
+static const hd_trips direct = {.shard = past_upwards,
+                                .own = hd_trip_is_past_end,
+                                .move = exchange,
+                                .to = hd_trip_shard,
+                                .from = past_downwards,
+                                .arrives = past_downwards};
 // What came from the left neighbour is added to, and goes on to the right.
-static const hd_schedule ring = {.shard = past_downwards,
-                                 .own = hd_trip_is_past_end,
-                                 .move = exchange,
-                                 .to = hd_trip_right,
-                                 .from = hd_trip_left,
-                                 .arrives = hd_trip_shard_below,
-                                 .relays = true};
+static const hd_trips ring = {.shard = past_downwards,
+                              .own = hd_trip_is_past_end,
+                              .move = exchange,
+                              .to = hd_trip_right,
+                              .from = hd_trip_left,
+                              .arrives = hd_trip_shard_below,
+                              .relays = true};
 
-static const hd_schedule *const to_one[] = {
+static const hd_trips *const to_one[] = {
     [HD_TRANSFER_BULK] = &bulk,           [HD_TRANSFER_FUSED] = &bulk,
     [HD_TRANSFER_PIPELINED] = &pipelined, [HD_TRANSFER_BROADCAST] = &rooted,
     [HD_TRANSFER_DIRECT] = &direct,       [HD_TRANSFER_RING] = &ring,
 };
 
 // The last two as above, and then from each rank to all.
-static const hd_schedule *const to_all[] = {
+static const hd_trips *const to_all[] = {
     [HD_TRANSFER_BULK] = &bulk,         [HD_TRANSFER_FUSED] = &bulk,
     [HD_TRANSFER_PIPELINED] = &for_all, [HD_TRANSFER_BROADCAST] = &for_all,
     [HD_TRANSFER_DIRECT] = &direct,     [HD_TRANSFER_RING] = &ring,

@@ -87,7 +87,7 @@ static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
 static void report_effect(const hd_pipe *p, const hd_moved *m,
                           hd_effect *effect)
 {
-    const hd_schedule *s = p->schedule;
+    const hd_trips *s = p->schedule;
     unsigned of_sends = HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS;
     unsigned of_kind = p->options->transfer == HD_TRANSFER_FUSED
                            ? 0 // it has said why

@@ -30,13 +30,13 @@ static int64_t place(const hd_span *span, int64_t i)
     return span->offset + hd_span_offset(span, 0, span->ndims, i);
 }
 
-static item load_place(const hd_values *values, int64_t at)
+static item load_place(const hd_estimates *values, int64_t at)
 {
     return (item){values->value[at], values->bound[at],
                   values->whole != NULL ? values->whole[at] : 0};
 }
 
-static item load(const hd_span *span, const hd_values *values, int64_t i)
+static item load(const hd_span *span, const hd_estimates *values, int64_t i)
 {
     return load_place(values, place(span, i));
 }
@@ -67,7 +67,7 @@ static double half_step(hd_dtype dtype, double x)
 }
 
 // What storing in the dtype does: one rounding, which the bound takes in.
-static void store(const hd_span *span, hd_values *values, int64_t i, item x)
+static void store(const hd_span *span, hd_estimates *values, int64_t i, item x)
 {
     hd_dtype dtype = span->buffer->type.dtype;
     int64_t at = place(span, i);
@@ -388,7 +388,7 @@ static item summed(double total, double magnitude, double square,
 // ------------------------------------------------------------ element-wise
 
 static item factor_of(const hd_step *step, hd_key_code code,
-                      hd_values *const *values)
+                      hd_estimates *const *values)
 {
     const hd_key *key = hd_op_key(step->op, code);
 
@@ -428,7 +428,7 @@ static bool computes_whole(const hd_step *step)
 }
 
 static void compute_map(const hd_step *step, const hd_space *space,
-                        hd_values *const *values)
+                        hd_estimates *const *values)
 {
     const hd_op_info *info = hd_op_info_get(step->op->code);
     hd_key_code key = info->map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY;
@@ -456,7 +456,7 @@ static void compute_map(const hd_step *step, const hd_space *space,
 }
 
 static void compute_copy(const hd_step *step, const hd_space *space,
-                         hd_values *const *values)
+                         hd_estimates *const *values)
 {
     int64_t n = hd_span_elements(&step->span[0]);
     hd_span in = hd_space_span(space, step, 1);
@@ -470,8 +470,8 @@ static void compute_copy(const hd_step *step, const hd_space *space,
               cast(step, load(&in, values[1], i)));
 }
 
-void hd_numeric_copy(const hd_span *to, hd_values *to_values,
-                     const hd_span *from, const hd_values *from_values)
+void hd_numeric_copy(const hd_span *to, hd_estimates *to_values,
+                     const hd_span *from, const hd_estimates *from_values)
 {
     int64_t n = hd_span_elements(to);
 
@@ -486,7 +486,7 @@ void hd_numeric_copy(const hd_span *to, hd_values *to_values,
 }
 
 // An integer that has none is one that no count or index is.
-void hd_numeric_forget(const hd_span *span, hd_values *values, int64_t from,
+void hd_numeric_forget(const hd_span *span, hd_estimates *values, int64_t from,
                        int64_t end)
 {
     for (int64_t i = from; i < end; i++) {
@@ -512,7 +512,7 @@ static int64_t elements_behind(const hd_span *span, int dim)
 // dimension taken from, and the next one so many elements on.
 typedef struct pick {
     const hd_span *span;
-    const hd_values *values;
+    const hd_estimates *values;
     int64_t first, step, extent;
 } pick;
 
@@ -543,7 +543,7 @@ static item taken(const pick *p, item index)
 }
 
 // Elements are counted in row-major order, of the result as of its operands.
-static void compute_take(const hd_step *step, hd_values *const *values)
+static void compute_take(const hd_step *step, hd_estimates *const *values)
 {
     const hd_span *out = &step->span[0], *indices = &step->span[2];
     pick p = {.span = &step->span[1], .values = values[1]};
@@ -578,8 +578,8 @@ static item neutral(hd_fold fold, hd_dtype dtype)
 }
 
 hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
-                            hd_values *to_values, int n, const hd_span *from,
-                            hd_values *const *from_values)
+                            hd_estimates *to_values, int n, const hd_span *from,
+                            hd_estimates *const *from_values)
 {
     hd_dtype dtype = to->buffer->type.dtype;
     double unit = hd_dtype_is_integer(dtype) ? 0 : unit_of_compute(dtype);
@@ -610,12 +610,12 @@ hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
 
 // Several operands, or the indices of the reduced dimension of one.
 static hd_status compute_fold(const hd_step *step, const hd_space *space,
-                              hd_values *const *values)
+                              hd_estimates *const *values)
 {
     bool reduces = space->ndims > space->nparallel;
     int64_t n = reduces ? space->extent[space->nparallel] : step->op->ninputs;
     hd_span *parts = calloc((size_t)n + 1, sizeof *parts);
-    hd_values **from = calloc((size_t)n + 1, sizeof *from);
+    hd_estimates **from = calloc((size_t)n + 1, sizeof *from);
     hd_status status = HD_ERROR_NO_MEMORY;
 
     if (parts != NULL && from != NULL) {
@@ -678,7 +678,7 @@ static void release(dense *p)
 
 // A matrix that begins at `at`, or what it is transposed.
 static void take_matrix(dense *p, const hd_matrix *m, bool transposed,
-                        const hd_values *values, int64_t at, double *value,
+                        const hd_estimates *values, int64_t at, double *value,
                         double *bound)
 {
     for (int64_t i = 0; i < m->rows; i++)
@@ -769,7 +769,7 @@ static void multiply_row(const dense *p, int64_t i)
 
 // Row number `row` of the whole result.
 static void finish_row(const dense *dense, const hd_product *p, item factor,
-                       hd_values *const *values, int64_t row)
+                       hd_estimates *const *values, int64_t row)
 {
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
     const hd_product_part *bias = &p->part[HD_PRODUCT_BIAS];
@@ -806,7 +806,7 @@ static bool is_f8(const hd_span *span)
 
 // The rows of the result from number `from` on.
 static void multiply_rows(dense *d, const hd_product *p, item factor,
-                          hd_values *const *values, int64_t from)
+                          hd_estimates *const *values, int64_t from)
 {
     for (int64_t i = 0; i < d->m; i++) {
         multiply_row(d, i);
@@ -817,7 +817,7 @@ static void multiply_rows(dense *d, const hd_product *p, item factor,
 // Rows of A and B as `a` and `b` have them, which begin at these elements.
 static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
                           int64_t a_at, const hd_matrix *b, int64_t b_at,
-                          hd_values *const *values)
+                          hd_estimates *const *values)
 {
     d->exact = true;
     take_matrix(d, a, p->ta, values[1], a_at, d->a, d->da);
@@ -827,7 +827,7 @@ static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
 // A count as it is taken: no group has less than no rows, nor more than are
 // left.
 static int64_t rows_of_group(const hd_step *step, const hd_product *p,
-                             hd_values *const *values, int64_t group,
+                             hd_estimates *const *values, int64_t group,
                              int64_t left)
 {
     int64_t rows = load(&step->span[p->counts], values[p->counts], group).whole;
@@ -838,7 +838,7 @@ static int64_t rows_of_group(const hd_step *step, const hd_product *p,
 }
 
 // Rows that no matrix is for.
-static void clear_rows(const hd_product *p, hd_values *const *values,
+static void clear_rows(const hd_product *p, hd_estimates *const *values,
                        int64_t from, int64_t end)
 {
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
@@ -854,8 +854,8 @@ static void clear_rows(const hd_product *p, hd_values *const *values,
 
 // `from` is the first of the group's rows; `d->m` and `d->k` are as of all.
 static void compute_group(dense *d, const hd_product *p, item factor,
-                          hd_values *const *values, int64_t group, int64_t from,
-                          int64_t rows)
+                          hd_estimates *const *values, int64_t group,
+                          int64_t from, int64_t rows)
 {
     hd_matrix a = p->part[HD_PRODUCT_A].matrix;
     hd_matrix b = p->part[HD_PRODUCT_B].matrix;
@@ -879,7 +879,7 @@ static void compute_group(dense *d, const hd_product *p, item factor,
 }
 
 static void compute_groups(dense *d, const hd_step *step, const hd_product *p,
-                           item factor, hd_values *const *values)
+                           item factor, hd_estimates *const *values)
 {
     int64_t from = 0;
 
@@ -894,7 +894,7 @@ static void compute_groups(dense *d, const hd_step *step, const hd_product *p,
 }
 
 static void compute_pieces(dense *d, const hd_product *p, item factor,
-                           hd_values *const *values)
+                           hd_estimates *const *values)
 {
     for (int64_t piece = 0; piece < p->pieces; piece++) {
         take_operands(d, p, &p->part[HD_PRODUCT_A].matrix,
@@ -905,7 +905,8 @@ static void compute_pieces(dense *d, const hd_product *p, item factor,
     }
 }
 
-static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
+static hd_status compute_matmul(const hd_step *step,
+                                hd_estimates *const *values)
 {
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
     item factor = factor_of(step, HD_KEY_SCALE, values);
@@ -951,7 +952,7 @@ static int64_t batch_of(const hd_step *step)
     return hd_span_elements(&all);
 }
 
-static bool is_exact(const hd_span *span, const hd_values *values)
+static bool is_exact(const hd_span *span, const hd_estimates *values)
 {
     for (int64_t i = 0; i < hd_span_elements(span); i++)
         if (load(span, values, i).bound > 0)
@@ -959,7 +960,7 @@ static bool is_exact(const hd_span *span, const hd_values *values)
     return true;
 }
 
-static void fill_whole(const hd_span *span, hd_values *values, item x)
+static void fill_whole(const hd_span *span, hd_estimates *values, item x)
 {
     for (int64_t i = 0; i < hd_span_elements(span); i++)
         store(span, values, i, x);
@@ -969,7 +970,7 @@ static void fill_whole(const hd_span *span, hd_values *values, item x)
 // the one that as many came before. Where experts may be others, so may all
 // else, within what it can be.
 static void route_batch(const hd_span view[HD_PICK_VIEWS],
-                        hd_values *const *values)
+                        hd_estimates *const *values)
 {
     const hd_span *token = &view[0], *slot = &view[1], *expert = &view[3];
     int64_t k = expert->extent[1], cap = token->extent[1], next;
@@ -997,7 +998,7 @@ static void route_batch(const hd_span view[HD_PICK_VIEWS],
     }
 }
 
-static void compute_route(const hd_step *step, hd_values *const *values)
+static void compute_route(const hd_step *step, hd_estimates *const *values)
 {
     hd_span view[HD_PICK_VIEWS];
 
@@ -1041,8 +1042,8 @@ static bool may_turn(const candidate *c, double error)
 }
 
 // If every one of a row errs by so much at most, so does the j-th greatest.
-static void sort_row(candidate *row, const hd_span *in, const hd_values *from,
-                     double *error)
+static void sort_row(candidate *row, const hd_span *in,
+                     const hd_estimates *from, double *error)
 {
     *error = 0;
     for (int64_t i = 0; i < in->extent[0]; i++) {
@@ -1054,7 +1055,7 @@ static void sort_row(candidate *row, const hd_span *in, const hd_values *from,
 
 static void pick_row(const candidate *row, int64_t n, double error,
                      const hd_span *best, const hd_span *where,
-                     hd_values *const *values)
+                     hd_estimates *const *values)
 {
     for (int64_t j = 0; j < best->extent[0]; j++) {
         int64_t at = place(best, j);
@@ -1070,7 +1071,7 @@ static void pick_row(const candidate *row, int64_t n, double error,
     }
 }
 
-static hd_status compute_top_k(const hd_step *step, hd_values *const *values)
+static hd_status compute_top_k(const hd_step *step, hd_estimates *const *values)
 {
     int64_t n = step->span[2].extent[step->span[2].ndims - 1];
     candidate *row = calloc((size_t)n + 1, sizeof *row);
@@ -1090,7 +1091,7 @@ static hd_status compute_top_k(const hd_step *step, hd_values *const *values)
     return HD_OK;
 }
 
-static hd_status compute_pick(const hd_step *step, hd_values *const *values)
+static hd_status compute_pick(const hd_step *step, hd_estimates *const *values)
 {
     switch (hd_op_pick(step->op)) {
     case HD_PICK_ROUTE:
@@ -1110,7 +1111,7 @@ static hd_status compute_pick(const hd_step *step, hd_values *const *values)
 // blocks: their rows are those of all, one block after the other.
 typedef struct rows {
     hd_span span;
-    hd_values *values;
+    hd_estimates *values;
     hd_dtype taken; // that numbers may be rounded to first, if not their own
     bool in_blocks;
     int64_t blocks, heads, each; // rows of a block
@@ -1414,7 +1415,7 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
 }
 
 // Without its rows.
-static attention attention_of(const hd_step *step, hd_values *const *values)
+static attention attention_of(const hd_step *step, hd_estimates *const *values)
 {
     const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
     const hd_span *q = &step->span[step->op->noutputs];
@@ -1436,7 +1437,7 @@ static attention attention_of(const hd_step *step, hd_values *const *values)
     return a;
 }
 
-static rows rows_of(const hd_step *step, hd_values *const *values, int view,
+static rows rows_of(const hd_step *step, hd_estimates *const *values, int view,
                     int64_t number)
 {
     rows x = {.span = span_beside(step, view, number),
@@ -1464,7 +1465,7 @@ static int64_t elements_ahead(const hd_step *step)
 
 // A count as it is taken: of no less than no indices, of no more than there is
 // room for.
-static int64_t count_of(const hd_values *counts, int64_t at, int64_t room)
+static int64_t count_of(const hd_estimates *counts, int64_t at, int64_t room)
 {
     int64_t n = counts->whole[at];
 
@@ -1472,7 +1473,7 @@ static int64_t count_of(const hd_values *counts, int64_t at, int64_t room)
 }
 
 // How many rows, or keys, element `b` of the batch has.
-static int64_t lines_of(const hd_step *step, hd_values *const *values,
+static int64_t lines_of(const hd_step *step, hd_estimates *const *values,
                         hd_key_code code, int64_t b)
 {
     hd_row_counts counts = hd_row_counts_of(step, code);
@@ -1486,7 +1487,7 @@ static int64_t lines_of(const hd_step *step, hd_values *const *values,
 }
 
 static void take_counts(attention *a, const hd_step *step,
-                        hd_values *const *values, int64_t b)
+                        hd_estimates *const *values, int64_t b)
 {
     a->nrows = lines_of(step, values, HD_KEY_COUNTS, b);
     a->nkeys = lines_of(step, values, HD_KEY_COUNTS_OF_KEYS, b);
@@ -1522,7 +1523,7 @@ static hd_span counts_of_sequences(const hd_step *step, int view, int64_t b)
 }
 
 static void find_members(attention *a, const hd_step *step,
-                         hd_values *const *values, int64_t b)
+                         hd_estimates *const *values, int64_t b)
 {
     int view = hd_op_key_view(step->op, HD_KEY_GROUPS);
     int64_t rows = a->q.each, row = 0;
@@ -1542,7 +1543,7 @@ static void find_members(attention *a, const hd_step *step,
 }
 
 static hd_status compute_attention(const hd_step *step,
-                                   hd_values *const *values)
+                                   hd_estimates *const *values)
 {
     attention a = attention_of(step, values);
 
@@ -1575,7 +1576,7 @@ static hd_status compute_attention(const hd_step *step,
 
 // Rows may lie over those that they are made of.
 static void merge_row(const hd_span view[HD_ATTEND_VIEWS],
-                      hd_values *const *values, int64_t i, double unit)
+                      hd_estimates *const *values, int64_t i, double unit)
 {
     item x_lse = load(&view[3], values[3], i);
     item y_lse = load(&view[5], values[5], i);
@@ -1588,7 +1589,7 @@ static void merge_row(const hd_span view[HD_ATTEND_VIEWS],
     store(&view[1], values[1], i, joined_lse(x_lse, y_lse, unit));
 }
 
-static void compute_merge(const hd_step *step, hd_values *const *values)
+static void compute_merge(const hd_step *step, hd_estimates *const *values)
 {
     double unit = unit_of_compute(step->span[1].buffer->type.dtype);
     hd_span view[HD_ATTEND_VIEWS];
@@ -1816,7 +1817,7 @@ static hd_status reserve(gradients *g, const hd_step *step, const rows *q,
 }
 
 static hd_status compute_attention_grad(const hd_step *step,
-                                        hd_values *const *values)
+                                        hd_estimates *const *values)
 {
     gradients g = {.a = attention_of(step, values),
                    .dtype = step->span[3].buffer->type.dtype,
@@ -1849,7 +1850,8 @@ static hd_status compute_attention_grad(const hd_step *step,
     return status;
 }
 
-static hd_status compute_attend(const hd_step *step, hd_values *const *values)
+static hd_status compute_attend(const hd_step *step,
+                                hd_estimates *const *values)
 {
     switch (hd_op_attend(step->op)) {
     case HD_ATTEND_ATTENTION:
@@ -1865,7 +1867,7 @@ static hd_status compute_attend(const hd_step *step, hd_values *const *values)
     return HD_OK;
 }
 
-static hd_status compute_whole(const hd_step *step, hd_values *const *values)
+static hd_status compute_whole(const hd_step *step, hd_estimates *const *values)
 {
     hd_space space;
 
@@ -1900,7 +1902,7 @@ static hd_status compute_whole(const hd_step *step, hd_values *const *values)
 }
 
 // Zeros that nothing rounds.
-static void clear_span(const hd_span *span, hd_values *values)
+static void clear_span(const hd_span *span, hd_estimates *values)
 {
     for (int64_t i = 0; i < hd_span_elements(span); i++) {
         int64_t at = place(span, i);
@@ -1912,7 +1914,7 @@ static void clear_span(const hd_span *span, hd_values *values)
 }
 
 // Each slab has the indices that are counted, and zeros behind them.
-static hd_status compute_slabs(const hd_step *step, hd_values *const *values)
+static hd_status compute_slabs(const hd_step *step, hd_estimates *const *values)
 {
     hd_slabs slabs = hd_slabs_of(step);
     hd_span span[HD_MAX_VIEWS];
@@ -1934,7 +1936,7 @@ static hd_status compute_slabs(const hd_step *step, hd_values *const *values)
     return HD_OK;
 }
 
-hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
+hd_status hd_numeric_compute(const hd_step *step, hd_estimates *const *values)
 {
     return hd_op_has_counts(step->op) &&
                    hd_op_family(step->op) != HD_FAMILY_ATTEND

@@ -25,10 +25,10 @@ struct hd_reference {
     hd_module *split;        // owned; NULL unless the program has fused ops
     bool dense;
     int nranks;
-    hd_values *values; // owned: by rank (one if dense) and buffer id
-    hd_module full;    // with room for all sizes; of host programs
-    hd_graph graph;    // owned, of it; empty if dense
-    hd_steps *steps;   // owned, by rank; NULL if dense
+    hd_estimates *values; // owned: by rank (one if dense) and buffer id
+    hd_module full;       // with room for all sizes; of host programs
+    hd_graph graph;       // owned, of it; empty if dense
+    hd_steps *steps;      // owned, by rank; NULL if dense
 };
 
 static hd_status out_of_memory(hd_diag *diag)
@@ -38,8 +38,8 @@ static hd_status out_of_memory(hd_diag *diag)
 
 // ------------------------------------------------------------------ values
 
-static hd_values *values_of(const hd_reference *r, int rank,
-                            const hd_buffer *buffer)
+static hd_estimates *values_of(const hd_reference *r, int rank,
+                               const hd_buffer *buffer)
 {
     return &r->values[rank * r->module->nbuffers + buffer->id];
 }
@@ -58,7 +58,7 @@ static int64_t elements_of(const hd_reference *r, const hd_buffer *buffer)
 static hd_status allocate_values(hd_reference *r, int rank,
                                  const hd_buffer *buffer)
 {
-    hd_values *v = values_of(r, rank, buffer);
+    hd_estimates *v = values_of(r, rank, buffer);
     size_t n = (size_t)elements_of(r, buffer);
 
     if (n > SIZE_MAX / sizeof(double))
@@ -110,7 +110,7 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
 {
     hd_dtype dtype = buffer->type.dtype;
     size_t size = hd_dtype_size(dtype);
-    hd_values *v = values_of(r, rank, buffer);
+    hd_estimates *v = values_of(r, rank, buffer);
     int64_t n = elements_of(r, buffer);
 
     memset(v->bound, 0, sizeof(double) * (size_t)n);
@@ -157,7 +157,7 @@ static hd_status prepare_values(hd_reference *r, const void *const *whole)
 static hd_status compute_step(const hd_reference *r, int rank,
                               const hd_step *step)
 {
-    hd_values *values[HD_MAX_VIEWS];
+    hd_estimates *values[HD_MAX_VIEWS];
 
     for (int i = 0; i < step->op->nviews; i++)
         values[i] = values_of(r, rank, step->span[i].buffer);
@@ -279,7 +279,7 @@ static void forget_rest(const hd_reference *r, int from_rank,
                         const hd_span *to)
 {
     hd_rows rows;
-    const hd_values *counts;
+    const hd_estimates *counts;
 
     if (hd_op_counted(from->op) < 0)
         return;
@@ -346,7 +346,7 @@ static hd_status run_reduce(const hd_reference *r, const hd_member *who,
     bool rooted = hd_op_is_rooted(first->op);
     bool scatter = hd_op_is_led(first->op, 1);
     hd_span *in = calloc((size_t)n, sizeof *in);
-    hd_values **from = calloc((size_t)n, sizeof *from);
+    hd_estimates **from = calloc((size_t)n, sizeof *from);
     hd_status status = in != NULL && from != NULL ? HD_OK : HD_ERROR_NO_MEMORY;
 
     for (int64_t i = 0; i < n && status == HD_OK; i++) {
@@ -602,7 +602,7 @@ void hd_reference_local(const hd_reference *r, size_t i, int rank,
 {
     const hd_buffer *buffer;
     const hd_buffer *root;
-    const hd_values *v;
+    const hd_estimates *v;
     int64_t n;
 
     assert(r != NULL && values != NULL);

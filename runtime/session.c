@@ -340,11 +340,9 @@ void hd_session_destroy(hd_session *session)
     if (session == NULL || hd_group_is_copy(session->binding.group))
         return;
     if (session->device != NULL) {
-        if (session->runs > 0 && !session->dead) {
-            // What fails now has nobody left to tell.
-            hd_status ignored = session->driver->finish(session->device, NULL);
-            (void)ignored;
-        }
+        // What fails now has nobody left to tell.
+        if (session->runs > 0 && !session->dead)
+            hd_ignore(session->driver->finish(session->device, NULL));
         hd_completion_close(session->completion);
         session->driver->close(session->device);
     }

@@ -34,7 +34,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-static int64_t elements(const hd_frame *frame)
+static int64_t elements(const hd_part_frame *frame)
 {
     return frame->ndims > 0 ? frame->extent[0] * frame->stride[0] : 1;
 }
@@ -44,7 +44,7 @@ static int64_t elements(const hd_frame *frame)
 // Marks, as a stride of 1, the dimensions that some part fixes.
 static void mark_fixed(const hd_cells *cells, const hd_part *part)
 {
-    const hd_frame *frame = &cells->graph->frame[part->buffer];
+    const hd_part_frame *frame = &cells->graph->frame[part->buffer];
     int64_t *stride = strides_of(cells, frame->root);
 
     for (int d = 0; d < frame->ndims; d++)
@@ -52,7 +52,7 @@ static void mark_fixed(const hd_cells *cells, const hd_part *part)
             stride[d] = 1;
 }
 
-static void lay_grid(const hd_cells *cells, const hd_frame *frame)
+static void lay_grid(const hd_cells *cells, const hd_part_frame *frame)
 {
     int64_t *stride = strides_of(cells, frame->root), next = 1;
 
@@ -69,7 +69,7 @@ static void lay_grid(const hd_cells *cells, const hd_frame *frame)
 
 static void narrow_unit(const hd_cells *cells, const hd_part *part)
 {
-    const hd_frame *frame = &cells->graph->frame[part->buffer];
+    const hd_part_frame *frame = &cells->graph->frame[part->buffer];
     int64_t *unit = &cells->unit[frame->root], length = 1;
     int d = frame->ndims;
     bool whole = true; // a range ends what is contiguous
@@ -86,7 +86,7 @@ static void narrow_unit(const hd_cells *cells, const hd_part *part)
             *unit = gcd(*unit, frame->stride[d - 1]);
 }
 
-static void lay_line(const hd_cells *cells, const hd_frame *frame)
+static void lay_line(const hd_cells *cells, const hd_part_frame *frame)
 {
     cells->count[frame->root] = elements(frame) / cells->unit[frame->root];
 }
@@ -171,7 +171,7 @@ static bool cut_parts(cutter *c, sized *lately)
 
     for (int64_t i = 0; i < g->nparts && c->status == HD_OK; i++) {
         const hd_part *part = &g->part[i];
-        const hd_frame *frame = &g->frame[part->buffer];
+        const hd_part_frame *frame = &g->frame[part->buffer];
         sized *seen;
 
         if (!c->cells->mixed[frame->root])
@@ -262,8 +262,8 @@ static void find_shapes(const hd_cells *cells)
     const hd_graph *g = cells->graph;
 
     for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next) {
-        const hd_frame *frame = &g->frame[b->id];
-        const hd_frame *root = &g->frame[frame->root];
+        const hd_part_frame *frame = &g->frame[b->id];
+        const hd_part_frame *root = &g->frame[frame->root];
 
         cells->mixed[root->root] |=
             frame->shape != root->shape || frame->nlengths > 0;
@@ -283,7 +283,7 @@ static void lay_cells(const hd_cells *cells)
             mark_fixed(cells, &g->part[i]);
     }
     for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next) {
-        const hd_frame *frame = &g->frame[b->id];
+        const hd_part_frame *frame = &g->frame[b->id];
 
         if (b->of != NULL || b->type.dtype == HD_DTYPE_EVENT)
             continue;
@@ -300,7 +300,7 @@ static void copy_strides(const hd_cells *cells)
     const hd_graph *g = cells->graph;
 
     for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next) {
-        const hd_frame *frame = &g->frame[b->id];
+        const hd_part_frame *frame = &g->frame[b->id];
         const int64_t *from = cells->mixed[frame->root]
                                   ? frame->stride
                                   : strides_of(cells, frame->root);
@@ -336,7 +336,7 @@ static void count_run(void *context, int64_t low, int64_t high)
 // How many cells a part is.
 static double size_of(const hd_cells *cells, sized *lately, const hd_part *part)
 {
-    const hd_frame *frame = &cells->graph->frame[part->buffer];
+    const hd_part_frame *frame = &cells->graph->frame[part->buffer];
     const int64_t *stride = strides_of(cells, part->buffer);
     sized *seen = find_lately(lately, part);
     double n = 1;
@@ -466,7 +466,7 @@ static void look_up_run(void *context, int64_t low, int64_t high)
 void hd_cells_each(const hd_cells *cells, const hd_part *part, hd_run_fn *fn,
                    void *context)
 {
-    const hd_frame *frame = &cells->graph->frame[part->buffer];
+    const hd_part_frame *frame = &cells->graph->frame[part->buffer];
     int64_t cut = cells->first_cut[frame->root];
     scaled s = {.first = cells->first[frame->root],
                 .unit = cells->unit[frame->root],
@@ -492,8 +492,8 @@ static int64_t element_of(const hd_cells *cells, int root, int64_t cell)
                    : cells->cut[cut + i] - cells->base[root];
 }
 
-bool hd_cells_is_room(const hd_cells *cells, const hd_frame *root, int64_t cell,
-                      int64_t rank)
+bool hd_cells_is_room(const hd_cells *cells, const hd_part_frame *root,
+                      int64_t cell, int64_t rank)
 {
     const int64_t *stride = strides_of(cells, root->root);
     int64_t at = element_of(cells, root->root, cell);
@@ -512,8 +512,8 @@ bool hd_cells_is_room(const hd_cells *cells, const hd_frame *root, int64_t cell,
     return false;
 }
 
-void hd_cells_print(const hd_cells *cells, const hd_frame *root, int64_t cell,
-                    hd_text *text)
+void hd_cells_print(const hd_cells *cells, const hd_part_frame *root,
+                    int64_t cell, hd_text *text)
 {
     const int64_t *stride = strides_of(cells, root->root);
     int64_t at = element_of(cells, root->root, cell);

@@ -40,13 +40,13 @@ void hd_cells_each(const hd_cells *cells, const hd_part *part, hd_run_fn *fn,
                    void *context);
 
 // Whether the cell is one of indices that the rank has room for alone.
-bool hd_cells_is_room(const hd_cells *cells, const hd_frame *root, int64_t cell,
-                      int64_t rank);
+bool hd_cells_is_room(const hd_cells *cells, const hd_part_frame *root,
+                      int64_t cell, int64_t rank);
 
 // "%c[3, :, 0]", or an element's number where names of other shapes share the
 // bytes.
-void hd_cells_print(const hd_cells *cells, const hd_frame *root, int64_t cell,
-                    hd_text *text);
+void hd_cells_print(const hd_cells *cells, const hd_part_frame *root,
+                    int64_t cell, hd_text *text);
 
 HD_END_DECLS
 

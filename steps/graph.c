@@ -97,7 +97,7 @@ static hd_status add_parts(builder *b, const hd_step *step)
     HD_TRY(hd_grow((void **)&g->part, &b->parts_room, g->nparts + n,
                    sizeof *g->part, b->diag));
     for (int i = 0; i < n; i++) {
-        hd_frame *frame = &g->frame[view[i].buffer->id];
+        hd_part_frame *frame = &g->frame[view[i].buffer->id];
         hd_part part;
 
         if (frame->buffer->type.dtype == HD_DTYPE_EVENT ||
@@ -133,7 +133,8 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
                    sizeof *node, b->diag));
     node = &g->node[b->nnodes++];
     *node = (hd_node){.op = step->op,
-                      .link = (int32_t)step->seq,
+                      .link = hd_op_is(step->op, HD_UNIT_COMPUTE) ? step->causal
+                                                                  : step->seq,
                       .peer = step->peer,
                       .fork = b->fork,
                       .head = (int32_t)head,

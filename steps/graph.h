@@ -59,7 +59,7 @@ typedef struct hd_graph {
     const hd_module *module; // borrowed
     int nranks, nstreams;    // streams with the caller's
     int32_t *number;         // owned: of rank r of the graph, in the mesh
-    hd_frame *frame;         // owned, by buffer id
+    hd_part_frame *frame;    // owned, by buffer id
     hd_node *node;           // owned; one past the last one closes `part`
     int64_t *first;          // owned: rank r has nodes first[r] .. first[r + 1]
     int32_t *order;          // owned: steps of a rank, stream by stream

@@ -77,7 +77,7 @@ typedef struct lengths {
 static hd_dim_terms terms_of(const hd_graph *g, const hd_node *node,
                              const hd_part *part, int d)
 {
-    const hd_frame *frame = &g->frame[part->buffer];
+    const hd_part_frame *frame = &g->frame[part->buffer];
     hd_dim dim = frame->buffer->type.dim[d];
     int64_t blocks = g->module->size[dim.size - 1].blocks, block = -1;
 

@@ -10,7 +10,7 @@
 
 enum { MANY_RUNS = 1 << 16 };
 
-static void fill_frame(const hd_buffer *buffer, hd_frame *frame)
+static void fill_frame(const hd_buffer *buffer, hd_part_frame *frame)
 {
     int64_t stride = 1;
 
@@ -25,7 +25,7 @@ static void fill_frame(const hd_buffer *buffer, hd_frame *frame)
     }
 }
 
-static bool same_shape(const hd_frame *a, const hd_frame *b)
+static bool same_shape(const hd_part_frame *a, const hd_part_frame *b)
 {
     if (a->root != b->root || a->ndims != b->ndims)
         return false;
@@ -37,10 +37,10 @@ static bool same_shape(const hd_frame *a, const hd_frame *b)
 
 // Names of the same bytes are few as a rule, so each is compared with its root
 // and with the one that was given last.
-static void find_shape(hd_frame *frames, int *last, hd_frame *frame)
+static void find_shape(hd_part_frame *frames, int *last, hd_part_frame *frame)
 {
-    const hd_frame *root = &frames[frame->root];
-    const hd_frame *before = &frames[last[frame->root]];
+    const hd_part_frame *root = &frames[frame->root];
+    const hd_part_frame *before = &frames[last[frame->root]];
 
     if (same_shape(root, frame))
         frame->shape = root->shape;
@@ -50,9 +50,9 @@ static void find_shape(hd_frame *frames, int *last, hd_frame *frame)
 }
 
 hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
-                           hd_frame **out)
+                           hd_part_frame **out)
 {
-    hd_frame *frames;
+    hd_part_frame *frames;
     int *last;
     hd_status status = hd_clear_array(module->nbuffers + 1, sizeof *frames,
                                       diag, (void **)&frames);
@@ -65,7 +65,7 @@ hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
         return status;
     }
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        hd_frame *frame = &frames[b->id];
+        hd_part_frame *frame = &frames[b->id];
 
         fill_frame(b, frame);
         if (b->of == NULL)
@@ -78,14 +78,14 @@ hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
     return HD_OK;
 }
 
-void hd_frames_free(hd_frame *frames)
+void hd_frames_free(hd_part_frame *frames)
 {
-    for (hd_frame *f = frames; f != NULL && f->buffer != NULL; f++)
+    for (hd_part_frame *f = frames; f != NULL && f->buffer != NULL; f++)
         free(f->lengths);
     free(frames);
 }
 
-hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
+hd_part hd_part_make(const hd_part_frame *frame, const hd_view *view,
                      const hd_span *span)
 {
     hd_part part = {.offset = span->offset, .buffer = view->buffer->id};
@@ -97,7 +97,8 @@ hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
 }
 
 // From the last one back: steps one after the other have the same as a rule.
-static int64_t find_lengths(const hd_frame *frame, const hd_lengths *lengths)
+static int64_t find_lengths(const hd_part_frame *frame,
+                            const hd_lengths *lengths)
 {
     int64_t i = frame->nlengths;
 
@@ -106,7 +107,7 @@ static int64_t find_lengths(const hd_frame *frame, const hd_lengths *lengths)
     return i;
 }
 
-hd_status hd_part_of_view(hd_frame *frame, const hd_view *view,
+hd_status hd_part_of_view(hd_part_frame *frame, const hd_view *view,
                           const hd_span *span, hd_diag *diag, hd_part *out)
 {
     hd_lengths lengths = {{0}};
@@ -141,7 +142,7 @@ static bool keeps(const hd_part *part, int d)
     return (part->kept >> d & 1) != 0;
 }
 
-hd_span hd_part_span(const hd_frame *frame, const hd_part *part)
+hd_span hd_part_span(const hd_part_frame *frame, const hd_part *part)
 {
     const hd_buffer *buffer = frame->buffer;
     hd_span span = {.buffer = buffer->of != NULL ? buffer->of : buffer,
@@ -155,8 +156,8 @@ hd_span hd_part_span(const hd_frame *frame, const hd_part *part)
     return span;
 }
 
-void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
-                   int64_t *high)
+void hd_part_range(const hd_part_frame *frame, const hd_part *part,
+                   int64_t *low, int64_t *high)
 {
     int64_t last = part->offset;
 
@@ -170,7 +171,7 @@ void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
 
 // How many ranges; `tail` becomes the first dimension of one contiguous range.
 // A dimension of no cells does not count.
-static int64_t count_runs(const hd_frame *frame, const hd_part *part,
+static int64_t count_runs(const hd_part_frame *frame, const hd_part *part,
                           const int64_t *stride, int *tail, int64_t *length)
 {
     int64_t n = 1, next = 1;
@@ -195,7 +196,7 @@ static int64_t count_runs(const hd_frame *frame, const hd_part *part,
 }
 
 // Counts up over the kept dimensions before `tail`; false past the last one.
-static bool next_run(const hd_frame *frame, const hd_part *part,
+static bool next_run(const hd_part_frame *frame, const hd_part *part,
                      const int64_t *stride, int tail, int64_t *index,
                      int64_t *at)
 {
@@ -211,7 +212,7 @@ static bool next_run(const hd_frame *frame, const hd_part *part,
     return false;
 }
 
-bool hd_part_runs(const hd_frame *frame, const hd_part *part,
+bool hd_part_runs(const hd_part_frame *frame, const hd_part *part,
                   const int64_t *stride, int64_t limit, hd_run_fn *fn,
                   void *context)
 {
@@ -234,8 +235,8 @@ bool hd_part_runs(const hd_frame *frame, const hd_part *part,
 // The least sum of i_k * stride_k over the kept dimensions from d on that is at
 // least `x`; -1 if there is none. What the inner dimensions reach together is
 // less than one stride of the outer one.
-static int64_t least_from(const hd_frame *frame, const hd_part *part, int d,
-                          int64_t x)
+static int64_t least_from(const hd_part_frame *frame, const hd_part *part,
+                          int d, int64_t x)
 {
     int64_t index, rest;
 
@@ -257,7 +258,7 @@ static int64_t least_from(const hd_frame *frame, const hd_part *part, int d,
 }
 
 typedef struct lookup {
-    const hd_frame *frame;
+    const hd_part_frame *frame;
     const hd_part *part;
     bool found;
 } lookup;
@@ -272,19 +273,19 @@ static void look_up(void *context, int64_t low, int64_t high)
 }
 
 // The parts have different shapes: `a` is looked up in `b`.
-static bool overlap_by_runs(const hd_frame *frames, const hd_part *a,
+static bool overlap_by_runs(const hd_part_frame *frames, const hd_part *a,
                             const hd_part *b)
 {
-    const hd_frame *frame = &frames[a->buffer];
+    const hd_part_frame *frame = &frames[a->buffer];
     lookup l = {.frame = &frames[b->buffer], .part = b};
     bool all = hd_part_runs(frame, a, frame->stride, MANY_RUNS, look_up, &l);
 
     return l.found || !all;
 }
 
-static int64_t runs_of(const hd_frame *frames, const hd_part *part)
+static int64_t runs_of(const hd_part_frame *frames, const hd_part *part)
 {
-    const hd_frame *frame = &frames[part->buffer];
+    const hd_part_frame *frame = &frames[part->buffer];
     int64_t length;
     int tail;
 
@@ -292,8 +293,8 @@ static int64_t runs_of(const hd_frame *frames, const hd_part *part)
 }
 
 // `fa` and `fb` are of one shape.
-static bool overlap_in_shape(const hd_frame *fa, const hd_part *a,
-                             const hd_frame *fb, const hd_part *b)
+static bool overlap_in_shape(const hd_part_frame *fa, const hd_part *a,
+                             const hd_part_frame *fb, const hd_part *b)
 {
     bool ranges = a->ranges != 0 || b->ranges != 0;
 
@@ -311,10 +312,10 @@ static bool overlap_in_shape(const hd_frame *fa, const hd_part *a,
     return true;
 }
 
-bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
+bool hd_parts_overlap(const hd_part_frame *frames, const hd_part *a,
                       const hd_part *b)
 {
-    const hd_frame *fa = &frames[a->buffer], *fb = &frames[b->buffer];
+    const hd_part_frame *fa = &frames[a->buffer], *fb = &frames[b->buffer];
     int64_t low_a, high_a, low_b, high_b;
 
     if (fa->root != fb->root)
@@ -332,7 +333,8 @@ bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
                : overlap_by_runs(frames, b, a);
 }
 
-void hd_part_print(const hd_frame *frame, const hd_part *part, hd_text *text)
+void hd_part_print(const hd_part_frame *frame, const hd_part *part,
+                   hd_text *text)
 {
     int n = frame->ndims;
 

@@ -13,7 +13,7 @@
 HD_BEGIN_DECLS
 
 // A declared buffer as parts see it.
-typedef struct hd_frame {
+typedef struct hd_part_frame {
     const hd_buffer *buffer;
     int root;  // id of the buffer whose bytes these are
     int shape; // id of the first buffer with the same bytes and extents
@@ -22,7 +22,7 @@ typedef struct hd_frame {
     int64_t stride[HD_MAX_DIMS];
     struct hd_lengths *lengths; // owned: what parts with ranges keep
     int64_t nlengths, lengths_room;
-} hd_frame;
+} hd_part_frame;
 
 // Of each dimension, 1 where it is not kept.
 typedef struct hd_lengths {
@@ -43,16 +43,16 @@ typedef struct hd_part {
 
 // One frame a buffer, by id, and one without a buffer at the end.
 hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
-                           hd_frame **out);
-void hd_frames_free(hd_frame *frames);
+                           hd_part_frame **out);
+void hd_frames_free(hd_part_frame *frames);
 // Of a view that keeps all of its dimensions' indices.
-hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
+hd_part hd_part_make(const hd_part_frame *frame, const hd_view *view,
                      const hd_span *span);
 // Of any view.
-hd_status hd_part_of_view(hd_frame *frame, const hd_view *view,
+hd_status hd_part_of_view(hd_part_frame *frame, const hd_view *view,
                           const hd_span *span, hd_diag *diag, hd_part *out);
 // The span that it was made of.
-hd_span hd_part_span(const hd_frame *frame, const hd_part *part);
+hd_span hd_part_span(const hd_part_frame *frame, const hd_part *part);
 
 static inline bool hd_part_writes(const hd_part *part)
 {
@@ -65,8 +65,8 @@ static inline bool hd_part_reads(const hd_part *part)
 }
 
 // How many indices of a dimension the part has: 1 if it does not keep it.
-static inline int64_t hd_part_extent(const hd_frame *frame, const hd_part *part,
-                                     int d)
+static inline int64_t hd_part_extent(const hd_part_frame *frame,
+                                     const hd_part *part, int d)
 {
     if (part->ranges != 0)
         return frame->lengths[part->ranges - 1].extent[d];
@@ -74,28 +74,29 @@ static inline int64_t hd_part_extent(const hd_frame *frame, const hd_part *part,
 }
 
 // The first index that the part has of a dimension.
-static inline int64_t hd_part_index(const hd_frame *frame, const hd_part *part,
-                                    int d)
+static inline int64_t hd_part_index(const hd_part_frame *frame,
+                                    const hd_part *part, int d)
 {
     return part->offset / frame->stride[d] % frame->extent[d];
 }
 
 // The range of the root from the first element to past the last one.
-void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
-                   int64_t *high);
-bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
+void hd_part_range(const hd_part_frame *frame, const hd_part *part,
+                   int64_t *low, int64_t *high);
+bool hd_parts_overlap(const hd_part_frame *frames, const hd_part *a,
                       const hd_part *b);
 
 // The ranges of a part in a space where dimension d takes `stride[d]` cells
 // an index, or none at all if that is 0. Calls `fn` with each from low to high;
 // false if there are more than `limit`, after that many calls.
 typedef void hd_run_fn(void *context, int64_t low, int64_t high);
-bool hd_part_runs(const hd_frame *frame, const hd_part *part,
+bool hd_part_runs(const hd_part_frame *frame, const hd_part *part,
                   const int64_t *stride, int64_t limit, hd_run_fn *fn,
                   void *context);
 
 // "%ag[3]"
-void hd_part_print(const hd_frame *frame, const hd_part *part, hd_text *text);
+void hd_part_print(const hd_part_frame *frame, const hd_part *part,
+                   hd_text *text);
 
 HD_END_DECLS
 

@@ -34,13 +34,13 @@ typedef struct hd_landing {
     uint64_t bytes;
 } hd_landing;
 
-typedef struct hd_batch {
+typedef struct hd_transfers {
     hd_batch_part *part; // owned
     int n, room;
     hd_landing *landing; // owned
     int nlandings, landing_room;
     bool meets; // its kernel tells and awaits its words
-} hd_batch;
+} hd_transfers;
 
 // ------------------------------------------------ cuda/transfer.c
 
@@ -61,7 +61,7 @@ const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
 // What the peer lets this rank touch.
 hd_cuda_at hd_cuda_remote(const hd_device *device,
                           const hd_rendezvous *rendezvous);
-hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
+hd_status hd_cuda_land(hd_words *words, hd_transfers *batch, hd_cuda_at to,
                        hd_cuda_at from, uint64_t bytes);
 
 // -------------------------------------------------- cuda/reduce.c
@@ -69,10 +69,10 @@ hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
 // Bytes of this rank's memory that the peer of an offer reads.
 uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part);
 // Whether one kernel reduces and meets the peers by itself.
-bool hd_cuda_meets(const hd_device *device, const hd_batch *batch);
+bool hd_cuda_meets(const hd_device *device, const hd_transfers *batch);
 // What reduces the step whose rendezvous begin at `first`.
-hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first);
+hd_status hd_cuda_reduce(hd_words *words, hd_transfers *batch, int first);
 // The rest of those results that every rank has a share of.
-hd_status hd_cuda_fetch_shares(hd_words *words, const hd_batch *batch);
+hd_status hd_cuda_fetch_shares(hd_words *words, const hd_transfers *batch);
 
 #endif

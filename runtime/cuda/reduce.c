@@ -186,8 +186,8 @@ static void need_for_less(hd_words *words, hd_piece out)
 // Where the result is put: one that lies over this rank's own operand goes
 // through memory of its own where peers read that, as of a reduce's root they
 // do not, nor, two-shot, what is written before they have told so.
-static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
-                              hd_cuda_at *at)
+static hd_status place_result(hd_words *words, hd_transfers *batch,
+                              hd_piece out, hd_cuda_at *at)
 {
     need_for_less(words, out);
     *at = hd_cuda_at_place(out.place);
@@ -250,7 +250,7 @@ int hd_cuda_find_reducing(const hd_device *device)
 }
 
 // All of the batch is one reduction.
-bool hd_cuda_meets(const hd_device *device, const hd_batch *batch)
+bool hd_cuda_meets(const hd_device *device, const hd_transfers *batch)
 {
     const hd_step *step = batch->n > 0 ? batch->part[0].step : NULL;
     int n;
@@ -267,7 +267,7 @@ bool hd_cuda_meets(const hd_device *device, const hd_batch *batch)
 
 // The words that belong to one side of the batch become the kernel's, in the
 // groups that it takes: what it tells the peers, and what it awaits of them.
-static hd_status give_words(hd_words *words, const hd_batch *batch,
+static hd_status give_words(hd_words *words, const hd_transfers *batch,
                             hd_side side, int tells, int awaits,
                             hd_cuda_at *told, hd_cuda_at *awaited)
 {
@@ -302,7 +302,7 @@ static hd_status find_their_share(const hd_words *words,
 }
 
 // Where the shares of all ranks are put: here, and by this rank.
-static hd_status place_shares(const hd_words *words, const hd_batch *batch,
+static hd_status place_shares(const hd_words *words, const hd_transfers *batch,
                               uint64_t offset, hd_cuda_at *at)
 {
     uint64_t bytes = hd_cuda_share_bytes(words->device, words->step);
@@ -320,7 +320,7 @@ static hd_status place_shares(const hd_words *words, const hd_batch *batch,
     return HD_OK;
 }
 
-static hd_status add_meeting(hd_words *words, const hd_batch *batch, int n,
+static hd_status add_meeting(hd_words *words, const hd_transfers *batch, int n,
                              bool twice, hd_cuda_at *at)
 {
     hd_device *device = words->device;
@@ -361,7 +361,7 @@ static hd_status add_meeting(hd_words *words, const hd_batch *batch, int n,
     return HD_OK;
 }
 
-hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
+hd_status hd_cuda_reduce(hd_words *words, hd_transfers *batch, int first)
 {
     hd_device *device = words->device;
     const hd_step *step = words->step;
@@ -437,7 +437,8 @@ static hd_status fetch_own(hd_words *words)
 enum { FETCH, SAY_FETCHED, HEAR_FETCHED };
 
 // A phase of all reductions in shares.
-static hd_status each_shared(hd_words *words, const hd_batch *batch, int phase)
+static hd_status each_shared(hd_words *words, const hd_transfers *batch,
+                             int phase)
 {
     for (int i = 0; i < batch->n; i++) {
         const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
@@ -460,7 +461,7 @@ static hd_status each_shared(hd_words *words, const hd_batch *batch, int phase)
     return HD_OK;
 }
 
-hd_status hd_cuda_fetch_shares(hd_words *words, const hd_batch *batch)
+hd_status hd_cuda_fetch_shares(hd_words *words, const hd_transfers *batch)
 {
     for (int phase = FETCH; phase <= HEAR_FETCHED; phase++)
         HD_TRY(each_shared(words, batch, phase));

@@ -684,8 +684,7 @@ static void abandon(hd_device *device, hd_status status, const char *part)
     snprintf(text, sizeof text, "rank %d could not %s its run", device->rank,
              part);
     hd_cuda_fail(device, status, text, ""); // unless something else has
-    status = hd_cuda_report(device, NULL);
-    (void)status;
+    hd_ignore(hd_cuda_report(device, NULL));
 }
 
 #define INSTEAD                                                             \

@@ -198,7 +198,7 @@ static hd_status note_rendezvous(hd_device *device, const hd_step *step,
                                  void *context)
 {
     const hd_cuda_slot *theirs = hd_cuda_slot_of(device, rendezvous);
-    hd_batch *batch = context;
+    hd_transfers *batch = context;
 
     HD_TRY(hd_rendezvous_compare(
         device->rank, step, rendezvous, &theirs->offer,
@@ -213,7 +213,7 @@ static hd_status note_rendezvous(hd_device *device, const hd_step *step,
 }
 
 // Bytes that this rank's memory sends, whoever moves them.
-static void count_bytes(hd_device *device, const hd_batch *batch)
+static void count_bytes(hd_device *device, const hd_transfers *batch)
 {
     for (int i = 0; i < batch->n; i++) {
         const hd_batch_part *part = &batch->part[i];
@@ -343,7 +343,7 @@ static bool has_peers(const hd_device *device, const hd_step *step)
 }
 
 // All puts of the step, which begin at rendezvous `first`.
-static hd_status spread(hd_words *words, const hd_batch *batch, int first)
+static hd_status spread(hd_words *words, const hd_transfers *batch, int first)
 {
     const hd_rendezvous *piece = &batch->part[first].rendezvous;
     push p = {.from = hd_cuda_at_place(piece->place), .bytes = piece->bytes};
@@ -395,7 +395,7 @@ static hd_status move(hd_words *words, const hd_rendezvous *rendezvous)
     return hd_cuda_signal(words, rendezvous, HD_CUDA_DONE);
 }
 
-static hd_status plan_moves(hd_words *words, hd_batch *batch)
+static hd_status plan_moves(hd_words *words, hd_transfers *batch)
 {
     const hd_step *reduced = NULL, *spread_out = NULL;
 
@@ -420,7 +420,7 @@ static hd_status plan_moves(hd_words *words, hd_batch *batch)
     return HD_OK;
 }
 
-hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
+hd_status hd_cuda_land(hd_words *words, hd_transfers *batch, hd_cuda_at to,
                        hd_cuda_at from, uint64_t bytes)
 {
     if (!hd_cuda_grow((void **)&batch->landing, batch->nlandings,
@@ -431,7 +431,7 @@ hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
     return HD_OK;
 }
 
-static hd_status land(hd_device *device, int stream, const hd_batch *batch,
+static hd_status land(hd_device *device, int stream, const hd_transfers *batch,
                       hd_diag *diag)
 {
     for (int i = 0; i < batch->nlandings; i++)
@@ -441,7 +441,7 @@ static hd_status land(hd_device *device, int stream, const hd_batch *batch,
     return HD_OK;
 }
 
-static hd_status signal_all(hd_words *words, const hd_batch *batch,
+static hd_status signal_all(hd_words *words, const hd_transfers *batch,
                             hd_side side, int which)
 {
     for (int i = 0; i < batch->n; i++) {
@@ -453,7 +453,7 @@ static hd_status signal_all(hd_words *words, const hd_batch *batch,
 }
 
 // What was not signalled when the run began.
-static hd_status signal_ready(hd_words *words, const hd_batch *batch)
+static hd_status signal_ready(hd_words *words, const hd_transfers *batch)
 {
     for (int i = 0; i < batch->n; i++) {
         words->step = batch->part[i].step;
@@ -465,7 +465,7 @@ static hd_status signal_ready(hd_words *words, const hd_batch *batch)
     return HD_OK;
 }
 
-static hd_status await_all(hd_words *words, const hd_batch *batch)
+static hd_status await_all(hd_words *words, const hd_transfers *batch)
 {
     for (int i = 0; i < batch->n; i++) {
         words->step = batch->part[i].step;
@@ -478,7 +478,7 @@ static hd_status await_all(hd_words *words, const hd_batch *batch)
 
 // Those of `n` steps that are deferred, or those that are not.
 static hd_status meet(hd_device *device, const hd_step *steps, int n,
-                      bool deferred, hd_diag *diag, hd_batch *batch)
+                      bool deferred, hd_diag *diag, hd_transfers *batch)
 {
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
@@ -613,7 +613,7 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
 }
 
 static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
-                            int stream, bool deferred, hd_batch *batch,
+                            int stream, bool deferred, hd_transfers *batch,
                             hd_diag *diag)
 {
     hd_words words = {device, steps, stream, device->plan->ncommands, diag};
@@ -640,7 +640,7 @@ static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
 hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag)
 {
-    hd_batch batch = {0};
+    hd_transfers batch = {0};
     hd_status status =
         plan_batch(device, steps, n, stream, deferred, &batch, diag);
 

@@ -77,8 +77,7 @@ static void send_failed(const hd_boot *boot, int fd, hd_status status,
                       .status = (uint32_t)status,
                       .bytes = strlen(text)};
     // Whoever cannot be told will see us hang up.
-    hd_status ignored = hd_wire_put(fd, frame, text, hd_clock_after(0.1));
-    (void)ignored;
+    hd_ignore(hd_wire_put(fd, frame, text, hd_clock_after(0.1)));
 }
 
 static void tell_everyone(const hd_boot *boot)
@@ -462,13 +461,10 @@ static hd_status gather(void *context, const void *mine, size_t bytes,
 
 void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
 {
-    hd_status ignored;
-
     if (boot->failed != HD_OK)
         return; // and has been told
     if (boot->place.rank > 0) {
-        ignored = receive(boot, HD_FRAME_FAILED, NULL, 0, hd_clock_after(0.2));
-        (void)ignored;
+        hd_ignore(receive(boot, HD_FRAME_FAILED, NULL, 0, hd_clock_after(0.2)));
         return;
     }
     boot->failed = status;

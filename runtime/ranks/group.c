@@ -266,11 +266,9 @@ void hd_group_pass_on(hd_group *group, const char *text)
 {
     int64_t deadline = hd_clock_after(HD_GROUP_TELLING);
     char first[HD_GROUP_TEXT];
-    hd_status ignored;
 
     hd_group_note_failure(group, HD_ERROR_PEER, text);
-    ignored = hd_group_failure(group, first);
-    (void)ignored;
+    hd_ignore(hd_group_failure(group, first));
     while (!tell_all(group,
                      hd_group_is_aborted(group) ? HD_FRAME_ABORTED
                                                 : HD_FRAME_FAILED,

@@ -251,7 +251,7 @@ TEST(Cells, NamesOfOddRowsAreCutWhereRangesBeginOrEnd)
     // 40 rows at either end and what is between them; %t, %u and %c.
     EXPECT_EQ(cells.ncells, 81 + 3);
     hd_text text = {};
-    const hd_frame *x = &g.graph.frame[g.graph.part[1].buffer];
+    const hd_part_frame *x = &g.graph.frame[g.graph.part[1].buffer];
     hd_cells_print(&cells, x, cells.first[x->root] + 2, &text);
     EXPECT_STREQ(text.bytes, "%x[2, 0]");
     hd_text_free(&text);

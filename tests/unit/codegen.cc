@@ -126,7 +126,7 @@ class Checked
     struct Values {
         std::vector<std::vector<double>> value, bound;
         std::vector<std::vector<int64_t>> whole; // of integers
-        std::vector<hd_values> of;
+        std::vector<hd_estimates> of;
 
         Values(const hd_module *module, const Buffers &buffers)
         {
@@ -150,7 +150,7 @@ class Checked
         }
         void Compute(const hd_step &step)
         {
-            hd_values *values[HD_MAX_VIEWS];
+            hd_estimates *values[HD_MAX_VIEWS];
 
             for (int i = 0; i < step.op->nviews; i++)
                 values[i] = &of[static_cast<size_t>(step.span[i].buffer->id)];

@@ -52,7 +52,7 @@ class Memory
         hd_cpu_blas loops = {}; // no library
         hd_cpu_scratch scratch = {&loops, nullptr, 0, {}};
         void *base[HD_MAX_VIEWS];
-        hd_values *values[HD_MAX_VIEWS];
+        hd_estimates *values[HD_MAX_VIEWS];
         hd_status status = hd_cpu_scratch_need(&step, &scratch.bytes);
         std::vector<max_align_t> room(scratch.bytes / sizeof(max_align_t) + 8);
 
@@ -90,7 +90,7 @@ class Memory
     std::vector<std::vector<char>> bytes_;
     std::vector<std::vector<double>> values_, bounds_;
     std::vector<std::vector<int64_t>> whole_; // of integers
-    std::vector<hd_values> oracle_;
+    std::vector<hd_estimates> oracle_;
 
     double Draw(hd_dtype dtype)
     {

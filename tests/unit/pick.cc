@@ -120,8 +120,8 @@ void Judge(const Step &step, const Buffers &buffers)
 {
     std::vector<std::vector<double>> value, bound;
     std::vector<std::vector<int64_t>> whole;
-    std::vector<hd_values> of;
-    hd_values *values[HD_MAX_VIEWS];
+    std::vector<hd_estimates> of;
+    hd_estimates *values[HD_MAX_VIEWS];
 
     for (const hd_buffer *b = step.Module()->buffers; b; b = b->next) {
         size_t n = size_t(hd_type_elements(&b->type));
