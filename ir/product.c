@@ -99,7 +99,7 @@ hd_product hd_product_of(const hd_step *step, int even)
     assert(hd_op_family(op) == HD_FAMILY_PRODUCT);
     hd_space_of_step(step, &p.space);
     last = p.space.nparallel - 1;
-    assert(p.outer >= 0 && p.outer <= last); // hd_matmul_fits has seen to it
+    assert(p.outer >= 0 && p.outer <= last); // the signature has it
     assert(step->span[2].extent[p.space.dim[2][last + 1]] ==
            p.space.extent[last + 1]);
     p.batch = count(&p.space, 0, p.outer);

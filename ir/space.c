@@ -1,10 +1,11 @@
-// Each family maps its views in its own way; keys' views lie along the result,
-// but for a factor, which has one element, whatever its dimensions, and counts,
-// which lie along the batch at most.
+// What an op's signature says lies as that has it; what is done of each element
+// of a batch lies along that alone.
 #include "ir/space.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "ir/signature.h"
 
 static hd_space space_over(int nparallel)
 {
@@ -26,65 +27,31 @@ static void lay(hd_space *space, int view, int ndims, int d, int own)
         space->dim[view][d] = (int8_t)own;
 }
 
-// The view's last dimensions lie along the last ones of the result.
+// A reshape has no signature: a step of one has two views of one shape.
 static void lay_last(hd_space *space, int view, int ndims)
 {
     for (int d = 0; d < space->nparallel; d++)
         lay(space, view, ndims, d, d - (space->nparallel - ndims));
 }
 
-static void lay_transposed(hd_space *space, int ndims, const int8_t *dim)
+// As the op's signature has it; what no result and not the first operand has
+// is of no space, and counts of groups are read as a whole.
+static void lay_signature(const hd_op *op, const hd_shape *view,
+                          const int8_t *dim, hd_space *space)
 {
-    for (int d = 0; d < space->nparallel; d++)
-        lay(space, 1, ndims, d,
-            d == dim[0]   ? dim[1]
-            : d == dim[1] ? dim[0]
-                          : d);
-}
+    int groups = hd_op_key_view(op, HD_KEY_GROUPS);
+    int ndims[HD_MAX_VIEWS];
+    hd_bound bound = {.nviews = 0};
 
-// The result has the reduced dimension with one index, or lacks it.
-static void lay_reduced(hd_space *space, int ndims, int dim)
-{
-    bool keeps = space->nparallel == ndims;
-
-    for (int d = 0; d < space->nparallel; d++)
-        if (!keeps || d != dim)
-            lay(space, 1, ndims, d, d + (!keeps && d >= dim));
-    space->dim[1][space->ndims++] = (int8_t)dim;
-}
-
-// The result has the indices' dimensions in place of the one that they are of.
-static void lay_taken(hd_space *space, int ndims, int indices, int dim)
-{
-    for (int d = 0; d < space->nparallel; d++) {
-        lay(space, 2, indices, d, d);
-        if (d < dim || d >= indices)
-            lay(space, 1, ndims, d, d < dim ? d : d - indices + dim + 1);
-    }
-    space->dim[1][space->ndims++] = (int8_t)dim;
-}
-
-// With b of nbatch leading dimensions
-//
-//                 batch            rows       columns   reduced
-//     a   paired, else none     its own          none        K
-//     b             its own        none       its own        K
-//
-// A grouped b has no batch: each row takes one of its matrices.
-void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
-                          bool grouped, hd_space *out)
-{
-    *out = space_over(ndims);
-    // The second bound is the limit of `ndims`, which gcc 12 does not see.
-    for (int d = 0; d + 1 < ndims && d < HD_MAX_DIMS; d++) {
-        lay(out, 1, a, d, ta && d == ndims - 2 ? a - 1 : d - (ndims - a));
-        if (!grouped)
-            lay(out, 2, b - 2, d, d);
-    }
-    out->dim[2][ndims - 1] = (int8_t)(b - (tb ? 2 : 1));
-    out->dim[1][ndims] = (int8_t)(a - (ta ? 2 : 1));
-    out->dim[2][ndims] = (int8_t)(b - (tb ? 1 : 2));
-    out->ndims++;
+    for (int i = 0; i < op->nviews; i++)
+        ndims[i] = view[i].ndims;
+    if (!hd_bind(op, ndims, dim, &bound, NULL))
+        assert(false); // the verifier has seen to it
+    space->ndims = bound.nspace;
+    for (int i = 0; i < bound.nviews; i++)
+        for (int d = 0; d < bound.ndims[i] && i != groups; d++)
+            if (bound.along[i][d] >= 0 && bound.along[i][d] < space->ndims)
+                space->dim[i][bound.along[i][d]] = (int8_t)d;
 }
 
 // What is of the batch lies along the last of the result's, which an operand of
@@ -173,40 +140,16 @@ static int lay_counts(hd_space *space, const hd_op *op, int counts, int of)
 void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                   hd_space *out)
 {
+    assert(hd_op_is(op, HD_UNIT_COMPUTE));
     *out = space_over(view[0].ndims);
-    switch (hd_op_family(op)) {
-    case HD_FAMILY_COPY:
-    case HD_FAMILY_MAP:
-        break;
-    case HD_FAMILY_FOLD:
-        if (dim[0] >= 0)
-            lay_reduced(out, view[1].ndims, dim[0]);
-        break;
-    case HD_FAMILY_TRANSPOSE:
-        lay_transposed(out, view[1].ndims, dim);
-        break;
-    case HD_FAMILY_TAKE:
-        lay_taken(out, view[1].ndims, view[2].ndims, dim[0]);
-        break;
-    case HD_FAMILY_PRODUCT:
-        hd_space_map_product(view[0].ndims, view[1].ndims, view[2].ndims,
-                             hd_op_key(op, HD_KEY_TA) != NULL,
-                             hd_op_key(op, HD_KEY_TB) != NULL,
-                             hd_op_key(op, HD_KEY_GROUPS) != NULL, out);
-        break;
-    case HD_FAMILY_PICK:
-    case HD_FAMILY_ATTEND:
-    case HD_FAMILY_CALL:
+    if (hd_op_is_batched(op)) {
         lay_batch(op, view, out);
         lay_sequences(op, view, out);
-        break;
-    case HD_FAMILY_MOVE:
-    case HD_FAMILY_SYNC:
-        assert(false && "an op of unit COMPUTE");
+    } else if (op->code == HD_OP_RESHAPE) {
+        lay_last(out, 1, view[1].ndims);
+    } else {
+        lay_signature(op, view, dim, out);
     }
-    for (int i = 1; i < op->nviews; i++)
-        if (lies_last(op, i))
-            lay_last(out, i, view[i].ndims);
     out->counted = lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS),
                               hd_op_counted(op));
     lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS_OF_KEYS),

@@ -47,9 +47,6 @@ typedef struct hd_shape {
 // change places, as hd_step does.
 void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                   hd_space *out);
-// Likewise of a matmul whose result and operands have so many dimensions.
-void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
-                          bool grouped, hd_space *out);
 // Of a verified op whose views have these shapes.
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out);

@@ -12,6 +12,7 @@
 #include "ir/causal.h"
 #include "ir/parts.h"
 #include "ir/print.h"
+#include "ir/signature.h"
 #include "ir/space.h"
 #include "ir/written.h"
 
@@ -102,8 +103,8 @@ static hd_status check_grouped_keys(verifier *v, const hd_op *op)
         hd_key_code code = op->key[i].code;
 
         if (code == HD_KEY_BIAS ||
-            (ta &&
-             (code == HD_KEY_ACT || code == HD_KEY_AUX || code == HD_KEY_KEEP)))
+            (ta && (code == HD_KEY_TB || code == HD_KEY_ACT ||
+                    code == HD_KEY_AUX || code == HD_KEY_KEEP)))
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s with groups%s", op_text(op),
                             hd_key_info_get(code)->text,
@@ -634,6 +635,12 @@ static const char *placement_text(const verifier *v, hd_dim dim)
     return hd_dim_is_sharded(dim) ? v->module->axis[dim.mark].name : "no axis";
 }
 
+static const char *mend_place(const verifier *v)
+{
+    return is_tensor(v) ? "; `set` one of them to the other's placement first"
+                        : "; index it by the axis, or move it by a collective";
+}
+
 // Which dimension keeps `in` from having the shape `part` of the result, and
 // what mends it; both have one where they differ.
 static const char *difference(verifier *v, const hd_type *part,
@@ -646,10 +653,8 @@ static const char *difference(verifier *v, const hd_type *part,
                  plural(in->ndims), part->ndims);
         return out;
     }
-    while (i < part->ndims && hd_dim_same(part->dim[i], in->dim[i]))
+    while (hd_dim_same(part->dim[i], in->dim[i]))
         i++;
-    if (i == part->ndims)
-        return "the dtypes differ, and only `copy` and `set` cast";
     if (!hd_dim_as_long(part->dim[i], in->dim[i]))
         snprintf(out, WHY,
                  "dimension %d is %.64s in the operand and %.64s in "
@@ -658,13 +663,9 @@ static const char *difference(verifier *v, const hd_type *part,
     else
         snprintf(out, WHY,
                  "dimension %d is sharded over %.32s in the operand "
-                 "and over %.32s in the result; %s",
+                 "and over %.32s in the result%s",
                  i, placement_text(v, in->dim[i]),
-                 placement_text(v, part->dim[i]),
-                 is_tensor(v) ? "`set` one of them to the other's placement "
-                                "first"
-                              : "index it by the axis, or move it by a "
-                                "collective");
+                 placement_text(v, part->dim[i]), mend_place(v));
     return out;
 }
 
@@ -678,17 +679,6 @@ static hd_status wrong_result(verifier *v, const hd_op *op, const hd_type *out,
     right.dtype = in->dtype;
     snprintf(why, sizeof why, "the result is %.200s", type_text(v, &right));
     return shapes_differ(v, op, out, in, why);
-}
-
-static bool same_shape(const hd_type *a, const hd_type *b, bool marks)
-{
-    if (a->ndims != b->ndims)
-        return false;
-    for (int i = 0; i < a->ndims; i++)
-        if (marks ? !hd_dim_same(a->dim[i], b->dim[i])
-                  : !hd_dim_as_long(a->dim[i], b->dim[i]))
-            return false;
-    return true;
 }
 
 // The dimensions of an operand that repeats along others are the last ones of
@@ -725,15 +715,144 @@ static hd_type last_dims(const hd_type *type, int n)
     return part;
 }
 
-// Results and operands alike, but for the dtypes of a cast.
-static hd_status check_alike(verifier *v, const hd_op *op, bool marks)
+// "k", or "dimension 2" of one of several that have one letter. Stands until
+// TEXTS more are asked for.
+static const char *letter_text(verifier *v, const hd_misfit *why, int dim)
 {
-    hd_type out = type_of(op, 0), in = type_of(op, 1);
-    char why[WHY];
+    const char *letter = hd_letter_text(why->letter);
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
 
-    return same_shape(&out, &in, marks)
+    if (letter != NULL)
+        return letter;
+    hd_text_free(text);
+    hd_text_printf(text, "dimension %d", dim);
+    return text->failed ? "a dimension" : text->bytes;
+}
+
+// "B.. n R..", likewise.
+static const char *form_text(verifier *v, const hd_misfit *why)
+{
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
+
+    hd_text_free(text);
+    hd_misfit_form(why, text);
+    return text->failed ? "of another form" : text->bytes;
+}
+
+// Two dimensions that are to be one; those of results are named last.
+static hd_status refuse_pair(verifier *v, const hd_op *op, hd_code code,
+                             const hd_type *type, const hd_misfit *why)
+{
+    bool turned = why->other < op->noutputs;
+    int a = turned ? why->view : why->other,
+        i = turned ? why->dim : why->other_dim;
+    int b = turned ? why->other : why->view,
+        k = turned ? why->other_dim : why->dim;
+    hd_dim x = type[a].dim[i], y = type[b].dim[k];
+    bool placed = why->kind == HD_MISFIT_PLACE;
+    bool one = i == k || hd_letter_text(why->letter) != NULL;
+
+    return hd_error(
+        v->diag, code, op->loc, "%s: %s is %s%s in %s and %s%s%s%s in %s%s",
+        op_text(op), letter_text(v, why, i), placed ? "over " : "",
+        placed ? placement_text(v, x) : dim_text(v, x),
+        buffer_text(v, op->view[a].buffer), one ? "" : letter_text(v, why, k),
+        one ? "" : " is ", placed ? "over " : "",
+        placed ? placement_text(v, y) : dim_text(v, y),
+        buffer_text(v, op->view[b].buffer), placed ? mend_place(v) : "");
+}
+
+static hd_status refuse_whole(verifier *v, const hd_op *op, hd_code code,
+                              const hd_type *type, const hd_misfit *why)
+{
+    const hd_view *view = &op->view[why->view];
+    hd_dim dim = type[why->view].dim[why->dim];
+
+    return hd_error(v->diag, code, view->loc,
+                    "%s needs all of %s on each rank: %s has %s@%s; %s",
+                    op_text(op), letter_text(v, why, why->dim),
+                    buffer_text(v, view->buffer), dim_text(v, dim),
+                    placement_text(v, dim),
+                    is_tensor(v) ? "`set` it to a local one first"
+                    : hd_op_family(op) == HD_FAMILY_FOLD
+                        ? "reduce over ranks by all_reduce or reduce_scatter"
+                        : "gather it first");
+}
+
+// What keeps the views from being those of the op's signature.
+static hd_status refuse_misfit(verifier *v, const hd_op *op, hd_code code,
+                               const hd_type *type, const hd_misfit *why)
+{
+    const hd_view *view = &op->view[why->view];
+    int n = type[why->view].ndims;
+
+    switch (why->kind) {
+    case HD_MISFIT_LENGTH:
+    case HD_MISFIT_PLACE:
+        return refuse_pair(v, op, code, type, why);
+    case HD_MISFIT_WHOLE:
+        return refuse_whole(v, op, code, type, why);
+    case HD_MISFIT_MOST:
+        return hd_error(v->diag, HD_E0105, op->loc,
+                        "%s has a result of %d dimensions; a tensor has at "
+                        "most %d",
+                        op_text(op), why->ndims, HD_MAX_DIMS);
+    case HD_MISFIT_DIMS:
+        if (why->letter != 0)
+            return hd_error(v->diag, code, op->loc,
+                            "%s: %s has %d dimension%s and %s %d", op_text(op),
+                            buffer_text(v, view->buffer), n, plural(n),
+                            buffer_text(v, op->view[0].buffer), type[0].ndims);
+        return hd_error(v->diag, code, op->loc,
+                        "%s: %s has %d dimension%s and is [%s]", op_text(op),
+                        buffer_text(v, view->buffer), n, plural(n),
+                        form_text(v, why));
+    case HD_MISFIT_ONE:  // what operands make is told
+    case HD_MISFIT_FORM: // keys that have none are refused ahead
+        break;
+    }
+    assert(false);
+    return HD_ERROR_INVALID;
+}
+
+static void types_of(const hd_op *op, hd_type type[HD_MAX_VIEWS])
+{
+    for (int i = 0; i < op->nviews; i++)
+        type[i] = type_of(op, i);
+}
+
+// Views whose dimensions are each other's.
+static hd_status check_alike(verifier *v, const hd_op *op)
+{
+    static const int8_t dim[2] = {-1, -1};
+    hd_type type[HD_MAX_VIEWS];
+    hd_misfit why;
+
+    types_of(op, type);
+    return hd_signature_fits(op, type, dim, is_tensor(v), &why)
                ? HD_OK
-               : shapes_differ(v, op, &out, &in, difference(v, &out, &in, why));
+               : refuse_misfit(v, op, HD_E0311, type, &why);
+}
+
+// Operands decide what the result is. `right` says whether its dtype is.
+static hd_status check_result(verifier *v, const hd_op *op, const int8_t *dim,
+                              bool right)
+{
+    int ndims[HD_MAX_VIEWS] = {HD_INFERRED};
+    hd_type type[HD_MAX_VIEWS], want;
+    hd_bound bound;
+    hd_misfit why;
+
+    types_of(op, type);
+    if (hd_signature_fits(op, type, dim, is_tensor(v), NULL) && right)
+        return HD_OK;
+    for (int i = 1; i < op->nviews; i++)
+        ndims[i] = type[i].ndims;
+    if (!hd_bind(op, ndims, dim, &bound, &why) ||
+        !hd_bound_fits(&bound, type, op->noutputs, is_tensor(v), &why))
+        return refuse_misfit(v, op, HD_E0311, type, &why);
+    want = hd_bound_result(&bound, type);
+    return wrong_result(v, op, &type[0], &type[1], &want);
 }
 
 // A sum of several takes numbers of f32 among those of a narrower result, which
@@ -759,17 +878,15 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
                                 int first)
 {
     hd_type out = type_of(op, 0);
-    char why[WHY];
 
+    HD_TRY(check_alike(v, op));
     for (int i = first; i < op->noutputs + op->ninputs; i++) {
-        hd_type in = type_of(op, i), wide = spread(&in, &out);
-        hd_type part = in.ndims < out.ndims ? last_dims(&out, in.ndims) : out;
+        hd_type in = type_of(op, i);
 
-        part.dtype = dtype;
-        if (fits_along(&in, &out) && takes_dtype(v, op, dtype, in.dtype))
-            continue;
-        return shapes_differ(v, op, &out, &in,
-                             difference(v, &part, &wide, why));
+        if (!takes_dtype(v, op, dtype, in.dtype))
+            return shapes_differ(v, op, &out, &in,
+                                 "the dtypes differ, and only `copy` and "
+                                 "`set` cast");
     }
     return HD_OK;
 }
@@ -794,168 +911,39 @@ static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
-// What the operands make, in `ndims` dimensions.
-static hd_type result_of(const hd_op *op, int ndims, const int8_t *dim)
-{
-    hd_type out = type_of(op, 0);
-    hd_shape view[HD_MAX_VIEWS] = {{.ndims = ndims}};
-    hd_space space;
-
-    for (int i = 1; i < op->nviews; i++)
-        view[i].ndims = type_of(op, i).ndims;
-    hd_space_map(op, view, dim, &space);
-    out.ndims = ndims;
-    for (int i = op->ninputs; i > 0; i--)
-        for (int d = 0; d < ndims; d++)
-            if (space.dim[i][d] != HD_REPEATED)
-                out.dim[d] = type_of(op, i).dim[space.dim[i][d]];
-    return out;
-}
-
-// A reduction over ranks loses its dimension.
-static hd_status check_reduced_ranks(verifier *v, const hd_op *op,
-                                     const hd_type *out, const hd_type *in,
-                                     int dim)
-{
-    if (!is_tensor(v) || !hd_dim_is_sharded(in->dim[dim]) ||
-        out->ndims != in->ndims)
-        return HD_OK;
-    return shapes_differ(v, op, out, in,
-                         "a dimension over ranks is not kept; leave it out of "
-                         "the result");
-}
-
 static hd_status check_reduction(verifier *v, const hd_op *op)
 {
-    hd_type out = type_of(op, 0), in = type_of(op, 1), rest;
-    int8_t dim;
-    bool keeps;
+    hd_type out = type_of(op, 0), in = type_of(op, 1);
+    int8_t dim[2] = {-1, -1};
 
     if (hd_op_key(op, HD_KEY_DIM) == NULL)
         return check_operands(v, op, out.dtype, 1);
     HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
-    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
-    keeps = out.ndims == in.ndims && hd_dim_is_one(out.dim[dim]);
-    rest = result_of(op, in.ndims - !keeps, &dim);
-    HD_TRY(check_reduced_ranks(v, op, &out, &in, dim));
-    if (!same_shape(&out, &rest, !is_tensor(v)) ||
-        !takes_dtype(v, op, out.dtype, in.dtype) ||
-        (!is_tensor(v) && hd_dim_is_sharded(in.dim[dim])))
-        return !is_tensor(v) && hd_dim_is_sharded(in.dim[dim])
-                   ? shapes_differ(v, op, &out, &in,
-                                   "a dimension over ranks is reduced by "
-                                   "all_reduce or reduce_scatter")
-                   : wrong_result(v, op, &out, &in, &rest);
-    return HD_OK;
+    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim[0]));
+    return check_result(v, op, dim, takes_dtype(v, op, out.dtype, in.dtype));
 }
 
 static hd_status check_transpose(verifier *v, const hd_op *op)
 {
-    hd_type out = type_of(op, 0), in = type_of(op, 1), want;
+    hd_type out = type_of(op, 0), in = type_of(op, 1);
     int8_t dim[2];
 
     HD_TRY(dim_value(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2, &dim[0]));
     HD_TRY(dim_value(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1, &dim[1]));
-    want = result_of(op, in.ndims, dim);
-    if (!same_shape(&out, &want, true) || out.dtype != in.dtype)
-        return wrong_result(v, op, &out, &in, &want);
-    return HD_OK;
-}
-
-bool hd_take_fits(const hd_type *out, const hd_type *in, const hd_type *indices,
-                  int dim)
-{
-    int behind = in->ndims - dim - 1;
-
-    if (indices->ndims < dim || out->ndims != indices->ndims + behind)
-        return false;
-    for (int d = 0; d < indices->ndims; d++)
-        if (!hd_dim_same(out->dim[d], indices->dim[d]) ||
-            (d < dim && !hd_dim_same(in->dim[d], indices->dim[d])))
-            return false;
-    for (int d = 0; d < behind; d++)
-        if (!hd_dim_same(out->dim[indices->ndims + d], in->dim[dim + 1 + d]))
-            return false;
-    return true;
-}
-
-// What keeps the indices from being those of the operand, or NULL.
-static const char *misfit_of_indices(verifier *v, const hd_type *in,
-                                     const hd_type *indices, int dim,
-                                     char out[WHY])
-{
-    int d = 0;
-
-    if (indices->ndims < dim) {
-        snprintf(out, WHY,
-                 "the indices lack dimension %d, which is ahead of "
-                 "what is taken from",
-                 indices->ndims);
-        return out;
-    }
-    while (d < dim && hd_dim_same(in->dim[d], indices->dim[d]))
-        d++;
-    if (d == dim)
-        return NULL;
-    if (!hd_dim_as_long(in->dim[d], indices->dim[d]))
-        snprintf(out, WHY,
-                 "dimension %d, ahead of what is taken from, is "
-                 "%.64s in the operand and %.64s in the indices",
-                 d, dim_text(v, in->dim[d]), dim_text(v, indices->dim[d]));
-    else
-        snprintf(out, WHY,
-                 "dimension %d, ahead of what is taken from, is "
-                 "sharded over %.32s in the operand and over %.32s in the "
-                 "indices",
-                 d, placement_text(v, in->dim[d]),
-                 placement_text(v, indices->dim[d]));
-    return out;
-}
-
-static hd_status check_indices(verifier *v, const hd_op *op, const hd_type *in,
-                               const hd_type *indices, int dim)
-{
-    const char *why;
-    char text[WHY];
-
-    if (indices->dtype != HD_DTYPE_I32)
-        return hd_error(v->diag, HD_E0314, op->view[2].loc,
-                        "%s by indices of %s; they are i32", op_text(op),
-                        hd_dtype_text(indices->dtype));
-    if (hd_dim_is_sharded(in->dim[dim]))
-        return hd_error(
-            v->diag, HD_E0311, op->view[1].loc,
-            "%s from dimension %d of %s, which is sharded over "
-            "%s; an index may be any, so each rank needs all of "
-            "it: %s",
-            op_text(op), dim, type_text(v, in), placement_text(v, in->dim[dim]),
-            is_tensor(v) ? "`set` it to a local one first" : "gather it first");
-    why = misfit_of_indices(v, in, indices, dim, text);
-    return why == NULL ? HD_OK
-                       : hd_error(v->diag, HD_E0311, op->view[2].loc,
-                                  "%s from %s by %s: %s", op_text(op),
-                                  type_text(v, in), type_text(v, indices), why);
+    return check_result(v, op, dim, out.dtype == in.dtype);
 }
 
 static hd_status check_take(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1), indices = type_of(op, 2);
-    hd_type want;
-    int8_t dim;
-    int ndims;
+    int8_t dim[2] = {-1, -1};
 
-    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
-    HD_TRY(check_indices(v, op, &in, &indices, dim));
-    if (out.dtype == in.dtype && hd_take_fits(&out, &in, &indices, dim))
-        return HD_OK;
-    ndims = indices.ndims + in.ndims - dim - 1;
-    if (ndims > HD_MAX_DIMS)
-        return hd_error(v->diag, HD_E0105, op->loc,
-                        "%s has a result of %d dimensions; a tensor has at "
-                        "most %d",
-                        op_text(op), ndims, HD_MAX_DIMS);
-    want = result_of(op, ndims, &dim);
-    return wrong_result(v, op, &out, &in, &want);
+    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim[0]));
+    if (indices.dtype != HD_DTYPE_I32)
+        return hd_error(v->diag, HD_E0314, op->view[2].loc,
+                        "%s by indices of %s; they are i32", op_text(op),
+                        hd_dtype_text(indices.dtype));
+    return check_result(v, op, dim, out.dtype == in.dtype);
 }
 
 // How many of `a`, and how many of `b`, are the fewest that have as many
@@ -1180,38 +1168,64 @@ static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
     return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
 }
 
-// What would fit, where something near does.
-static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
-                        const hd_type *a, const hd_type *b)
+// The same op with 'tb', or without.
+static hd_op with_other_tb(const hd_op *op, hd_key key[HD_NKEYS])
 {
-    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
-    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
-    char why[160];
+    hd_op other = *op;
 
-    if (hd_matmul_fits(out, a, b, ta, !tb, why)) {
+    other.key = key;
+    other.nkeys = 0;
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code != HD_KEY_TB)
+            key[other.nkeys++] = op->key[i];
+    if (hd_op_key(op, HD_KEY_TB) == NULL)
+        key[other.nkeys++] = (hd_key){.code = HD_KEY_TB, .view = -1};
+    return other;
+}
+
+// What the operands make in `ndims` dimensions; false if nothing.
+static bool find_product(const verifier *v, const hd_op *op,
+                         const hd_type *type, int ndims, hd_type *out)
+{
+    int n[3] = {ndims, type[1].ndims, type[2].ndims};
+    hd_op product = *op;
+    hd_bound bound;
+
+    product.nviews = 3;
+    if (ndims > HD_MAX_DIMS || !hd_bind(&product, n, NULL, &bound, NULL) ||
+        !hd_bound_fits(&bound, type, 1, is_tensor(v), NULL))
+        return false;
+    *out = hd_bound_result(&bound, type);
+    return true;
+}
+
+// What would fit, where something near does.
+static void hint_matmul(verifier *v, const hd_op *op, const hd_type *type)
+{
+    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
+    hd_key key[HD_NKEYS];
+    hd_op other = with_other_tb(op, key);
+    int a = type[1].ndims, b = type[2].ndims;
+    hd_type fits;
+
+    if (a == 0 || b < 2)
+        return;
+    if (hd_signature_fits(&other, type, NULL, is_tensor(v), NULL)) {
         hd_note(v->diag, op->loc,
                 "it fits %s 'tb', which is for a second "
                 "operand stored [N, K]",
                 tb ? "without" : "with");
         return;
     }
-    if (a->ndims == 0 || b->ndims < 2)
-        return;
-    for (int crossed = 0; crossed < 2; crossed++) {
-        int n = a->ndims + crossed * (b->ndims - 2);
-        hd_type fits = result_of(op, n < HD_MAX_DIMS ? n : HD_MAX_DIMS, NULL);
-
-        if (hd_matmul_fits(&fits, a, b, ta, tb, why)) {
-            hd_note(v->diag, op->loc, "these operands give %s%s",
-                    type_text(v, &fits),
-                    out->ndims == fits.ndims - 1 &&
-                            hd_dim_is_sharded(fits.dim[0])
-                        ? ", of which `sum` with dim 0 adds the ranks' parts"
-                        : "");
-            return;
-        }
-    }
-    if (hd_dim_is_sharded(b->dim[b->ndims - (tb ? 1 : 2)]))
+    if ((find_product(v, op, type, a, &fits) ||
+         find_product(v, op, type, a + b - 2, &fits)) &&
+        !hd_type_same_dims(&fits, &type[0]))
+        hd_note(
+            v->diag, op->loc, "these operands give %s%s", type_text(v, &fits),
+            type[0].ndims == fits.ndims - 1 && hd_dim_is_sharded(fits.dim[0])
+                ? ", of which `sum` with dim 0 adds the ranks' parts"
+                : "");
+    else if (hd_dim_is_sharded(type[2].dim[b - (tb ? 1 : 2)]))
         hd_note(v->diag, op->loc,
                 "for partial sums both operands lead with the dimension over "
                 "the ranks: [n@axis, M, K/n] by [n@axis, K/n, N] gives "
@@ -1228,29 +1242,28 @@ static hd_status check_counts(verifier *v, const hd_key *groups,
                     type_text(v, type));
 }
 
+// All but a bias, of which a host program may have cut its own part out.
 static hd_status check_shapes(verifier *v, const hd_op *op, const hd_type *out,
-                              const hd_type *a, const hd_type *b)
+                              const hd_type *a)
 {
     const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
-    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
-    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    hd_type type[HD_MAX_VIEWS];
     hd_status status;
-    hd_type counts;
-    char why[160];
+    hd_misfit why;
 
-    if (groups != NULL) {
-        counts = type_of(op, groups->view);
-        HD_TRY(check_counts(v, groups, &counts));
-        if (hd_groups_fit(out, a, b, &counts, ta, tb, why))
-            return HD_OK;
-    } else if (hd_matmul_fits(out, a, b, ta, tb, why)) {
+    types_of(op, type);
+    type[0] = *out;
+    type[1] = *a;
+    if (bias >= 0)
+        type[bias].ndims = 0;
+    if (groups != NULL)
+        HD_TRY(check_counts(v, groups, &type[groups->view]));
+    if (hd_signature_fits(op, type, NULL, is_tensor(v), &why))
         return HD_OK;
-    }
-    status = hd_error(v->diag, HD_E0313, op->loc, "%s of %s by %s into %s: %s",
-                      op_text(op), type_text(v, a), type_text(v, b),
-                      type_text(v, out), why);
+    status = refuse_misfit(v, op, HD_E0313, type, &why);
     if (groups == NULL && hd_op_fused(op) == HD_MOVE_NONE)
-        hint_matmul(v, op, out, a, b);
+        hint_matmul(v, op, type);
     return status;
 }
 
@@ -1263,17 +1276,13 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
     const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
     const hd_key *aux = hd_op_key(op, HD_KEY_AUX);
 
-    HD_TRY(check_shapes(v, op, &out, &a, &b));
+    HD_TRY(check_shapes(v, op, &out, &a));
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
     if (bias != NULL)
         HD_TRY(check_bias(v, op, bias, &out, &a));
     if (aux != NULL) {
         hd_type type = type_of(op, aux->view);
 
-        if (!same_shape(&type, &out, true))
-            return shapes_differ(v, op, &type, &out,
-                                 "aux has the shape and placement of the "
-                                 "result");
         if (!hd_dtype_is_float(type.dtype))
             return hd_error(v->diag, HD_E0314, aux->loc,
                             "aux of %s: it keeps floating point",
@@ -1321,7 +1330,7 @@ static bool same_range(const hd_view *a, const hd_view *b, int i)
 static bool same_view(const hd_view *a, const hd_view *b)
 {
     if (hd_buffer_root(a->buffer) != hd_buffer_root(b->buffer) ||
-        !same_shape(&a->buffer->type, &b->buffer->type, true) ||
+        !hd_type_same_dims(&a->buffer->type, &b->buffer->type) ||
         a->nindex != b->nindex)
         return false;
     for (int i = 0; i < a->nindex; i++)
@@ -1394,14 +1403,6 @@ static hd_status check_mask(verifier *v, const hd_op *op, const hd_view *mask)
                     op_text(op), mask == &op->view[0] ? "makes" : "selects by");
 }
 
-static hd_status check_shape_of_mask(verifier *v, const hd_op *op)
-{
-    hd_op one = *op; // of the mask alone
-
-    one.ninputs = 1;
-    return check_operands(v, &one, HD_DTYPE_U8, 1);
-}
-
 static hd_status check_map(verifier *v, const hd_op *op)
 {
     hd_dtype dtype = op->view[0].buffer->type.dtype;
@@ -1420,7 +1421,6 @@ static hd_status check_map(verifier *v, const hd_op *op)
         return check_operands(v, op, op->view[1].buffer->type.dtype, 1);
     case HD_NUMBERS_PICK:
         HD_TRY(check_mask(v, op, &op->view[1]));
-        HD_TRY(check_shape_of_mask(v, op));
         return check_operands(v, op, dtype, 2);
     }
     return check_operands(v, op, dtype, 1);
@@ -1464,7 +1464,7 @@ static hd_status check_batch(verifier *v, const hd_op *op,
             return shapes_differ(v, op, &out, &in, form[i]);
         part = first_dims(&out, batch);
         lead = first_dims(&in, batch);
-        if (!same_shape(&part, &lead, true))
+        if (!hd_type_same_dims(&part, &lead))
             return shapes_differ(v, op, &out, &in,
                                  difference(v, &part, &lead, why));
         for (int d = batch; d < out.ndims; d++)
@@ -1496,7 +1496,7 @@ static hd_status check_route(verifier *v, const hd_op *op)
     for (int i = op->nviews - 1; i >= 0; i--)
         HD_TRY(check_dtype(v, op, i, HD_DTYPE_I32));
     HD_TRY(check_batch(v, op, form));
-    if (!same_shape(&slot, &expert, true))
+    if (!hd_type_same_dims(&slot, &expert))
         return shapes_differ(v, op, &slot, &expert,
                              difference(v, &slot, &expert, why));
     places = token.dim[token.ndims - 1].extent; // none, of an empty range
@@ -1507,7 +1507,7 @@ static hd_status check_route(verifier *v, const hd_op *op)
                              "i32 numbers no more than 2147483647 places, or "
                              "tokens");
     experts = first_dims(&token, token.ndims - 1);
-    if (same_shape(&n, &experts, true))
+    if (hd_type_same_dims(&n, &experts))
         return HD_OK;
     snprintf(why, sizeof why, "%.64s places of experts and %.64s counts",
              dim_text(v, token.dim[token.ndims - 2]),
@@ -1548,7 +1548,7 @@ static hd_status check_top_k(verifier *v, const hd_op *op)
     HD_TRY(check_dtype(v, op, 0, in.dtype));
     HD_TRY(check_dtype(v, op, 1, HD_DTYPE_I32));
     HD_TRY(check_batch(v, op, form));
-    if (!same_shape(&where, &best, true))
+    if (!hd_type_same_dims(&where, &best))
         return shapes_differ(v, op, &where, &best,
                              difference(v, &where, &best, why));
     k = best.dim[best.ndims - 1];
@@ -1610,7 +1610,7 @@ static hd_status check_lead(verifier *v, const hd_op *op)
         part.dtype = lead.dtype;
         wide = spread(&part, &lead);
         beside = part.ndims < lead.ndims ? last_dims(&lead, part.ndims) : lead;
-        if (i < op->noutputs ? !same_shape(&lead, &part, true)
+        if (i < op->noutputs ? !hd_type_same_dims(&lead, &part)
                              : !fits_along(&part, &lead))
             return shapes_differ(
                 v, op, &out, &in,
@@ -2396,9 +2396,8 @@ static hd_status check_family(verifier *v, const hd_op *op)
 {
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
-        return op->code == HD_OP_RESHAPE
-                   ? check_reshape(v, op)
-                   : check_alike(v, op, op->code != HD_OP_SET);
+        return op->code == HD_OP_RESHAPE ? check_reshape(v, op)
+                                         : check_alike(v, op);
     case HD_FAMILY_MAP:
         return check_map(v, op);
     case HD_FAMILY_FOLD:

@@ -10,8 +10,8 @@
 // write what it reads. One walk over the statements knows for each buffer where
 // it was written last.
 #include "ir/parts.h"
+#include "ir/signature.h"
 #include "ir/space.h"
-#include "ir/verify.h"
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -124,8 +124,8 @@ static const char *why_counted(const fuser *f, const hd_op *op)
 // Why the two cannot be this op.
 static const char *why_unfit(const fuser *f, const hd_op *op)
 {
-    hd_type out, a, b = hd_view_type(&op->view[2]);
-    char why[160];
+    hd_type type[3] = {[2] = hd_view_type(&op->view[2])};
+    hd_op product = *op;
     const char *sized = why_sized(f, op);
 
     if (sized != NULL)
@@ -137,11 +137,11 @@ static const char *why_unfit(const fuser *f, const hd_op *op)
                 return hd_arena_printf(f->scratch,
                                        "%%%s would be read and written",
                                        op->view[i].buffer->name);
-    if (!hd_fused_types(f->module, op, &out, &a))
+    if (!hd_fused_types(f->module, op, &type[0], &type[1]))
         return "it would have too many dimensions";
-    if (!hd_matmul_fits(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
-                        hd_op_key(op, HD_KEY_TB) != NULL, why))
-        return hd_arena_printf(f->scratch, "%s", why);
+    product.nviews = 3;
+    if (!hd_signature_fits(&product, type, NULL, false, NULL))
+        return "its views would have other shapes than a matmul's";
     return NULL;
 }
 

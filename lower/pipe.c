@@ -1,7 +1,7 @@
 #include "lower/pipe.h"
 
+#include "ir/signature.h"
 #include "ir/space.h"
-#include "ir/verify.h"
 
 struct hd_alias {
     hd_alias *next;
@@ -588,14 +588,14 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
 
 bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
 {
+    hd_op product = *op;
     hd_type type[3];
-    char why[160];
 
+    product.nviews = 3;
     for (int i = 0; i < 3; i++)
         type[i] = hd_view_type(&view[i]);
-    return hd_matmul_fits(&type[0], &type[1], &type[2],
-                          hd_op_key(op, HD_KEY_TA) != NULL,
-                          hd_op_key(op, HD_KEY_TB) != NULL, why);
+    return hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           hd_signature_fits(&product, type, NULL, false, NULL);
 }
 
 // Whether a product of all shards at once has them where its result has them: a
@@ -637,6 +637,7 @@ static bool is_take(hd_pipe *p, const hd_op *op)
     int dim =
         (int)hd_expr_value(p->module, key->expr) + is_behind_shards(p, op, key);
     int at = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
+    int8_t dims[2] = {(int8_t)dim, -1};
     hd_type type[3];
 
     for (int i = 0; i < 3; i++) {
@@ -646,7 +647,7 @@ static bool is_take(hd_pipe *p, const hd_op *op)
         type[i] = hd_view_type(&view);
     }
     return taken_at(p, op, type, dim) == at &&
-           hd_take_fits(&type[0], &type[1], &type[2], dim);
+           hd_signature_fits(op, type, dims, true, NULL);
 }
 
 // Whether the op does all shards at once as it does one.

@@ -136,7 +136,7 @@ def backend(prefix):
         if refused.returncode != 2 or not refused.stderr.startswith(f"'{word}' is no option, and no number of rows"):
             sys.exit(f"{word} is refused as\n{refused.stderr}")
     wrong = subprocess.run([folder / "backend", "--wrong"], text=True, capture_output=True, timeout=60)
-    if wrong.returncode != 1 or "node 9 (matmul): matmul of " not in wrong.stderr:
+    if wrong.returncode != 1 or "node 9 (matmul): matmul: k is 24 in " not in wrong.stderr:
         sys.exit(f"a wrong graph is told as\n{wrong.stderr}")
 
 

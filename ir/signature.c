@@ -1,0 +1,441 @@
+// Each view gives an equation: it has as many dimensions as its letters have
+// together. Those with one unknown are solved until there is none. Where a
+// group may be left out, both ways are tried: one of them fits at most.
+#include "ir/signature.h"
+
+#include <assert.h>
+#include <string.h>
+
+// A letter of a view: which one, and what is said of it there.
+enum {
+    LETTER = 63,
+    GROUP = 64,    // any number of dimensions
+    REPEATS = 128, // which may be missing in front, or have one index
+    PERHAPS = 256, // all of them, or none
+    JOINED = 512,
+};
+
+// Of each letter what is one dimension, and any number of them.
+enum {
+    NO_LETTER,
+#define HD_LETTER(name) name,
+#include "ir/signature.def"
+    NLETTERS,
+    FIRST_LOWER = one,
+#define HD_LETTER(name) name##_ = name | GROUP,
+#include "ir/signature.def"
+};
+
+static const char *const letter_text[NLETTERS] = {
+#define HD_LETTER(name) [name] = #name,
+#include "ir/signature.def"
+};
+
+enum { MOST_LETTERS = 6, MOST_FORMS = 3 };
+
+typedef struct form {
+    uint16_t letter[MOST_LETTERS]; // NO_LETTER behind the last
+    bool anyhow;
+} form;
+
+typedef struct signature {
+    int family, op; // of all ops of a family, or of one; -1
+    uint32_t keys;  // bit hd_key_code
+    uint16_t ahead, between;
+    int nviews;
+    form view[MOST_FORMS], rest, counts;
+} signature;
+
+#define K(code) (1u << HD_KEY_##code)
+
+static const signature signatures[] = {
+#define OP(code) .family = -1, .op = HD_OP_##code
+#define FAMILY(code) .family = HD_FAMILY_##code, .op = -1
+#define NOWHERE .ahead = NO_LETTER
+#define AHEAD(a) .ahead = a
+#define BETWEEN(a, b) .ahead = a, .between = b
+#define V(...)                    \
+    {                             \
+        .letter = { __VA_ARGS__ } \
+    }
+#define ANYHOW(...)                             \
+    {                                           \
+        .letter = {__VA_ARGS__}, .anyhow = true \
+    }
+#define VIEWS(...)                                          \
+    .nviews = sizeof((form[]){__VA_ARGS__}) / sizeof(form), \
+    .view = {__VA_ARGS__}
+#define REST(...) .rest = V(__VA_ARGS__)
+#define COUNTS(...) .counts = V(__VA_ARGS__)
+#define Q(a) ((a) | REPEATS)
+#define P(a) ((a) | PERHAPS)
+#define J(a) ((a) | JOINED)
+#define HD_SIG(ops, keys_, at, ...) {ops, .keys = keys_, at, __VA_ARGS__},
+#include "ir/signature.def"
+#undef Q
+#undef P
+#undef J
+#undef V
+};
+
+static bool is_of(const signature *row, const hd_op *op)
+{
+    const uint32_t telling = K(TA) | K(TB) | K(GROUPS) | K(DIM);
+    uint32_t keys = 0;
+
+    for (int i = 0; i < op->nkeys; i++)
+        keys |= 1u << op->key[i].code & telling;
+    return keys == row->keys &&
+           (row->op == (int)op->code || row->family == (int)hd_op_family(op) ||
+            (row->op == HD_OP_MATMUL && hd_op_fused(op) != HD_MOVE_NONE));
+}
+
+// ---------------------------------------------------------------- binding
+
+typedef struct binder {
+    const signature *row;
+    const hd_op *op;
+    const int *ndims;
+    bool leaves_out;     // what may be
+    int size[NLETTERS];  // how many dimensions; UNKNOWN
+    int begin[NLETTERS]; // what the first of them lies along; UNKNOWN
+} binder;
+
+enum { UNKNOWN = -1 };
+
+// The letters of a view, and what is said of them all; NULL: of none.
+typedef struct letters {
+    const uint16_t *at;
+    uint16_t said;
+    bool anyhow;
+} letters;
+
+static letters letters_of(const binder *b, int view)
+{
+    const signature *row = b->row;
+    const hd_op *op = b->op;
+    letters none = {0};
+
+    if (view < row->nviews)
+        return (letters){row->view[view].letter, 0, row->view[view].anyhow};
+    if (view < op->noutputs + op->ninputs)
+        return (letters){row->rest.letter, 0, false};
+    for (int i = 0; i < op->nkeys; i++) {
+        if (op->key[i].view != view)
+            continue;
+        switch (hd_key_info_get(op->key[i].code)->value) {
+        case HD_VALUE_READ:
+            return (letters){row->view[0].letter, REPEATS, false};
+        case HD_VALUE_WRITE:
+            return (letters){row->view[0].letter, 0, false};
+        case HD_VALUE_COUNTS:
+            return (letters){row->counts.letter, 0, false};
+        case HD_VALUE_FLAG:
+        case HD_VALUE_EXPR:
+        case HD_VALUE_EVENT:
+        case HD_VALUE_FACTOR: // one element, of whatever dimensions
+        case HD_VALUE_ACT:
+        case HD_VALUE_BY:
+        case HD_VALUE_INT:
+        case HD_VALUE_NAME:
+            return none;
+        }
+    }
+    return none;
+}
+
+static bool is_group(uint16_t letter)
+{
+    return (letter & GROUP) != 0 || (letter & LETTER) == one;
+}
+
+static int size_of(const binder *b, uint16_t letter)
+{
+    if (b->leaves_out && (letter & PERHAPS) != 0)
+        return 0;
+    return is_group(letter) ? b->size[letter & LETTER] : 1;
+}
+
+// How many dimensions are known of a view, and the one letter that is not, or
+// NO_LETTER; NLETTERS if there are several.
+static int add_known(const binder *b, letters of, int *unknown)
+{
+    int known = 0;
+
+    *unknown = NO_LETTER;
+    for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++) {
+        int size = size_of(b, of.at[i]);
+
+        if (size == UNKNOWN)
+            *unknown = *unknown == NO_LETTER ? of.at[i] & LETTER : NLETTERS;
+        else
+            known += size;
+    }
+    return known;
+}
+
+static bool repeats(letters of)
+{
+    return ((of.at[0] | of.said) & REPEATS) != 0;
+}
+
+static bool fail(hd_misfit *why, const hd_misfit *misfit)
+{
+    if (why != NULL)
+        *why = *misfit;
+    return false;
+}
+
+static bool fail_dims(const binder *b, int view, hd_misfit *why)
+{
+    const uint16_t *form = letters_of(b, view).at;
+
+    return fail(why, &(hd_misfit){.kind = HD_MISFIT_DIMS,
+                                  .view = view,
+                                  .letter = form[1] == NO_LETTER ? form[0] : 0,
+                                  .form = form});
+}
+
+// Solves what a view alone lacks, from the last view to the first, so that it
+// is the result that is found not to be what operands make. `found` says
+// whether anything was.
+static bool solve_once(binder *b, bool *found, hd_misfit *why)
+{
+    *found = false;
+    for (int i = b->op->nviews - 1; i >= 0; i--) {
+        letters of = letters_of(b, i);
+        int unknown, known;
+
+        if (of.at == NULL || repeats(of) || b->ndims[i] == HD_INFERRED)
+            continue;
+        known = add_known(b, of, &unknown);
+        if (unknown == NO_LETTER || unknown == NLETTERS)
+            continue;
+        if (b->ndims[i] < known)
+            return fail_dims(b, i, why);
+        b->size[unknown] = b->ndims[i] - known;
+        *found = true;
+    }
+    return true;
+}
+
+static bool solve(binder *b, hd_misfit *why)
+{
+    bool found = true;
+
+    while (found)
+        if (!solve_once(b, &found, why))
+            return false;
+    return true;
+}
+
+// What each of a view's dimensions lies along, from the last one on.
+static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
+{
+    letters of = letters_of(b, view);
+    int8_t along[2 * HD_BOUND_DIMS];
+    uint16_t letter[2 * HD_BOUND_DIMS];
+    int all = 0, unknown, ndims = b->ndims[view], most;
+
+    if (of.at == NULL) {
+        out->ndims[view] = ndims;
+        return true;
+    }
+    most = add_known(b, of, &unknown);
+    if (ndims == HD_INFERRED)
+        ndims = most;
+    if (ndims > HD_MAX_DIMS)
+        return fail(why, &(hd_misfit){.kind = HD_MISFIT_MOST, .ndims = ndims});
+    if (unknown != NO_LETTER || (repeats(of) ? ndims > most : ndims != most))
+        return fail_dims(b, view, why);
+    for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++) {
+        int *begin = &b->begin[of.at[i] & LETTER], size = size_of(b, of.at[i]);
+
+        if (size > 0 && *begin == UNKNOWN) {
+            *begin = out->nlines;
+            out->nlines += size;
+        }
+        for (int d = 0; d < size; d++) {
+            along[all] = (int8_t)(*begin + d);
+            letter[all++] = of.at[i] | of.said;
+        }
+    }
+    out->ndims[view] = ndims;
+    out->anyhow[view] = of.anyhow;
+    for (int d = 0; d < ndims; d++) {
+        out->along[view][d] = along[all - ndims + d];
+        out->letter[view][d] = letter[all - ndims + d];
+    }
+    return true;
+}
+
+// The dimensions that keys name say how many are ahead of them.
+static bool place_keys(binder *b, const int8_t *dim)
+{
+    const signature *row = b->row;
+    bool turned = row->between != NO_LETTER && dim[1] < dim[0];
+
+    assert(row->ahead == NO_LETTER || dim[turned] >= 0);
+    if (row->ahead != NO_LETTER)
+        b->size[row->ahead] = dim[turned];
+    if (row->between != NO_LETTER)
+        b->size[row->between] = dim[!turned] - dim[turned] - 1;
+    return row->between == NO_LETTER || dim[0] != dim[1];
+}
+
+static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
+                      hd_misfit *why)
+{
+    for (int i = 0; i < NLETTERS; i++)
+        b->size[i] = b->begin[i] = UNKNOWN;
+    if (!place_keys(b, dim))
+        return fail(why, &(hd_misfit){.kind = HD_MISFIT_FORM});
+    if (!solve(b, why))
+        return false;
+    if (b->size[one] != 1)
+        b->size[one] = 0;
+    *out = (hd_bound){.nviews = b->op->nviews};
+    memset(out->along, HD_ALONE, sizeof out->along);
+    for (int i = 0; i < out->nviews; i++) {
+        if (!lay(b, i, out, why))
+            return false;
+        if (i == 0)
+            out->nparallel = out->nlines;
+        if (i <= 1)
+            out->nspace = out->nlines;
+    }
+    assert(out->nlines <= HD_BOUND_DIMS);
+    return true;
+}
+
+// Of several reasons the first form's is told.
+bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
+             hd_bound *out, hd_misfit *why)
+{
+    hd_misfit first = {.kind = HD_MISFIT_FORM}, misfit;
+
+    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++)
+        for (int leaves_out = 0; leaves_out < 2 && is_of(&signatures[i], op);
+             leaves_out++) {
+            binder b = {.row = &signatures[i],
+                        .op = op,
+                        .ndims = ndims,
+                        .leaves_out = leaves_out > 0};
+
+            if (bind_form(&b, dim, out, &misfit))
+                return true;
+            if (first.kind == HD_MISFIT_FORM)
+                first = misfit;
+        }
+    return fail(why, &first);
+}
+
+// ---------------------------------------------------------------- fitting
+
+// What a letter says of the dimension by itself. What is joined may lie over
+// ranks where passes move it, and where nothing is kept of that.
+static bool is_whole(uint16_t letter, bool tensor, bool keeps)
+{
+    return (letter & LETTER) >= FIRST_LOWER ||
+           ((letter & JOINED) != 0 && (!tensor || keeps));
+}
+
+static bool keeps_one(const hd_bound *bound)
+{
+    for (int d = 0; d < bound->ndims[0]; d++)
+        if ((bound->letter[0][d] & LETTER) == one)
+            return true;
+    return false;
+}
+
+bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
+                   bool tensor, hd_misfit *why)
+{
+    struct {
+        int view, dim;
+    } seen[HD_BOUND_DIMS] = {{0, 0}}; // the view from 1
+
+    for (int i = first; i < bound->nviews; i++)
+        for (int d = 0; d < bound->ndims[i]; d++) {
+            uint16_t letter = bound->letter[i][d];
+            int line = bound->along[i][d];
+            hd_dim own = type[i].dim[d], other;
+            hd_misfit misfit = {.view = i, .dim = d, .letter = letter};
+
+            if (line == HD_ALONE ||
+                ((letter & REPEATS) != 0 && hd_dim_is_one(own)))
+                continue;
+            misfit.kind = HD_MISFIT_ONE;
+            if ((letter & LETTER) == one && !hd_dim_is_one(own))
+                return fail(why, &misfit);
+            misfit.kind = HD_MISFIT_WHOLE;
+            if (hd_dim_is_sharded(own) &&
+                is_whole(letter, tensor, keeps_one(bound)))
+                return fail(why, &misfit);
+            if (seen[line].view == 0) {
+                seen[line].view = i + 1;
+                seen[line].dim = d;
+                continue;
+            }
+            misfit.other = seen[line].view - 1;
+            misfit.other_dim = seen[line].dim;
+            other = type[misfit.other].dim[misfit.other_dim];
+            misfit.kind = HD_MISFIT_LENGTH;
+            if (!hd_dim_as_long(own, other))
+                return fail(why, &misfit);
+            misfit.kind = HD_MISFIT_PLACE;
+            if (!hd_dim_same(own, other) &&
+                !(tensor && (bound->anyhow[i] || bound->anyhow[misfit.other])))
+                return fail(why, &misfit);
+        }
+    return true;
+}
+
+hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
+{
+    hd_type out = type[0];
+
+    out.ndims = bound->ndims[0];
+    for (int d = 0; d < out.ndims; d++)
+        out.dim[d] = hd_dim_whole(1);
+    for (int i = bound->nviews - 1; i > 0; i--)
+        for (int d = 0; d < bound->ndims[i]; d++)
+            if (bound->along[i][d] != HD_ALONE &&
+                bound->along[i][d] < out.ndims &&
+                (bound->letter[i][d] & REPEATS) == 0)
+                out.dim[bound->along[i][d]] = type[i].dim[d];
+    return out;
+}
+
+bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
+                       bool tensor, hd_misfit *why)
+{
+    int ndims[HD_MAX_VIEWS];
+    hd_bound bound;
+
+    for (int i = 0; i < op->nviews; i++)
+        ndims[i] = type[i].ndims;
+    return hd_bind(op, ndims, dim, &bound, why) &&
+           hd_bound_fits(&bound, type, 0, tensor, why);
+}
+
+// ---------------------------------------------------------------- in words
+
+const char *hd_letter_text(uint16_t letter)
+{
+    return is_group(letter) ? NULL : letter_text[letter & LETTER];
+}
+
+void hd_misfit_form(const hd_misfit *misfit, hd_text *text)
+{
+    const uint16_t *at = misfit->form;
+
+    for (int i = 0; i < MOST_LETTERS && at[i] != NO_LETTER; i++) {
+        bool perhaps = (at[i] & PERHAPS) != 0;
+
+        hd_text_printf(text, "%s%s%s%s%s%s", i > 0 ? " " : "",
+                       perhaps ? "(" : "", letter_text[at[i] & LETTER],
+                       (at[i] & GROUP) != 0 ? ".." : "",
+                       (at[i] & REPEATS) != 0 ? "?" : "", perhaps ? ")" : "");
+    }
+}

@@ -1,0 +1,77 @@
+// Which dimensions of an op's views are one. A row of ir/signature.def says it
+// with letters for each form of an op:
+//
+//     take    y[B.. I.. R..] = x[B.. n R..] i[B.. I..]    dim at n
+//
+// Binding finds the form and how many dimensions each letter has, from how many
+// the views have, and so what each dimension lies along. Fitting compares those
+// that lie along the same.
+#ifndef HD_IR_SIGNATURE_H
+#define HD_IR_SIGNATURE_H
+
+#include "base/text.h"
+#include "ir/op.h"
+
+HD_BEGIN_DECLS
+
+// What the dimensions of all views lie along, at most: those of a result, and
+// of an operand or two what no view before has.
+#define HD_BOUND_DIMS (3 * HD_MAX_DIMS)
+#define HD_ALONE (-1) // lies along nothing
+
+// In place of how many dimensions a result has: as many as operands make.
+#define HD_INFERRED (-1)
+
+typedef struct hd_bound {
+    int nviews;
+    int ndims[HD_MAX_VIEWS]; // of each view
+    // What the views' dimensions lie along: first the result's own, in its
+    // order, then what the first operand has beside these, then any other.
+    int nparallel, nspace, nlines;
+    int8_t along[HD_MAX_VIEWS][HD_MAX_DIMS];
+    uint16_t letter[HD_MAX_VIEWS][HD_MAX_DIMS];
+    bool anyhow[HD_MAX_VIEWS];
+} hd_bound;
+
+typedef enum hd_misfit_kind {
+    HD_MISFIT_FORM,   // there is none with these keys
+    HD_MISFIT_DIMS,   // a view has not as many dimensions as its letters
+    HD_MISFIT_MOST,   // the result would have too many
+    HD_MISFIT_LENGTH, // two dimensions of one letter are not as long
+    HD_MISFIT_PLACE,  // or placed differently
+    HD_MISFIT_ONE,    // one is to have one index that every rank has
+    HD_MISFIT_WHOLE,  // one is over ranks, and each needs all of it
+} hd_misfit_kind;
+
+typedef struct hd_misfit {
+    hd_misfit_kind kind;
+    int view, dim;        // what does not fit
+    int other, other_dim; // LENGTH, PLACE: what is before it
+    int ndims;            // MOST
+    uint16_t letter;      // of the dimension; DIMS: of all, or 0
+    const uint16_t *form; // DIMS: what it should be
+} hd_misfit;
+
+// Of an op whose views have so many dimensions, the result as many as operands
+// make if it has HD_INFERRED; `dim` is as hd_space_map has it. False if no form
+// has them, or the op has none at all; `why` is then the reason.
+bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
+             hd_bound *out, hd_misfit *why);
+// Whether dimensions that lie along the same are as long and placed alike, of
+// the views from `first` on.
+bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
+                   bool tensor, hd_misfit *why);
+// What the operands make, of the dtype of `type[0]`.
+hd_type hd_bound_result(const hd_bound *bound, const hd_type *type);
+// Both: whether an op with views of such types is one of its forms.
+bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
+                       bool tensor, hd_misfit *why);
+
+// "k", NULL of one of several dimensions that have one letter.
+const char *hd_letter_text(uint16_t letter);
+// "B.. R.. k", what the view's dimensions are in the form.
+void hd_misfit_form(const hd_misfit *misfit, hd_text *text);
+
+HD_END_DECLS
+
+#endif

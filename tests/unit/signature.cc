@@ -1,0 +1,546 @@
+// Rows of ir/signature.def judge random statements as the rules do that are
+// written out here, view by view, and as the verifier does. Statements are
+// legal, or were until one thing of them changed.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "ir/parse.h"
+#include "ir/signature.h"
+#include "ir/space.h"
+#include "ir/verify.h"
+#include "tests/draw.h"
+#include "tests/seed.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+
+// A dimension, as text: "3", "2@tp", "m".
+using Dims = std::vector<std::string>;
+
+struct Statement {
+    std::string op, keys;                          // behind the operands
+    std::vector<Dims> view;                        // the result, the operands
+    std::vector<std::pair<std::string, Dims>> key; // those with a view
+    bool host = false;
+};
+
+const char *const maps[] = {"add", "neg", "select", "lt", "exp"};
+const char *const folds[] = {"sum", "max", "min"};
+
+std::string Dtype(const Statement &s, size_t view)
+{
+    if (s.op == "take" && view == 2)
+        return "i32";
+    return (s.op == "select" && view == 1) || (s.op == "lt" && view == 0)
+               ? "u8"
+               : "f32";
+}
+
+std::string Shape(const Dims &dims)
+{
+    std::string text = "[";
+
+    for (const std::string &dim : dims)
+        text += (text.size() > 1 ? ", " : "") + dim;
+    return text + "]";
+}
+
+std::string Text(const Statement &s)
+{
+    std::string decls, line = "    %v0 = " + s.op;
+    size_t n = s.view.size();
+
+    for (size_t i = 0; i < n; i++) {
+        decls += std::string(i == 0 ? "out" : "in") + " %v" +
+                 std::to_string(i) + " : " + Dtype(s, i) + Shape(s.view[i]) +
+                 "\n";
+        if (i > 0)
+            line += (i > 1 ? ", %v" : " %v") + std::to_string(i);
+    }
+    line += s.keys;
+    for (const auto &key : s.key) {
+        decls += std::string(key.first == "aux" ? "out" : "in") + " %v" +
+                 std::to_string(n) +
+                 (key.first == "groups" ? " : i32" : " : f32") +
+                 Shape(key.second) + "\n";
+        line += " " + key.first + " %v" + std::to_string(n++);
+    }
+    return std::string("heddle 1\n") + (s.host ? "host" : "tensor") +
+           " program t\nparam m in 1..8\nmesh tp=2, cp=3\n" + decls + "{\n" +
+           line + "\n}\n";
+}
+
+// ---------------------------------------------------------------- drawing
+
+using Random = std::mt19937;
+
+// No more than one is over each axis, nor more than two lengths are known late.
+std::string DrawDim(Random &random)
+{
+    static const char *const all[] = {"1", "2", "3",     "2",    "3",
+                                      "4", "m", "2 * m", "2@tp", "3@cp"};
+
+    return all[random() % std::size(all)];
+}
+
+Dims DrawDims(Random &random, int least = 0, int most = 2)
+{
+    Dims dims(size_t(Between(least, most, random)));
+
+    for (std::string &dim : dims)
+        dim = DrawDim(random);
+    return dims;
+}
+
+std::string DrawLocal(Random &random)
+{
+    static const char *const all[] = {"1", "2", "3", "4", "m"};
+
+    return all[random() % std::size(all)];
+}
+
+Dims Join(std::initializer_list<Dims> parts)
+{
+    Dims all;
+
+    for (const Dims &part : parts)
+        all.insert(all.end(), part.begin(), part.end());
+    return all;
+}
+
+Dims Turned(Dims dims)
+{
+    std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+    return dims;
+}
+
+// Some lacking in front, some of one index.
+Dims Repeating(Dims dims, Random &random)
+{
+    if (random() % 3 == 0)
+        dims.erase(dims.begin(),
+                   dims.begin() + long(random() % (dims.size() + 1)));
+    for (std::string &dim : dims)
+        if (random() % 4 == 0)
+            dim = "1";
+    return dims;
+}
+
+Dims Unplaced(Dims dims)
+{
+    for (std::string &dim : dims)
+        dim = dim.substr(0, dim.find('@'));
+    return dims;
+}
+
+Statement DrawCopy(Random &random)
+{
+    Dims all = DrawDims(random, 0, 3);
+
+    if (random() % 2 == 0)
+        return {"set", "", {random() % 2 == 0 ? Unplaced(all) : all, all}, {}};
+    return {"copy", "", {all, all}, {}};
+}
+
+Statement DrawMap(Random &random)
+{
+    Dims all = DrawDims(random, 0, 4);
+    Statement s = {maps[random() % std::size(maps)], "", {all}, {}};
+    int n = s.op == "add" || s.op == "lt" ? 2 : s.op == "select" ? 3 : 1;
+
+    if (random() % 4 == 0) {
+        s.op = folds[random() % std::size(folds)];
+        n = Between(1, 4, random);
+    }
+    for (int i = 0; i < n; i++)
+        s.view.push_back(Repeating(all, random));
+    return s;
+}
+
+Statement DrawFold(Random &random)
+{
+    Dims a = DrawDims(random), c = DrawDims(random);
+    Dims kept = random() % 3 == 0 ? Dims{"1"} : Dims{};
+
+    return {folds[random() % std::size(folds)],
+            " dim " + std::to_string(a.size()),
+            {Join({a, kept, c}), Join({a, {DrawDim(random)}, c})},
+            {}};
+}
+
+Statement DrawTranspose(Random &random)
+{
+    Dims in = DrawDims(random, 2, 4), out = in;
+    size_t n = in.size(), i = n - 2, k = n - 1;
+    Statement s = {"transpose", "", {}, {}};
+
+    if (random() % 2 == 0) {
+        i = random() % n;
+        k = random() % n;
+        s.keys = " dim0 " + std::to_string(i) + " dim1 " + std::to_string(k);
+    }
+    std::swap(out[i], out[k]);
+    s.view = {out, in};
+    return s;
+}
+
+Statement DrawTake(Random &random)
+{
+    Dims b = DrawDims(random), i = DrawDims(random), r = DrawDims(random);
+
+    return {"take",
+            " dim " + std::to_string(b.size()),
+            {Join({b, i, r}), Join({b, {DrawLocal(random)}, r}), Join({b, i})},
+            {}};
+}
+
+Statement DrawProduct(Random &random)
+{
+    Dims batch = DrawDims(random), rows = DrawDims(random);
+    std::string k = DrawLocal(random);
+    Dims columns = {DrawDim(random)};
+    bool ta = random() % 3 == 0, tb = random() % 2 == 0;
+    Dims a, b;
+    Statement s = {"matmul", "", {}, {}};
+
+    if (ta)
+        rows = {DrawDim(random)};
+    a = Join({random() % 3 == 0 ? Dims{} : batch, rows, {k}});
+    b = Join({batch, {k}, columns});
+    s.keys = std::string(ta ? " ta" : "") + (tb ? " tb" : "");
+    s.view = {Join({batch, rows, columns}), ta ? Turned(a) : a,
+              tb ? Turned(b) : b};
+    if (random() % 3 == 0)
+        s.key.push_back({"bias", Repeating(s.view[0], random)});
+    if (random() % 4 == 0)
+        s.key.push_back({"aux", s.view[0]});
+    return s;
+}
+
+Statement DrawGroups(Random &random)
+{
+    Dims g = {DrawLocal(random)}, k = {DrawLocal(random)};
+    Dims r = {DrawLocal(random)}, n = {DrawDim(random)};
+    Dims b = Join({g, k, n});
+
+    if (random() % 3 == 0)
+        return {
+            "matmul", " ta", {b, Join({r, k}), Join({r, n})}, {{"groups", g}}};
+    if (random() % 2 == 0)
+        return {"matmul",
+                " tb",
+                {Join({r, n}), Join({r, k}), Turned(b)},
+                {{"groups", g}}};
+    return {"matmul", "", {Join({r, n}), Join({r, k}), b}, {{"groups", g}}};
+}
+
+// Something of it is another, mostly such that it is no longer legal.
+void Change(Statement *s, Random &random)
+{
+    size_t i = random() % (s->view.size() + s->key.size());
+    Dims &dims =
+        i < s->view.size() ? s->view[i] : s->key[i - s->view.size()].second;
+
+    switch (random() % 5) {
+    case 0:
+        dims.insert(dims.begin() + long(random() % (dims.size() + 1)),
+                    DrawDim(random));
+        return;
+    case 1:
+        if (!dims.empty())
+            dims.erase(dims.begin() + long(random() % dims.size()));
+        return;
+    case 2:
+        if (dims.size() > 1)
+            std::swap(dims[random() % dims.size()],
+                      dims[random() % dims.size()]);
+        return;
+    default:
+        if (!dims.empty())
+            dims[random() % dims.size()] = DrawDim(random);
+    }
+}
+
+Statement DrawStatement(Random &random)
+{
+    static Statement (*const draw[])(Random &) = {
+        DrawCopy, DrawMap,     DrawFold,   DrawTranspose,
+        DrawTake, DrawProduct, DrawGroups, DrawProduct};
+    Statement s = draw[random() % std::size(draw)](random);
+
+    for (unsigned n = random() % 3; n > 0; n--)
+        Change(&s, random);
+    s.host = s.op != "set" && random() % 2 == 0;
+    return s;
+}
+
+// ------------------------------------------------------------------ rules
+
+bool Same(const hd_type &a, int i, const hd_type &b, int k)
+{
+    return hd_dim_same(a.dim[i], b.dim[k]);
+}
+
+bool AsLong(const hd_type &a, const hd_type &b)
+{
+    bool fits = a.ndims == b.ndims;
+
+    for (int d = 0; d < a.ndims && fits; d++)
+        fits = hd_dim_as_long(a.dim[d], b.dim[d]);
+    return fits;
+}
+
+bool Repeats(const hd_type &in, const hd_type &out)
+{
+    int lead = out.ndims - in.ndims;
+
+    for (int d = 0; d < in.ndims && lead >= 0; d++)
+        if (!hd_dim_is_one(in.dim[d]) && !Same(in, d, out, lead + d))
+            return false;
+    return lead >= 0;
+}
+
+bool Folds(const hd_type &out, const hd_type &in, int dim, bool tensor)
+{
+    hd_type rest = hd_type_without(&in, dim);
+    bool over = hd_dim_is_sharded(in.dim[dim]);
+
+    if (out.ndims == in.ndims) {
+        if (!hd_dim_is_one(out.dim[dim]) || over)
+            return false;
+        rest = hd_type_with(&rest, dim, out.dim[dim]);
+    }
+    return tensor ? AsLong(out, rest) : !over && hd_type_same_dims(&out, &rest);
+}
+
+bool Transposes(const hd_type &out, const hd_type &in, const int8_t *dim)
+{
+    hd_type want = in;
+
+    std::swap(want.dim[dim[0]], want.dim[dim[1]]);
+    return hd_type_same_dims(&out, &want);
+}
+
+bool Takes(const hd_type &out, const hd_type &in, const hd_type &at, int dim)
+{
+    int behind = in.ndims - dim - 1;
+    bool fits = at.ndims >= dim && out.ndims == at.ndims + behind &&
+                !hd_dim_is_sharded(in.dim[dim]);
+
+    for (int d = 0; d < at.ndims && fits; d++)
+        fits = Same(out, d, at, d) && (d >= dim || Same(in, d, at, d));
+    for (int d = 0; d < behind && fits; d++)
+        fits = Same(out, at.ndims + d, in, dim + 1 + d);
+    return fits;
+}
+
+bool IsLocal(const hd_type &type, int d)
+{
+    return !hd_dim_is_sharded(type.dim[d]);
+}
+
+bool Multiplies(const hd_type &c, const hd_type &a, const hd_type &b, bool ta,
+                bool tb)
+{
+    int batch = b.ndims - 2, matrix = ta ? 2 : 1;
+    bool crossed = batch > 0 && c.ndims == a.ndims + batch;
+    int paired = crossed ? 0 : batch, ka = a.ndims - (ta ? 2 : 1);
+    int kb = b.ndims - (tb ? 1 : 2), n = b.ndims - (tb ? 2 : 1);
+
+    if (batch < 0 || a.ndims < matrix + paired ||
+        (ta && a.ndims != 2 + paired) || c.ndims != a.ndims + batch - paired ||
+        !Same(a, ka, b, kb) || !IsLocal(a, ka) || !Same(c, c.ndims - 1, b, n))
+        return false;
+    for (int d = 0; d < batch; d++)
+        if (!Same(c, d, b, d) || (d < paired && !Same(c, d, a, d)))
+            return false;
+    for (int d = batch; d < c.ndims - 1; d++)
+        if (!Same(c, d, a, ta ? a.ndims - 1 : d - batch + paired))
+            return false;
+    return true;
+}
+
+bool Groups(const hd_type &c, const hd_type &a, const hd_type &b,
+            const hd_type &counts, bool ta, bool tb)
+{
+    const hd_type &matrices = ta ? c : b, &rows = ta ? b : c;
+
+    return !(ta && tb) && a.ndims == 2 && rows.ndims == 2 &&
+           matrices.ndims == 3 && counts.ndims == 1 && Same(a, 0, rows, 0) &&
+           IsLocal(a, 0) && Same(a, 1, matrices, tb ? 2 : 1) && IsLocal(a, 1) &&
+           Same(counts, 0, matrices, 0) && IsLocal(counts, 0) &&
+           Same(rows, 1, matrices, tb ? 1 : 2);
+}
+
+// What the op says, its views' shapes, and what dimensions its keys name.
+struct Judged {
+    const hd_op *op;
+    hd_type type[HD_MAX_VIEWS];
+    int8_t dim[2];
+    bool tensor;
+};
+
+bool Has(const hd_op *op, hd_key_code code)
+{
+    return hd_op_key(op, code) != nullptr;
+}
+
+bool MatmulIsFine(const Judged &j)
+{
+    bool ta = Has(j.op, HD_KEY_TA), tb = Has(j.op, HD_KEY_TB), fits;
+    int groups = hd_op_key_view(j.op, HD_KEY_GROUPS);
+    int bias = hd_op_key_view(j.op, HD_KEY_BIAS);
+    int aux = hd_op_key_view(j.op, HD_KEY_AUX);
+
+    fits = groups < 0 ? Multiplies(j.type[0], j.type[1], j.type[2], ta, tb)
+                      : Groups(j.type[0], j.type[1], j.type[2], j.type[groups],
+                               ta, tb);
+    return fits && (bias < 0 || Repeats(j.type[bias], j.type[0])) &&
+           (aux < 0 || hd_type_same_dims(&j.type[aux], &j.type[0]));
+}
+
+bool IsFine(const Judged &j)
+{
+    switch (hd_op_family(j.op)) {
+    case HD_FAMILY_COPY:
+        return j.op->code == HD_OP_SET
+                   ? AsLong(j.type[0], j.type[1])
+                   : hd_type_same_dims(&j.type[0], &j.type[1]);
+    case HD_FAMILY_TRANSPOSE:
+        return Transposes(j.type[0], j.type[1], j.dim);
+    case HD_FAMILY_TAKE:
+        return Takes(j.type[0], j.type[1], j.type[2], j.dim[0]);
+    case HD_FAMILY_PRODUCT:
+        return MatmulIsFine(j);
+    case HD_FAMILY_FOLD:
+        if (j.dim[0] >= 0)
+            return Folds(j.type[0], j.type[1], j.dim[0], j.tensor);
+        break;
+    default:
+        break;
+    }
+    for (int i = 1; i < j.op->nviews; i++)
+        if (!Repeats(j.type[i], j.type[0]))
+            return false;
+    return true;
+}
+
+// ----------------------------------------------------------------- judging
+
+// Where the verifier judges otherwise than rows do, each with its reason.
+enum Class {
+    ALIKE,
+    BIAS_OF_ONE,   // it refuses a bias of no dimensions, which `add` takes
+    BIAS_OF_SHARD, // of a host program it takes a bias as long as a rank's part
+    NCLASSES
+};
+
+Class ClassOf(const Judged &j, bool rows)
+{
+    int bias = hd_op_key_view(j.op, HD_KEY_BIAS);
+
+    if (bias < 0)
+        return ALIKE;
+    if (rows && j.type[bias].ndims == 0)
+        return BIAS_OF_ONE;
+    return !rows && !j.tensor ? BIAS_OF_SHARD : ALIKE;
+}
+
+struct Tally {
+    int drawn = 0, fine = 0, classes[NCLASSES] = {};
+    int ops[HD_NOPS][2] = {};
+};
+
+// Whether keys name dimensions of the operand: else that is what is refused.
+bool NamesDims(const Judged &j)
+{
+    bool transposes = hd_op_family(j.op) == HD_FAMILY_TRANSPOSE;
+
+    for (int8_t dim : j.dim)
+        if (dim >= j.type[1].ndims || (transposes && dim < 0))
+            return false;
+    return true;
+}
+
+void Judge(const Statement &s, Tally *tally)
+{
+    std::string text = Text(s);
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = hd_module_create();
+    hd_status status;
+    Judged j = {};
+
+    module->source = hd_source{};
+    module->source.name = "test.hd";
+    module->source.text = text.c_str();
+    module->source.length = text.size();
+    // Two dimensions over one axis are refused with the declaration.
+    if (hd_parse_module(module, nullptr, 0, diag) == HD_OK) {
+        j.op = module->body.first->op;
+        j.tensor = !s.host;
+        for (int i = 0; i < j.op->nviews; i++)
+            j.type[i] = hd_view_type(&j.op->view[i]);
+        hd_space_dims(module, j.op, j.op->ninputs > 0 ? j.type[1].ndims : 0,
+                      j.dim);
+        if (NamesDims(j)) {
+            hd_misfit why;
+            bool rows = hd_signature_fits(j.op, j.type, j.dim, j.tensor, &why);
+            bool rules = IsFine(j);
+
+            status = hd_verify(module, diag);
+            EXPECT_EQ(rows, rules) << text;
+            tally->drawn++;
+            tally->fine += rows;
+            tally->ops[j.op->code][rows]++;
+            if (rows != (status == HD_OK)) {
+                Class differs = ClassOf(j, rows);
+
+                EXPECT_NE(differs, ALIKE) << text << "rows say " << rows << "\n"
+                                          << hd_diag_text(diag);
+                tally->classes[differs]++;
+            }
+        }
+    }
+    hd_module_destroy(module);
+    hd_diag_destroy(diag);
+}
+
+bool IsQuick()
+{
+    const char *quick = std::getenv("HEDDLE_TEST_QUICK");
+
+    return quick != nullptr && std::string(quick) == "1";
+}
+
+TEST(Signature, RowsJudgeAsTheRulesAndTheVerifierDo)
+{
+    Random random(Seed());
+    const int most = IsQuick() ? 2000 : 20000;
+    Tally tally;
+
+    while (tally.drawn < most && !HasFailure())
+        Judge(DrawStatement(random), &tally);
+    std::printf("%d statements, %d fine; the verifier differs on %d biases of "
+                "no dimension, %d of a shard\n",
+                tally.drawn, tally.fine, tally.classes[BIAS_OF_ONE],
+                tally.classes[BIAS_OF_SHARD]);
+    EXPECT_GT(tally.fine, most / 4);
+    EXPECT_LT(tally.fine, most * 3 / 4);
+}
+
+// Each class by a statement of its own: random ones may have none.
+TEST(Signature, TheVerifierDiffersOnBiases)
+{
+    Dims c = {"4", "3@cp"}, b = {"2", "3@cp"};
+    Tally tally;
+
+    Judge({"matmul", "", {c, {"4", "2"}, b}, {{"bias", {}}}}, &tally);
+    EXPECT_EQ(tally.classes[BIAS_OF_ONE], 1);
+    Judge({"matmul", "", {c, {"4", "2"}, b}, {{"bias", {"2@tp"}}}, true},
+          &tally);
+    EXPECT_EQ(tally.classes[BIAS_OF_SHARD], 1);
+}
+
+} // namespace
