@@ -13,6 +13,7 @@ enum {
     REPEATS = 128, // which may be missing in front, or have one index
     PERHAPS = 256, // all of them, or none
     JOINED = 512,
+    FIRST = 1024, // those in front, or all
 };
 
 // Of each letter what is one dimension, and any number of them.
@@ -31,7 +32,7 @@ static const char *const letter_text[NLETTERS] = {
 #include "ir/signature.def"
 };
 
-enum { MOST_LETTERS = 6, MOST_FORMS = 3 };
+enum { MOST_LETTERS = 6, MOST_FORMS = 9 };
 
 typedef struct form {
     uint16_t letter[MOST_LETTERS]; // NO_LETTER behind the last
@@ -70,17 +71,19 @@ static const signature signatures[] = {
 #define Q(a) ((a) | REPEATS)
 #define P(a) ((a) | PERHAPS)
 #define J(a) ((a) | JOINED)
+#define F(a) ((a) | FIRST)
 #define HD_SIG(ops, keys_, at, ...) {ops, .keys = keys_, at, __VA_ARGS__},
 #include "ir/signature.def"
 #undef Q
 #undef P
 #undef J
+#undef F
 #undef V
 };
 
 static bool is_of(const signature *row, const hd_op *op)
 {
-    const uint32_t telling = K(TA) | K(TB) | K(GROUPS) | K(DIM);
+    const uint32_t telling = K(TA) | K(TB) | K(GROUPS) | K(BLOCKS) | K(DIM);
     uint32_t keys = 0;
 
     for (int i = 0; i < op->nkeys; i++)
@@ -118,6 +121,8 @@ static letters letters_of(const binder *b, int view)
 
     if (view < row->nviews)
         return (letters){row->view[view].letter, 0, row->view[view].anyhow};
+    if (view < op->noutputs)
+        return (letters){row->view[0].letter, 0, row->view[0].anyhow};
     if (view < op->noutputs + op->ninputs)
         return (letters){row->rest.letter, 0, false};
     for (int i = 0; i < op->nkeys; i++) {
@@ -146,7 +151,8 @@ static letters letters_of(const binder *b, int view)
 
 static bool is_group(uint16_t letter)
 {
-    return (letter & GROUP) != 0 || (letter & LETTER) == one;
+    return (letter & GROUP) != 0 || (letter & LETTER) == one ||
+           (letter & LETTER) == own;
 }
 
 static int size_of(const binder *b, uint16_t letter)
@@ -174,9 +180,28 @@ static int add_known(const binder *b, letters of, int *unknown)
     return known;
 }
 
-static bool repeats(letters of)
+// A call's own dimensions: an operand may have fewer.
+static void find_own(binder *b, int view)
 {
-    return ((of.at[0] | of.said) & REPEATS) != 0;
+    int over = hd_op_over(b->op), ndims = b->ndims[view];
+
+    b->size[own] = view >= b->op->noutputs && ndims < over ? ndims : over;
+}
+
+// How many dimensions a view may lack of its letters.
+static int add_loose(const binder *b, letters of)
+{
+    int loose = 0;
+
+    for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++)
+        if (((of.at[i] | of.said) & (REPEATS | FIRST)) != 0)
+            loose += size_of(b, of.at[i]);
+    return loose;
+}
+
+static bool is_loose(letters of)
+{
+    return ((of.at[0] | of.said) & (REPEATS | FIRST)) != 0;
 }
 
 static bool fail(hd_misfit *why, const hd_misfit *misfit)
@@ -196,18 +221,22 @@ static bool fail_dims(const binder *b, int view, hd_misfit *why)
                                   .form = form});
 }
 
-// Solves what a view alone lacks, from the last view to the first, so that it
-// is the result that is found not to be what operands make. `found` says
-// whether anything was.
+// Solves what a view alone lacks, of the last operand first and of the first
+// result before others, so that the latter are found not to be what the former
+// make. `found` says whether anything was.
 static bool solve_once(binder *b, bool *found, hd_misfit *why)
 {
+    int results = b->op->noutputs;
+
     *found = false;
-    for (int i = b->op->nviews - 1; i >= 0; i--) {
+    for (int at = b->op->nviews - 1; at >= 0; at--) {
+        int i = at < results ? results - 1 - at : at;
         letters of = letters_of(b, i);
         int unknown, known;
 
-        if (of.at == NULL || repeats(of) || b->ndims[i] == HD_INFERRED)
+        if (of.at == NULL || is_loose(of) || b->ndims[i] == HD_INFERRED)
             continue;
+        find_own(b, i);
         known = add_known(b, of, &unknown);
         if (unknown == NO_LETTER || unknown == NLETTERS)
             continue;
@@ -229,7 +258,8 @@ static bool solve(binder *b, hd_misfit *why)
     return true;
 }
 
-// What each of a view's dimensions lies along, from the last one on.
+// What each of a view's dimensions lies along: those that it lacks are the
+// first of its letters, or the last of a group that leads.
 static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
 {
     letters of = letters_of(b, view);
@@ -237,34 +267,37 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
     uint16_t letter[2 * HD_BOUND_DIMS];
     int all = 0, unknown, ndims = b->ndims[view], most;
 
-    if (of.at == NULL) {
-        out->ndims[view] = ndims;
+    out->ndims[view] = ndims;
+    if (of.at == NULL)
         return true;
-    }
+    find_own(b, view);
     most = add_known(b, of, &unknown);
     if (ndims == HD_INFERRED)
         ndims = most;
     if (ndims > HD_MAX_DIMS)
         return fail(why, &(hd_misfit){.kind = HD_MISFIT_MOST, .ndims = ndims});
-    if (unknown != NO_LETTER || (repeats(of) ? ndims > most : ndims != most))
+    if (unknown != NO_LETTER || ndims > most || ndims < most - add_loose(b, of))
         return fail_dims(b, view, why);
     for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++) {
         int *begin = &b->begin[of.at[i] & LETTER], size = size_of(b, of.at[i]);
+        bool alone = (of.at[i] & LETTER) == own;
 
-        if (size > 0 && *begin == UNKNOWN) {
+        if (size > 0 && *begin == UNKNOWN && !alone) {
             *begin = out->nlines;
             out->nlines += size;
         }
-        for (int d = 0; d < size; d++) {
-            along[all] = (int8_t)(*begin + d);
+        if ((of.at[i] & FIRST) != 0)
+            size -= most - ndims;
+        for (int at = 0; at < size; at++) {
+            along[all] = (int8_t)(alone ? HD_ALONE : *begin + at);
             letter[all++] = of.at[i] | of.said;
         }
     }
     out->ndims[view] = ndims;
     out->anyhow[view] = of.anyhow;
-    for (int d = 0; d < ndims; d++) {
-        out->along[view][d] = along[all - ndims + d];
-        out->letter[view][d] = letter[all - ndims + d];
+    for (int at = 0; at < ndims; at++) {
+        out->along[view][at] = along[all - ndims + at];
+        out->letter[view][at] = letter[all - ndims + at];
     }
     return true;
 }
@@ -356,35 +389,36 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
     } seen[HD_BOUND_DIMS] = {{0, 0}}; // the view from 1
 
     for (int i = first; i < bound->nviews; i++)
-        for (int d = 0; d < bound->ndims[i]; d++) {
-            uint16_t letter = bound->letter[i][d];
-            int line = bound->along[i][d];
-            hd_dim own = type[i].dim[d], other;
-            hd_misfit misfit = {.view = i, .dim = d, .letter = letter};
+        for (int at = 0; at < bound->ndims[i]; at++) {
+            uint16_t letter = bound->letter[i][at];
+            int line = bound->along[i][at];
+            hd_dim dim = type[i].dim[at], other;
+            hd_misfit misfit = {.view = i, .dim = at, .letter = letter};
 
-            if (line == HD_ALONE ||
-                ((letter & REPEATS) != 0 && hd_dim_is_one(own)))
+            if ((letter & REPEATS) != 0 && hd_dim_is_one(dim))
                 continue;
             misfit.kind = HD_MISFIT_ONE;
-            if ((letter & LETTER) == one && !hd_dim_is_one(own))
+            if ((letter & LETTER) == one && !hd_dim_is_one(dim))
                 return fail(why, &misfit);
             misfit.kind = HD_MISFIT_WHOLE;
-            if (hd_dim_is_sharded(own) &&
+            if (hd_dim_is_sharded(dim) &&
                 is_whole(letter, tensor, keeps_one(bound)))
                 return fail(why, &misfit);
+            if (line == HD_ALONE)
+                continue;
             if (seen[line].view == 0) {
                 seen[line].view = i + 1;
-                seen[line].dim = d;
+                seen[line].dim = at;
                 continue;
             }
             misfit.other = seen[line].view - 1;
             misfit.other_dim = seen[line].dim;
             other = type[misfit.other].dim[misfit.other_dim];
             misfit.kind = HD_MISFIT_LENGTH;
-            if (!hd_dim_as_long(own, other))
+            if (!hd_dim_as_long(dim, other))
                 return fail(why, &misfit);
             misfit.kind = HD_MISFIT_PLACE;
-            if (!hd_dim_same(own, other) &&
+            if (!hd_dim_same(dim, other) &&
                 !(tensor && (bound->anyhow[i] || bound->anyhow[misfit.other])))
                 return fail(why, &misfit);
         }
@@ -436,6 +470,9 @@ void hd_misfit_form(const hd_misfit *misfit, hd_text *text)
         hd_text_printf(text, "%s%s%s%s%s%s", i > 0 ? " " : "",
                        perhaps ? "(" : "", letter_text[at[i] & LETTER],
                        (at[i] & GROUP) != 0 ? ".." : "",
-                       (at[i] & REPEATS) != 0 ? "?" : "", perhaps ? ")" : "");
+                       (at[i] & REPEATS) != 0 ? "?"
+                       : (at[i] & FIRST) != 0 ? "<"
+                                              : "",
+                       perhaps ? ")" : "");
     }
 }

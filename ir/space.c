@@ -1,5 +1,4 @@
-// What an op's signature says lies as that has it; what is done of each element
-// of a batch lies along that alone.
+// Views lie as the op's signature says; those of a transfer have no space.
 #include "ir/space.h"
 
 #include <assert.h>
@@ -20,25 +19,23 @@ static hd_space space_over(int nparallel)
     return space;
 }
 
-// Dimension `own` of a view of `ndims` lies along `d`, if it has that.
-static void lay(hd_space *space, int view, int ndims, int d, int own)
-{
-    if (own >= 0 && own < ndims)
-        space->dim[view][d] = (int8_t)own;
-}
-
 // A reshape has no signature: a step of one has two views of one shape.
 static void lay_last(hd_space *space, int view, int ndims)
 {
-    for (int d = 0; d < space->nparallel; d++)
-        lay(space, view, ndims, d, d - (space->nparallel - ndims));
+    for (int d = 0; d < space->nparallel; d++) {
+        int own = d - (space->nparallel - ndims);
+
+        if (own >= 0)
+            space->dim[view][d] = (int8_t)own;
+    }
 }
 
-// As the op's signature has it; what no result and not the first operand has
-// is of no space, and counts of groups are read as a whole.
+// As the op's signature has it. What is done of each element of a batch lies
+// along that alone, counts of sequences too; counts of groups along nothing.
 static void lay_signature(const hd_op *op, const hd_shape *view,
                           const int8_t *dim, hd_space *space)
 {
+    bool batched = hd_op_is_batched(op);
     int groups = hd_op_key_view(op, HD_KEY_GROUPS);
     int ndims[HD_MAX_VIEWS];
     hd_bound bound = {.nviews = 0};
@@ -47,39 +44,17 @@ static void lay_signature(const hd_op *op, const hd_shape *view,
         ndims[i] = view[i].ndims;
     if (!hd_bind(op, ndims, dim, &bound, NULL))
         assert(false); // the verifier has seen to it
-    space->ndims = bound.nspace;
-    for (int i = 0; i < bound.nviews; i++)
-        for (int d = 0; d < bound.ndims[i] && i != groups; d++)
-            if (bound.along[i][d] >= 0 && bound.along[i][d] < space->ndims)
-                space->dim[i][bound.along[i][d]] = (int8_t)d;
-}
+    if (!batched)
+        space->ndims = bound.nspace;
+    for (int i = 1; i < bound.nviews; i++)
+        for (int d = 0; d < bound.ndims[i]; d++) {
+            int line = bound.along[i][d];
+            bool named = hd_letter_text(bound.letter[i][d]) != NULL;
 
-// What is of the batch lies along the last of the result's, which an operand of
-// a call, or of family ATTEND, need not have all; the rest is of one view
-// alone.
-static void lay_batch(const hd_op *op, const hd_shape *view, hd_space *space)
-{
-    int batch = hd_op_batch(op, 0, view[0].ndims);
-
-    for (int i = 1; i < op->nviews; i++) {
-        int own = hd_op_batch(op, i, view[i].ndims);
-
-        for (int d = 0; d < batch; d++)
-            lay(space, i, own, d, d - (batch - own));
-    }
-}
-
-// How many rows each sequence has, of each of the first dimensions: the last
-// one is of the sequences, and lies along nothing.
-static void lay_sequences(const hd_op *op, const hd_shape *view,
-                          hd_space *space)
-{
-    int groups = hd_op_key_view(op, HD_KEY_GROUPS);
-
-    if (!hd_op_has_sequences(op))
-        return;
-    for (int d = 0; d < space->nparallel; d++)
-        lay(space, groups, view[groups].ndims - 1, d, d);
+            if (line != HD_ALONE && line < space->ndims &&
+                !((batched || i == groups) && named))
+                space->dim[i][line] = (int8_t)d;
+        }
 }
 
 // Whether view `i` lies along the result's last dimensions, whatever they are.
@@ -142,14 +117,10 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
 {
     assert(hd_op_is(op, HD_UNIT_COMPUTE));
     *out = space_over(view[0].ndims);
-    if (hd_op_is_batched(op)) {
-        lay_batch(op, view, out);
-        lay_sequences(op, view, out);
-    } else if (op->code == HD_OP_RESHAPE) {
+    if (op->code == HD_OP_RESHAPE)
         lay_last(out, 1, view[1].ndims);
-    } else {
+    else
         lay_signature(op, view, dim, out);
-    }
     out->counted = lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS),
                               hd_op_counted(op));
     lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS_OF_KEYS),

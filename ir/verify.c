@@ -641,34 +641,6 @@ static const char *mend_place(const verifier *v)
                         : "; index it by the axis, or move it by a collective";
 }
 
-// Which dimension keeps `in` from having the shape `part` of the result, and
-// what mends it; both have one where they differ.
-static const char *difference(verifier *v, const hd_type *part,
-                              const hd_type *in, char out[WHY])
-{
-    int i = 0;
-
-    if (part->ndims != in->ndims) {
-        snprintf(out, WHY, "%d dimension%s for %d", in->ndims,
-                 plural(in->ndims), part->ndims);
-        return out;
-    }
-    while (hd_dim_same(part->dim[i], in->dim[i]))
-        i++;
-    if (!hd_dim_as_long(part->dim[i], in->dim[i]))
-        snprintf(out, WHY,
-                 "dimension %d is %.64s in the operand and %.64s in "
-                 "the result",
-                 i, dim_text(v, in->dim[i]), dim_text(v, part->dim[i]));
-    else
-        snprintf(out, WHY,
-                 "dimension %d is sharded over %.32s in the operand "
-                 "and over %.32s in the result%s",
-                 i, placement_text(v, in->dim[i]),
-                 placement_text(v, part->dim[i]), mend_place(v));
-    return out;
-}
-
 // Of an op whose result its operand decides.
 static hd_status wrong_result(verifier *v, const hd_op *op, const hd_type *out,
                               const hd_type *in, const hd_type *want)
@@ -703,16 +675,6 @@ static bool fits_along(const hd_type *in, const hd_type *out)
         if (!hd_dim_same(out->dim[lead + d], wide.dim[d]))
             return false;
     return lead >= 0;
-}
-
-static hd_type last_dims(const hd_type *type, int n)
-{
-    hd_type part = *type;
-
-    part.ndims = n;
-    memmove(part.dim, type->dim + type->ndims - n,
-            sizeof part.dim[0] * (size_t)n);
-    return part;
 }
 
 // "k", or "dimension 2" of one of several that have one letter. Stands until
@@ -1438,67 +1400,16 @@ static hd_status check_dtype(verifier *v, const hd_op *op, int i,
                     i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype));
 }
 
-static hd_type first_dims(const hd_type *type, int n)
-{
-    hd_type part = *type;
-
-    part.ndims = n;
-    return part;
-}
-
-// All results' views lead with the dimensions of the operand's batch, and each
-// rank has all of what is behind those. `form` says what that is in each view.
-static hd_status check_batch(verifier *v, const hd_op *op,
-                             const char *const *form)
-{
-    int n = op->noutputs, batch;
-    hd_type in = type_of(op, n);
-    char why[WHY];
-
-    batch = hd_op_batch(op, n, in.ndims);
-    for (int i = n; i >= 0; i--) {
-        hd_type out = type_of(op, i), part, lead;
-        int rest = out.ndims - hd_op_batch(op, i, out.ndims);
-
-        if (batch < 0 || out.ndims - rest != batch)
-            return shapes_differ(v, op, &out, &in, form[i]);
-        part = first_dims(&out, batch);
-        lead = first_dims(&in, batch);
-        if (!hd_type_same_dims(&part, &lead))
-            return shapes_differ(v, op, &out, &in,
-                                 difference(v, &part, &lead, why));
-        for (int d = batch; d < out.ndims; d++)
-            if (hd_dim_is_sharded(out.dim[d]))
-                return hd_error(v->diag, HD_E0311, op->view[i].loc,
-                                "dimension %d of %s is sharded over %s, and %s "
-                                "has all of it on each rank: `set` it to a "
-                                "local one first",
-                                d, type_text(v, &out),
-                                v->module->axis[out.dim[d].mark].name,
-                                op_text(op));
-    }
-    return HD_OK;
-}
-
 // The views are token, slot, n and expert.
 static hd_status check_route(verifier *v, const hd_op *op)
 {
-    static const char *const form[] = {
-        "the first result is [.., E, cap], what token is in each place",
-        "the second result is [.., t, k], which place each entry got",
-        "the third result is [.., E], how many each expert got",
-        "the operand is [.., t, k], the experts that each token wants"};
     hd_type token = type_of(op, 0), slot = type_of(op, 1);
-    hd_type n = type_of(op, 2), expert = type_of(op, 3), experts;
+    hd_type expert = type_of(op, 3);
     int64_t places;
-    char why[WHY];
 
     for (int i = op->nviews - 1; i >= 0; i--)
         HD_TRY(check_dtype(v, op, i, HD_DTYPE_I32));
-    HD_TRY(check_batch(v, op, form));
-    if (!hd_type_same_dims(&slot, &expert))
-        return shapes_differ(v, op, &slot, &expert,
-                             difference(v, &slot, &expert, why));
+    HD_TRY(check_alike(v, op));
     places = token.dim[token.ndims - 1].extent; // none, of an empty range
     if ((places > 0 &&
          token.dim[token.ndims - 2].extent > INT32_MAX / places) ||
@@ -1506,13 +1417,7 @@ static hd_status check_route(verifier *v, const hd_op *op)
         return shapes_differ(v, op, &token, &expert,
                              "i32 numbers no more than 2147483647 places, or "
                              "tokens");
-    experts = first_dims(&token, token.ndims - 1);
-    if (hd_type_same_dims(&n, &experts))
-        return HD_OK;
-    snprintf(why, sizeof why, "%.64s places of experts and %.64s counts",
-             dim_text(v, token.dim[token.ndims - 2]),
-             dim_text(v, n.dim[n.ndims - 1]));
-    return shapes_differ(v, op, &n, &expert, why);
+    return HD_OK;
 }
 
 // Whether one dimension has no more indices than another, in every run and on
@@ -1537,20 +1442,13 @@ static bool is_within(const verifier *v, const hd_view *in, hd_dim k, hd_dim n)
 // The views are the greatest, where they were, and the operand.
 static hd_status check_top_k(verifier *v, const hd_op *op)
 {
-    static const char *const form[] = {
-        "the first result is [.., k], the greatest of [.., n]",
-        "the second result is [.., k], where those were",
-        "the operand is [.., n], of which the greatest are picked"};
-    hd_type best = type_of(op, 0), where = type_of(op, 1), in = type_of(op, 2);
+    hd_type best = type_of(op, 0), in = type_of(op, 2);
     hd_dim k, n;
     char why[WHY];
 
     HD_TRY(check_dtype(v, op, 0, in.dtype));
     HD_TRY(check_dtype(v, op, 1, HD_DTYPE_I32));
-    HD_TRY(check_batch(v, op, form));
-    if (!hd_type_same_dims(&where, &best))
-        return shapes_differ(v, op, &where, &best,
-                             difference(v, &where, &best, why));
+    HD_TRY(check_alike(v, op));
     k = best.dim[best.ndims - 1];
     n = in.dim[in.ndims - 1];
     if (is_within(v, &op->view[2], k, n) && n.extent <= INT32_MAX)
@@ -1579,51 +1477,6 @@ static hd_status check_pick(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-// What belongs together is on each rank whole.
-static hd_status check_together(verifier *v, const hd_op *op, int i)
-{
-    hd_type type = type_of(op, i);
-
-    for (int d = hd_op_batch(op, i, type.ndims); d < type.ndims; d++)
-        if (hd_dim_is_sharded(type.dim[d]))
-            return hd_error(v->diag, HD_E0311, op->view[i].loc,
-                            "dimension %d of %s is sharded over %s, and %s "
-                            "takes the last %d as a whole: `set` it to a local "
-                            "one first",
-                            d, type_text(v, &type),
-                            v->module->axis[type.dim[d].mark].name, op_text(op),
-                            type.ndims - hd_op_batch(op, i, type.ndims));
-    return HD_OK;
-}
-
-// All results have one batch; operands lie along that, or repeat.
-static hd_status check_lead(verifier *v, const hd_op *op)
-{
-    hd_type out = type_of(op, 0), lead;
-    char why[WHY];
-
-    lead = first_dims(&out, hd_op_batch(op, 0, out.ndims));
-    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
-        hd_type in = type_of(op, i), part, wide, beside;
-
-        part = first_dims(&in, hd_op_batch(op, i, in.ndims));
-        part.dtype = lead.dtype;
-        wide = spread(&part, &lead);
-        beside = part.ndims < lead.ndims ? last_dims(&lead, part.ndims) : lead;
-        if (i < op->noutputs ? !hd_type_same_dims(&lead, &part)
-                             : !fits_along(&part, &lead))
-            return shapes_differ(
-                v, op, &out, &in,
-                i < op->noutputs && part.ndims != lead.ndims
-                    ? "all results have as many dimensions in front of the "
-                      "last ones"
-                    : difference(v, &beside, i < op->noutputs ? &part : &wide,
-                                 why));
-        HD_TRY(check_together(v, op, i));
-    }
-    return HD_OK;
-}
-
 // Its results have one batch. Operands lie along that, or repeat; what it makes
 // of them, whose last dimensions are its own affair, the declarations say.
 static hd_status check_call(verifier *v, const hd_op *op)
@@ -1635,43 +1488,12 @@ static hd_status check_call(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0312, hd_op_key(op, HD_KEY_OVER)->loc,
                         "over %d of a result of %d dimension%s", over,
                         out.ndims, plural(out.ndims));
-    for (int i = 1; i < op->noutputs; i++) {
-        hd_type type = type_of(op, i);
-
-        if (type.ndims < over)
-            return shapes_differ(v, op, &out, &type,
-                                 "all results have as many dimensions in front "
-                                 "of the last ones");
-    }
-    return check_lead(v, op);
+    return check_alike(v, op);
 }
 
 // ---------------------------------------------------------------- attention
 
 enum { HEADS, ROWS, DEPTH, MOST_DEPTH = 1024 };
-
-static const char *const attend_form[][HD_ATTEND_VIEWS] = {
-    [HD_ATTEND_ATTENTION] = {"the first result is [.., H, Sq, Dv]",
-                             "the second result is [.., H, Sq]",
-                             "the first operand is [.., H, Sq, D]",
-                             "the second operand is [.., Hkv, Sk, D]",
-                             "the third operand is [.., Hkv, Sk, Dv]"},
-    [HD_ATTEND_MERGE] = {"the first result is [.., H, S, D]",
-                         "the second result is [.., H, S]",
-                         "the first operand is [.., H, S, D]",
-                         "the second operand is [.., H, S]",
-                         "the third operand is [.., H, S, D]",
-                         "the fourth operand is [.., H, S]"},
-    [HD_ATTEND_ATTENTION_GRAD] = {"the first result is [.., H, Sq, D]",
-                                  "the second result is [.., Hkv, Sk, D]",
-                                  "the third result is [.., Hkv, Sk, Dv]",
-                                  "the first operand is [.., H, Sq, D]",
-                                  "the second operand is [.., Hkv, Sk, D]",
-                                  "the third operand is [.., Hkv, Sk, Dv]",
-                                  "the fourth operand is [.., H, Sq, Dv]",
-                                  "the fifth operand is [.., H, Sq]",
-                                  "the sixth operand is [.., H, Sq, Dv]"},
-};
 
 // One of the dimensions that belong together in view `i`, behind that of
 // blocks.
@@ -1681,20 +1503,6 @@ static hd_dim inner_dim(const hd_op *op, int i, int which)
 
     return type
         .dim[hd_op_batch(op, i, type.ndims) + hd_op_has_blocks(op, i) + which];
-}
-
-static hd_status check_inner(verifier *v, const hd_op *op, int i, int which,
-                             int k, int other, const char *what)
-{
-    hd_dim a = inner_dim(op, i, which), b = inner_dim(op, k, other);
-    hd_type x = type_of(op, i), y = type_of(op, k);
-    char why[WHY];
-
-    if (hd_dim_as_long(a, b))
-        return HD_OK;
-    snprintf(why, sizeof why, "%.64s %s here and %.64s there", dim_text(v, b),
-             what, dim_text(v, a));
-    return shapes_differ(v, op, &x, &y, why);
 }
 
 static hd_status check_kind(verifier *v, const hd_op *op, int i, hd_dtype dtype,
@@ -1805,15 +1613,11 @@ static hd_status check_zigzag(verifier *v, const hd_op *op,
     return is_tensor(v) ? check_placed(v, op, zigzag) : HD_OK;
 }
 
-// A sequence is of as many keys as rows, in places of the same numbers. Its
-// count is of an element of the batch, of all of its dimensions or the first.
+// A sequence is of as many keys as rows, in places of the same numbers.
 static hd_status check_sequences(verifier *v, const hd_op *op)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_GROUPS);
     const hd_key *other = hd_op_key(op, HD_KEY_BLOCKS);
-    hd_dim rows = inner_dim(op, op->noutputs, ROWS),
-           keys = inner_dim(op, op->noutputs + 1, ROWS);
-    hd_type out = type_of(op, 0), counts;
 
     if (key == NULL)
         return HD_OK;
@@ -1823,31 +1627,7 @@ static hd_status check_sequences(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0302, key->loc,
                         "%s takes groups without %s: its sequences are whole",
                         op_text(op), hd_key_info_get(other->code)->text);
-    counts = type_of(op, key->view);
-    HD_TRY(check_dtype(v, op, key->view, HD_DTYPE_I32));
-    if (!hd_dim_as_long(rows, keys))
-        return hd_error(v->diag, HD_E0311, key->loc,
-                        "groups of %s rows and of %s keys; sequences have as "
-                        "many of both",
-                        dim_text(v, rows), dim_text(v, keys));
-    if (counts.ndims < 1 || counts.ndims - 1 > hd_op_batch(op, 0, out.ndims))
-        return hd_error(v->diag, HD_E0311, key->loc,
-                        "groups of %s for a result of %s; of its dimensions "
-                        "ahead of the last three they have the first ones, or "
-                        "all, and one more, a count a sequence",
-                        type_text(v, &counts), type_text(v, &out));
-    for (int d = 0; d < counts.ndims - 1; d++)
-        if (!hd_dim_same(counts.dim[d], out.dim[d]))
-            return hd_error(v->diag, HD_E0311, key->loc,
-                            "groups of %s for a result of %s: dimension %d "
-                            "differs in extent or placement",
-                            type_text(v, &counts), type_text(v, &out), d);
-    if (hd_dim_is_sharded(counts.dim[counts.ndims - 1]))
-        return hd_error(v->diag, HD_E0311, key->loc,
-                        "groups of %s: how many rows each sequence has is on "
-                        "each rank whole, `set` it to a local one first",
-                        type_text(v, &counts));
-    return HD_OK;
+    return check_dtype(v, op, key->view, HD_DTYPE_I32);
 }
 
 static hd_status check_causal(verifier *v, const hd_op *op)
@@ -1879,62 +1659,48 @@ static hd_status check_causal(verifier *v, const hd_op *op)
     return causal != NULL && is_tensor(v) ? check_placed(v, op, causal) : HD_OK;
 }
 
-// Keys and values come in as many blocks, in tensor programs: passes do a block
-// after the other.
-static hd_status check_key_blocks(verifier *v, const hd_op *op)
+// Keys and values come in blocks in tensor programs: passes do a block after
+// the other.
+static hd_status check_has_blocks(verifier *v, const hd_op *op)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_BLOCKS);
+
+    if (key == NULL || is_tensor(v))
+        return HD_OK;
+    return hd_error(v->diag, HD_E0302, key->loc,
+                    "%s takes blocks in tensor programs only: here a block "
+                    "is attended to after the other, with `accumulate`",
+                    op_text(op));
+}
+
+static hd_status check_key_blocks(verifier *v, const hd_op *op)
+{
     int keys = op->noutputs + 1;
     hd_type k;
     hd_dim n;
 
-    if (key == NULL)
+    if (hd_op_key(op, HD_KEY_BLOCKS) == NULL)
         return HD_OK;
-    if (!is_tensor(v))
-        return hd_error(v->diag, HD_E0302, key->loc,
-                        "%s takes blocks in tensor programs only: here a block "
-                        "is attended to after the other, with `accumulate`",
-                        op_text(op));
     k = type_of(op, keys);
     n = k.dim[hd_op_batch(op, keys, k.ndims)];
-    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
-        hd_type type = type_of(op, i);
-
-        if (hd_op_has_blocks(op, i) &&
-            !hd_dim_as_long(n, type.dim[hd_op_batch(op, i, type.ndims)]))
-            return shapes_differ(
-                v, op, &k, &type,
-                i < op->noutputs
-                    ? "there are as many blocks of gradients as of keys"
-                    : "there are as many blocks of keys as of values");
-    }
-    if (hd_dim_is_sized(n) || n.extent > HD_MAX_KEY_BLOCKS)
-        return hd_error(v->diag, HD_E0312, op->view[keys].loc,
-                        "%s is of %s blocks of keys; %s takes a constant, %d "
-                        "at most",
-                        type_text(v, &k), dim_text(v, n), op_text(op),
-                        HD_MAX_KEY_BLOCKS);
-    return HD_OK;
+    if (!hd_dim_is_sized(n) && n.extent <= HD_MAX_KEY_BLOCKS)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0312, op->view[keys].loc,
+                    "%s is of %s blocks of keys; %s takes a constant, %d "
+                    "at most",
+                    type_text(v, &k), dim_text(v, n), op_text(op),
+                    HD_MAX_KEY_BLOCKS);
 }
 
-// What rows and heads are is alike; how wide they are the kernels know.
-static hd_status check_attend_views(verifier *v, const hd_op *op)
+// How wide rows are the kernels know.
+static hd_status check_depths(verifier *v, const hd_op *op)
 {
-    const hd_op_info *info = hd_op_info_get(op->code);
-
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         hd_type type = type_of(op, i);
-        hd_dim last;
+        hd_dim last = type.dim[type.ndims - 1];
 
-        if (type.ndims < info->inner[i] + hd_op_has_blocks(op, i))
-            return shapes_differ(v, op, &type, &type,
-                                 hd_op_has_blocks(op, i)
-                                     ? "keys and values in blocks are [.., n, "
-                                       "Hkv, Sk, D]"
-                                     : attend_form[info->attend][i]);
-        if (info->inner[i] <= DEPTH)
+        if (hd_op_info_get(op->code)->inner[i] <= DEPTH)
             continue;
-        last = type.dim[type.ndims - 1];
         if (hd_dim_is_sized(last))
             return hd_error(v->diag, HD_E0318, op->view[i].loc,
                             "the last dimension of %s is known only when the "
@@ -1965,10 +1731,7 @@ static hd_status check_attended(verifier *v, const hd_op *op, int q)
                         op->view[q].buffer->name, hd_dtype_text(dtype),
                         op_text(op));
     HD_TRY(check_kind(v, op, q + 1, dtype, dtype));
-    HD_TRY(check_kind(v, op, q + 2, dtype, dtype));
-    HD_TRY(check_inner(v, op, q + 1, DEPTH, q, DEPTH, "elements of a row"));
-    HD_TRY(check_inner(v, op, q + 2, HEADS, q + 1, HEADS, "heads"));
-    return check_inner(v, op, q + 2, ROWS, q + 1, ROWS, "keys");
+    return check_kind(v, op, q + 2, dtype, dtype);
 }
 
 static hd_status check_heads(verifier *v, const hd_op *op, int q)
@@ -1989,53 +1752,26 @@ static hd_status check_heads(verifier *v, const hd_op *op, int q)
     return shapes_differ(v, op, &rows, &keys, why);
 }
 
-// View `i` has the heads and the rows of view `k`.
-static hd_status check_rows_of(verifier *v, const hd_op *op, int i, int k,
-                               const char *what)
-{
-    HD_TRY(check_inner(v, op, i, HEADS, k, HEADS, "heads"));
-    return check_inner(v, op, i, ROWS, k, ROWS, what);
-}
-
 static hd_status check_attention(verifier *v, const hd_op *op)
 {
     hd_dtype dtype = type_of(op, 2).dtype;
 
     HD_TRY(check_attended(v, op, 2));
     HD_TRY(check_kind(v, op, 0, dtype, wide_of(dtype)));
-    HD_TRY(check_kind(v, op, 1, wide_of(dtype), wide_of(dtype)));
-    HD_TRY(check_rows_of(v, op, 0, 2, "rows"));
-    HD_TRY(check_rows_of(v, op, 1, 2, "rows"));
-    HD_TRY(check_inner(v, op, 0, DEPTH, 4, DEPTH, "elements of a row"));
-    HD_TRY(check_heads(v, op, 2));
-    return check_causal(v, op);
+    return check_kind(v, op, 1, wide_of(dtype), wide_of(dtype));
 }
 
-// Each result, and each of what attention made and is given back, has the shape
-// of another view.
 static hd_status check_attention_grad(verifier *v, const hd_op *op)
 {
     enum { DQ, DK, DV, Q, K, V, O, LSE, DO };
-    static const struct {
-        int8_t view, rows, depth;
-        const char *what;
-    } like[] = {{DQ, Q, Q, "rows"}, {DK, K, K, "keys"}, {DV, K, V, "keys"},
-                {O, Q, V, "rows"},  {DO, Q, V, "rows"}, {LSE, Q, -1, "rows"}};
+    static const int8_t others[] = {DQ, DK, DV, O, DO, LSE};
     hd_dtype dtype = type_of(op, Q).dtype, wide = wide_of(dtype);
 
-    HD_TRY(check_key_blocks(v, op));
     HD_TRY(check_attended(v, op, Q));
-    for (size_t i = 0; i < sizeof like / sizeof *like; i++) {
-        int view = like[i].view;
-
-        HD_TRY(check_kind(v, op, view, view == LSE ? wide : dtype, wide));
-        HD_TRY(check_rows_of(v, op, view, like[i].rows, like[i].what));
-        if (like[i].depth >= 0)
-            HD_TRY(check_inner(v, op, view, DEPTH, like[i].depth, DEPTH,
-                               "elements of a row"));
-    }
-    HD_TRY(check_heads(v, op, Q));
-    return check_causal(v, op);
+    for (size_t i = 0; i < sizeof others; i++)
+        HD_TRY(check_kind(v, op, others[i], others[i] == LSE ? wide : dtype,
+                          wide));
+    return HD_OK;
 }
 
 static hd_status check_merge(verifier *v, const hd_op *op)
@@ -2059,32 +1795,37 @@ static hd_status check_merge(verifier *v, const hd_op *op)
                             op->view[i].buffer->name, hd_dtype_text(type.dtype),
                             i < op->noutputs ? "makes" : "takes",
                             hd_dtype_text(lse));
-        HD_TRY(check_inner(v, op, 0, HEADS, i, HEADS, "heads"));
-        HD_TRY(check_inner(v, op, 0, ROWS, i, ROWS, "rows"));
-        if (!is_lse)
-            HD_TRY(check_inner(v, op, 0, DEPTH, i, DEPTH, "elements of a row"));
+    }
+    return HD_OK;
+}
+
+static hd_status check_attend_dtypes(verifier *v, const hd_op *op)
+{
+    switch (hd_op_attend(op)) {
+    case HD_ATTEND_ATTENTION:
+        return check_attention(v, op);
+    case HD_ATTEND_MERGE:
+        return check_merge(v, op);
+    case HD_ATTEND_ATTENTION_GRAD:
+        return check_attention_grad(v, op);
+    case HD_ATTEND_NONE:
+        break;
     }
     return HD_OK;
 }
 
 static hd_status check_attend(verifier *v, const hd_op *op)
 {
-    HD_TRY(check_attend_views(v, op));
+    HD_TRY(check_sequences(v, op));
+    HD_TRY(check_has_blocks(v, op));
+    HD_TRY(check_attend_dtypes(v, op));
+    HD_TRY(check_alike(v, op));
+    HD_TRY(check_depths(v, op));
+    if (!hd_op_meets_keys(op))
+        return HD_OK;
     HD_TRY(check_key_blocks(v, op));
-    HD_TRY(check_lead(v, op));
-    switch (hd_op_attend(op)) {
-    case HD_ATTEND_ATTENTION:
-        HD_TRY(check_attention(v, op));
-        return check_sequences(v, op);
-    case HD_ATTEND_MERGE:
-        return check_merge(v, op);
-    case HD_ATTEND_ATTENTION_GRAD:
-        HD_TRY(check_attention_grad(v, op));
-        return check_sequences(v, op);
-    case HD_ATTEND_NONE:
-        break;
-    }
-    return HD_OK;
+    HD_TRY(check_heads(v, op, op->noutputs));
+    return check_causal(v, op);
 }
 
 // ----------------------------------------------------- counted dimensions

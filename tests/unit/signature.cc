@@ -24,6 +24,7 @@ struct Statement {
     std::vector<Dims> view;                        // the result, the operands
     std::vector<std::pair<std::string, Dims>> key; // those with a view
     bool host = false;
+    size_t results = 1;
 };
 
 const char *const maps[] = {"add", "neg", "select", "lt", "exp"};
@@ -31,7 +32,8 @@ const char *const folds[] = {"sum", "max", "min"};
 
 std::string Dtype(const Statement &s, size_t view)
 {
-    if (s.op == "take" && view == 2)
+    if ((s.op == "take" && view == 2) || (s.op == "top_k" && view == 1) ||
+        s.op == "route")
         return "i32";
     return (s.op == "select" && view == 1) || (s.op == "lt" && view == 0)
                ? "u8"
@@ -49,16 +51,19 @@ std::string Shape(const Dims &dims)
 
 std::string Text(const Statement &s)
 {
-    std::string decls, line = "    %v0 = " + s.op;
+    std::string decls, line = "   ";
     size_t n = s.view.size();
 
     for (size_t i = 0; i < n; i++) {
-        decls += std::string(i == 0 ? "out" : "in") + " %v" +
-                 std::to_string(i) + " : " + Dtype(s, i) + Shape(s.view[i]) +
-                 "\n";
-        if (i > 0)
-            line += (i > 1 ? ", %v" : " %v") + std::to_string(i);
+        bool out = i < s.results;
+
+        decls += std::string(out ? "out" : "in") + " %v" + std::to_string(i) +
+                 " : " + Dtype(s, i) + Shape(s.view[i]) + "\n";
+        line += std::string(i == s.results ? " = " + s.op : "") +
+                (i == 0 || i == s.results ? " %v" : ", %v") + std::to_string(i);
     }
+    if (n == s.results)
+        line += " = " + s.op;
     line += s.keys;
     for (const auto &key : s.key) {
         decls += std::string(key.first == "aux" ? "out" : "in") + " %v" +
@@ -236,6 +241,127 @@ Statement DrawGroups(Random &random)
     return {"matmul", "", {Join({r, n}), Join({r, k}), b}, {{"groups", g}}};
 }
 
+// One of the dimensions, by letters; `b` leads all.
+Dims Batched(const Dims &b, const std::string &letters,
+             const std::map<char, std::string> &dim)
+{
+    Dims all = b;
+
+    for (char letter : letters)
+        all.push_back(dim.at(letter));
+    return all;
+}
+
+// Results and operands by the letters of what is behind the batch, along which
+// operands may repeat.
+Statement DrawBatched(const std::string &op, size_t results,
+                      const std::vector<std::string> &letters, bool repeats,
+                      std::map<char, std::string> dim, Random &random)
+{
+    Dims b = DrawDims(random);
+    Statement s = {op, "", {}, {}};
+
+    s.results = results;
+    for (char letter : std::string("cdeknst"))
+        if (dim.count(letter) == 0)
+            dim[letter] = DrawLocal(random);
+    for (const std::string &of : letters)
+        s.view.push_back(Batched(
+            repeats && s.view.size() >= results ? Repeating(b, random) : b, of,
+            dim));
+    return s;
+}
+
+using Letters = std::vector<std::string>;
+
+const Letters top_k = {"k", "k", "n"};
+const Letters route = {"ec", "tk", "e", "tk"};
+const Letters merge = {"hse", "hs", "hse", "hs", "hse", "hs"};
+const Letters attention = {"hse", "hs", "hsd", "gtd", "gte"};
+const Letters grad = {"hsd", "gtd", "gte", "hsd", "gtd",
+                      "gte", "hse", "hs",  "hse"};
+
+Statement DrawPick(Random &random)
+{
+    if (random() % 2 == 0)
+        return DrawBatched("top_k", 2, top_k, false,
+                           {{'k', random() % 4 == 0 ? "2" : "1"}}, random);
+    return DrawBatched("route", 3, route, false, {}, random);
+}
+
+// With blocks keys have another dimension; with groups as many as rows.
+Letters WithBlocks(Letters letters)
+{
+    for (std::string &of : letters)
+        if (of[0] == 'g')
+            of = "n" + of;
+    return letters;
+}
+
+Letters WithGroups(Letters letters)
+{
+    for (std::string &of : letters)
+        std::replace(of.begin(), of.end(), 't', 's');
+    return letters;
+}
+
+Statement DrawAttend(Random &random)
+{
+    const char *const heads[] = {"4", "4", "2", "3", "m"};
+    std::map<char, std::string> dim = {{'h', heads[random() % 5]},
+                                       {'g', "2"},
+                                       {'n', "3"},
+                                       {'d', random() % 8 == 0 ? "m" : "2"},
+                                       {'e', "4"}};
+    bool gradient = random() % 2 == 0;
+    std::string op = gradient ? "attention_grad" : "attention";
+    const Letters &of = gradient ? grad : attention;
+    size_t results = gradient ? 3 : 2;
+
+    switch (random() % 4) {
+    case 0:
+        return DrawBatched("merge", 2, merge, true, dim, random);
+    case 1: {
+        Statement s =
+            DrawBatched(op, results, WithBlocks(of), true, dim, random);
+
+        s.keys = " blocks";
+        return s;
+    }
+    case 2: {
+        Statement s =
+            DrawBatched(op, results, WithGroups(of), true, dim, random);
+        const Dims &out = s.view[0];
+
+        s.key = {{"groups",
+                  Join({Dims(out.begin(),
+                             out.end() - 3 - long(random() % (out.size() - 2))),
+                        {DrawLocal(random)}})}};
+        return s;
+    }
+    default:
+        return DrawBatched(op, results, of, true, dim, random);
+    }
+}
+
+Statement DrawCall(Random &random)
+{
+    Dims b = DrawDims(random);
+    size_t over = random() % 3;
+    Statement s = {"call \"f\"", "", {}, {}};
+
+    s.keys = over > 0 ? " over " + std::to_string(over) : "";
+    s.results = 1 + random() % 2;
+    for (size_t i = 0; i < s.results + 2; i++) {
+        Dims own(over);
+
+        for (std::string &dim : own)
+            dim = DrawLocal(random);
+        s.view.push_back(Join({i < s.results ? b : Repeating(b, random), own}));
+    }
+    return s;
+}
+
 // Something of it is another, mostly such that it is no longer legal.
 void Change(Statement *s, Random &random)
 {
@@ -266,13 +392,13 @@ void Change(Statement *s, Random &random)
 Statement DrawStatement(Random &random)
 {
     static Statement (*const draw[])(Random &) = {
-        DrawCopy, DrawMap,     DrawFold,   DrawTranspose,
-        DrawTake, DrawProduct, DrawGroups, DrawProduct};
+        DrawCopy,    DrawMap,    DrawFold, DrawTranspose, DrawTake,
+        DrawProduct, DrawGroups, DrawPick, DrawAttend,    DrawCall};
     Statement s = draw[random() % std::size(draw)](random);
 
     for (unsigned n = random() % 3; n > 0; n--)
         Change(&s, random);
-    s.host = s.op != "set" && random() % 2 == 0;
+    s.host = s.op != "set" && s.keys != " blocks" && random() % 2 == 0;
     return s;
 }
 
@@ -380,6 +506,7 @@ struct Judged {
     hd_type type[HD_MAX_VIEWS];
     int8_t dim[2];
     bool tensor;
+    hd_type lead; // of a batch
 };
 
 bool Has(const hd_op *op, hd_key_code code)
@@ -401,6 +528,83 @@ bool MatmulIsFine(const Judged &j)
            (aux < 0 || hd_type_same_dims(&j.type[aux], &j.type[0]));
 }
 
+hd_type Ahead(const hd_type &type, int behind)
+{
+    hd_type first = type;
+
+    first.ndims = std::max(type.ndims - behind, 0);
+    return first;
+}
+
+// The batches of results are one, those of operands lie along it; each rank has
+// what is behind that.
+bool LeadAlike(const Judged &j, int i, int behind, bool repeats)
+{
+    hd_type lead = Ahead(j.type[i], behind);
+    bool fits = true;
+
+    for (int d = lead.ndims; d < j.type[i].ndims; d++)
+        fits = fits && IsLocal(j.type[i], d);
+    return fits &&
+           (repeats && i >= j.op->noutputs ? Repeats(lead, j.lead)
+                                           : hd_type_same_dims(&lead, &j.lead));
+}
+
+bool BatchIsFine(Judged j, const Letters &letters, bool repeats)
+{
+    std::map<char, hd_dim> seen;
+
+    j.lead = Ahead(j.type[0], int(letters[0].size()));
+    for (int i = 0; i < int(letters.size()); i++) {
+        const std::string &of = letters[size_t(i)];
+        int behind = int(of.size()), batch = j.type[i].ndims - behind;
+
+        if (batch < 0 || !LeadAlike(j, i, behind, repeats))
+            return false;
+        for (int d = 0; d < behind; d++) {
+            hd_dim dim = j.type[i].dim[batch + d];
+
+            if (!hd_dim_as_long(seen.emplace(of[size_t(d)], dim).first->second,
+                                dim))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool AttendIsFine(const Judged &j)
+{
+    int counts = hd_op_key_view(j.op, HD_KEY_GROUPS);
+    Letters letters = j.op->code == HD_OP_MERGE       ? merge
+                      : j.op->code == HD_OP_ATTENTION ? attention
+                                                      : grad;
+    hd_type first;
+
+    if (Has(j.op, HD_KEY_BLOCKS))
+        letters = WithBlocks(letters);
+    if (counts < 0)
+        return BatchIsFine(j, letters, true);
+    if (!BatchIsFine(j, WithGroups(letters), true) || j.type[counts].ndims == 0)
+        return false;
+    first = Ahead(j.type[counts], 1);
+    for (int d = 0; d < first.ndims; d++)
+        if (d >= j.type[0].ndims - 3 || !Same(first, d, j.type[0], d))
+            return false;
+    return IsLocal(j.type[counts], first.ndims);
+}
+
+bool CallIsFine(Judged j)
+{
+    int over = hd_op_over(j.op);
+    bool fits = true;
+
+    j.lead = Ahead(j.type[0], over);
+    for (int i = 0; i < j.op->nviews && fits; i++)
+        fits = (i >= j.op->noutputs || j.type[i].ndims >= over) &&
+               LeadAlike(j, i, over, true);
+    return fits;
+}
+
 bool IsFine(const Judged &j)
 {
     switch (hd_op_family(j.op)) {
@@ -414,6 +618,12 @@ bool IsFine(const Judged &j)
         return Takes(j.type[0], j.type[1], j.type[2], j.dim[0]);
     case HD_FAMILY_PRODUCT:
         return MatmulIsFine(j);
+    case HD_FAMILY_PICK:
+        return BatchIsFine(j, j.op->code == HD_OP_TOP_K ? top_k : route, false);
+    case HD_FAMILY_ATTEND:
+        return AttendIsFine(j);
+    case HD_FAMILY_CALL:
+        return CallIsFine(j);
     case HD_FAMILY_FOLD:
         if (j.dim[0] >= 0)
             return Folds(j.type[0], j.type[1], j.dim[0], j.tensor);
@@ -434,13 +644,49 @@ enum Class {
     ALIKE,
     BIAS_OF_ONE,   // it refuses a bias of no dimensions, which `add` takes
     BIAS_OF_SHARD, // of a host program it takes a bias as long as a rank's part
+    FEWER,         // it refuses the k greatest of what may be fewer
+    HEADS,         // heads of queries that are no multiple of those of keys
+    LATE,          // depths, heads or blocks of a length that a run says
     NCLASSES
 };
+
+hd_dim Back(const hd_type &type, int i)
+{
+    return type.dim[type.ndims - i];
+}
+
+// Of attention: heads are the third from the back, depths the last, blocks of
+// keys the fourth.
+Class ClassOfHeads(const Judged &j)
+{
+    int q = j.op->noutputs;
+    hd_dim h = Back(j.type[q], 3), g = Back(j.type[q + 1], 3);
+    bool late = false;
+
+    if (j.op->code == HD_OP_MERGE)
+        return hd_dim_is_sized(Back(j.type[0], 1)) ? LATE : ALIKE;
+    for (int i : {q, q + 1, q + 2})
+        late |= hd_dim_is_sized(Back(j.type[i], 1));
+    if (Has(j.op, HD_KEY_BLOCKS))
+        late |= hd_dim_is_sized(Back(j.type[q + 1], 4));
+    if (late || hd_dim_is_sized(h) || hd_dim_is_sized(g))
+        return LATE;
+    return h.extent % g.extent != 0 ? HEADS : ALIKE;
+}
 
 Class ClassOf(const Judged &j, bool rows)
 {
     int bias = hd_op_key_view(j.op, HD_KEY_BIAS);
 
+    if (rows && hd_op_family(j.op) == HD_FAMILY_ATTEND)
+        return ClassOfHeads(j);
+    if (rows && j.op->code == HD_OP_TOP_K) {
+        hd_dim k = Back(j.type[0], 1), n = Back(j.type[2], 1);
+
+        return hd_dim_is_sized(k) || hd_dim_is_sized(n) || k.extent > n.extent
+                   ? FEWER
+                   : ALIKE;
+    }
     if (bias < 0)
         return ALIKE;
     if (rows && j.type[bias].ndims == 0)
@@ -453,11 +699,13 @@ struct Tally {
     int ops[HD_NOPS][2] = {};
 };
 
-// Whether keys name dimensions of the operand: else that is what is refused.
+// Whether keys name dimensions that there are: else that is what is refused.
 bool NamesDims(const Judged &j)
 {
     bool transposes = hd_op_family(j.op) == HD_FAMILY_TRANSPOSE;
 
+    if (hd_op_over(j.op) > j.type[0].ndims)
+        return false;
     for (int8_t dim : j.dim)
         if (dim >= j.type[1].ndims || (transposes && dim < 0))
             return false;
@@ -482,7 +730,8 @@ void Judge(const Statement &s, Tally *tally)
         j.tensor = !s.host;
         for (int i = 0; i < j.op->nviews; i++)
             j.type[i] = hd_view_type(&j.op->view[i]);
-        hd_space_dims(module, j.op, j.op->ninputs > 0 ? j.type[1].ndims : 0,
+        hd_space_dims(module, j.op,
+                      j.op->ninputs > 0 ? j.type[j.op->noutputs].ndims : 0,
                       j.dim);
         if (NamesDims(j)) {
             hd_misfit why;
@@ -523,14 +772,18 @@ TEST(Signature, RowsJudgeAsTheRulesAndTheVerifierDo)
     while (tally.drawn < most && !HasFailure())
         Judge(DrawStatement(random), &tally);
     std::printf("%d statements, %d fine; the verifier differs on %d biases of "
-                "no dimension, %d of a shard\n",
+                "no dimension, %d of a shard, %d k, %d heads, %d lengths\n",
                 tally.drawn, tally.fine, tally.classes[BIAS_OF_ONE],
-                tally.classes[BIAS_OF_SHARD]);
+                tally.classes[BIAS_OF_SHARD], tally.classes[FEWER],
+                tally.classes[HEADS], tally.classes[LATE]);
+    for (int i = 0; i < HD_NOPS && !IsQuick(); i++)
+        EXPECT_EQ(tally.ops[i][0] > 0, tally.ops[i][1] > 0)
+            << hd_op_info_get(hd_opcode(i))->text;
     EXPECT_GT(tally.fine, most / 4);
     EXPECT_LT(tally.fine, most * 3 / 4);
 }
 
-// Each class by a statement of its own: random ones may have none.
+// Each by a statement of its own: random ones may have none.
 TEST(Signature, TheVerifierDiffersOnBiases)
 {
     Dims c = {"4", "3@cp"}, b = {"2", "3@cp"};
