@@ -129,6 +129,9 @@ static void copy_header(cloner *c, hd_module *to)
                                 sizeof *source->cookie);
     for (int i = 0; i < to->naxes; i++)
         to->axis[i].name = copy_text(c, to->axis[i].name);
+    to->param = copy_array(c, to->param, to->params_room, sizeof *to->param);
+    for (int i = 0; i < to->nparams; i++)
+        to->param[i].name = copy_text(c, to->param[i].name);
     for (int i = 0; i < to->nsizes; i++)
         to->size[i].name = copy_text(c, to->size[i].name);
 }

@@ -393,6 +393,11 @@ static const syntax syntax_of[] = {
     [HD_EXPR_CDIV] = {"cdiv", LEVEL_ATOM, LEVEL_OR, LEVEL_OR},
 };
 
+const char *hd_expr_operator(hd_expr_kind kind)
+{
+    return syntax_of[kind].text;
+}
+
 static level level_of(const hd_expr_node *node)
 {
     switch (hd_expr_form_of(node->kind)) {

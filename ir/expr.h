@@ -102,6 +102,8 @@ typedef struct hd_env {
 bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
                   int64_t *out);
 
+// The word or mark of a kind from HD_EXPR_ADD on.
+const char *hd_expr_operator(hd_expr_kind kind);
 // As the parser reads it, with the fewest parentheses.
 void hd_expr_print(const hd_module *module, hd_expr expr, hd_text *text);
 

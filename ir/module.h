@@ -104,8 +104,10 @@ struct hd_module {
     hd_stage written; // the stage of the text; later statements are of passes
     int naxes;
     hd_axis axis[HD_MAX_AXES];
-    int64_t nranks; // product of the axes; 1 without a mesh
-    int nsizes;     // that runs are given
+    int64_t nranks;   // product of the axes; 1 without a mesh
+    hd_define *param; // parameters, as they were set, in their order
+    int nparams, params_room;
+    int nsizes; // that runs are given
     hd_size size[HD_MAX_SIZES];
     int64_t streams; // work streams; 0 if the program has none
     hd_loc streams_loc;

@@ -49,7 +49,6 @@ typedef struct parser {
     scope *names;       // parameters, then variables in scope
     int *bucket;        // as many as there is room for names: the last one, -1
     int nnames, names_room;
-    int nparams;
     int depth, expr_depth;
     bool in_body;   // coordinates may stand here
     bool in_extent; // sizes of runs may
@@ -1689,10 +1688,8 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
 
 static bool accept_role(parser *p, hd_role *out)
 {
-    static const char *const roles[] = {"in", "out", "inout", "temp"};
-
-    for (size_t i = 0; i < COUNT(roles); i++)
-        if (accept_word(p, roles[i])) {
+    for (int i = HD_ROLE_IN; i <= HD_ROLE_TEMP; i++)
+        if (accept_word(p, hd_role_text((hd_role)i))) {
             *out = (hd_role)i;
             return true;
         }
@@ -1799,13 +1796,8 @@ static hd_status give_room(parser *p)
 
 static hd_status parse_stage(parser *p)
 {
-    static const char *const stages[] = {[HD_STAGE_RESHARD] = "reshard",
-                                         [HD_STAGE_STREAM] = "stream",
-                                         [HD_STAGE_TRANSFER] = "transfer",
-                                         [HD_STAGE_EVENT] = "event"};
-
     for (int i = HD_STAGE_RESHARD; i < HD_STAGE_HOST; i++)
-        if (accept_word(p, stages[i])) {
+        if (accept_word(p, hd_stage_text((hd_stage)i))) {
             p->module->stage = (hd_stage)i;
             return HD_OK;
         }
@@ -1835,6 +1827,17 @@ static hd_status parse_program(parser *p)
         HD_TRY(parse_stage(p));
     p->module->written = p->module->stage;
     return HD_OK;
+}
+
+static void add_param(parser *p, const hd_token *name, int64_t value)
+{
+    hd_module *m = p->module;
+
+    m->param = hd_arena_grow(m->arena, m->param, m->nparams, &m->params_room,
+                             sizeof *m->param);
+    m->param[m->nparams++] =
+        (hd_define){hd_arena_text(m->arena, name->text, name->length), value};
+    push_scope(p, name, hd_expr_const(m, value));
 }
 
 // What a run is given: `in`, its least and its greatest value. With -D it is
@@ -1867,7 +1870,7 @@ static hd_status parse_run_size(parser *p, const hd_token *name)
         push_scope(p, name, hd_expr_size(m, m->nsizes++));
         return HD_OK;
     }
-    push_scope(p, name, hd_expr_const(m, define->value));
+    add_param(p, name, define->value);
     if (define->value >= size.low && define->value <= size.high)
         return HD_OK;
     p->failed = true;
@@ -1888,8 +1891,7 @@ static hd_status parse_param(parser *p)
     HD_TRY(expect_mark(p, "=", "'='"));
     negative = accept_mark(p, "-");
     HD_TRY(parse_int(p, &value));
-    value = defined(p, &name, negative ? -value : value);
-    push_scope(p, &name, hd_expr_const(p->module, value));
+    add_param(p, &name, defined(p, &name, negative ? -value : value));
     return HD_OK;
 }
 

@@ -20,30 +20,36 @@ void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text)
         hd_text_printf(text, "%lld", (long long)dim.extent);
 }
 
-static void print_dims(const hd_module *module, const hd_type *type,
-                       const hd_buffer *by, int counted, hd_text *text)
+const char *hd_mark_text(const hd_module *module, int mark)
 {
-    hd_text_printf(text, "%s[", hd_dtype_text(type->dtype));
-    for (int i = 0; i < type->ndims; i++) {
-        int mark = type->dim[i].mark;
+    return mark == HD_STREAM ? "stream" : module->axis[mark].name;
+}
 
-        hd_text_puts(text, i > 0 ? ", " : "");
-        hd_dim_print(module, type->dim[i], text);
-        if (mark < 0 && hd_dim_is_cut(type->dim[i]))
-            hd_text_printf(text, " in %lld", (long long)type->dim[i].blocks);
-        if (mark != HD_LOCAL)
-            hd_text_printf(text, "@%s",
-                           mark == HD_STREAM ? "stream"
-                                             : module->axis[mark].name);
-        if (by != NULL && i == counted)
-            hd_text_printf(text, " by %%%s", by->name);
-    }
-    hd_text_puts(text, "]");
+static void print_dim(const hd_module *module, hd_dim dim, hd_text *text)
+{
+    hd_dim_print(module, dim, text);
+    if (dim.mark < 0 && hd_dim_is_cut(dim))
+        hd_text_printf(text, " in %lld", (long long)dim.blocks);
+    if (dim.mark != HD_LOCAL)
+        hd_text_printf(text, "@%s", hd_mark_text(module, dim.mark));
 }
 
 void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
 {
-    print_dims(module, type, NULL, 0, text);
+    hd_text_printf(text, "%s[", hd_dtype_text(type->dtype));
+    for (int i = 0; i < type->ndims; i++) {
+        hd_text_puts(text, i > 0 ? ", " : "");
+        print_dim(module, type->dim[i], text);
+    }
+    hd_text_puts(text, "]");
+}
+
+void hd_buffer_print_dim(const hd_module *module, const hd_buffer *buffer,
+                         int dim, hd_text *text)
+{
+    print_dim(module, buffer->type.dim[dim], text);
+    if (buffer->by != NULL && dim == buffer->counted)
+        hd_text_printf(text, " by %%%s", buffer->by->name);
 }
 
 void hd_ranks_print(const hd_module *module, hd_ranks ranks, hd_text *text)
@@ -77,8 +83,7 @@ static void print_index(const hd_module *module, const hd_view *view, int i,
     }
 }
 
-static void print_view(const hd_module *module, const hd_view *view,
-                       hd_text *text)
+void hd_view_print(const hd_module *module, const hd_view *view, hd_text *text)
 {
     hd_text_printf(text, "%%%s", view->buffer->name);
     for (int i = 0; i < view->nindex; i++) {
@@ -103,12 +108,16 @@ void hd_number_print(double value, hd_text *text)
     hd_text_puts(text, digits);
 }
 
-// Always with a point or an exponent, so that it stays a number.
-static void print_number(double value, hd_text *text)
+// A fraction always with a point or an exponent, so that it stays one.
+void hd_key_number_print(const hd_key *key, hd_text *text)
 {
     size_t before = text->length;
 
-    hd_number_print(value, text);
+    if (hd_key_info_get(key->code)->value == HD_VALUE_INT) {
+        hd_text_printf(text, "%d", (int)key->number);
+        return;
+    }
+    hd_number_print(key->number, text);
     if (!text->failed && strpbrk(text->bytes + before, ".en") == NULL)
         hd_text_puts(text, ".0");
 }
@@ -123,28 +132,25 @@ static void print_key(const hd_module *module, const hd_op *op,
         return;
     hd_text_puts(text, " ");
     if (key->view >= 0)
-        print_view(module, &op->view[key->view], text);
+        hd_view_print(module, &op->view[key->view], text);
     else if (info->value == HD_VALUE_EXPR)
         hd_expr_print(module, key->expr, text);
     else if (info->value == HD_VALUE_ACT)
         hd_text_puts(text, hd_act_text(key->act));
-    else if (info->value == HD_VALUE_INT)
-        hd_text_printf(text, "%d", (int)key->number);
     else
-        print_number(key->number, text);
+        hd_key_number_print(key, text);
 }
 
-// A call's function stands ahead of the operands, and no text has counts.
-static bool is_hidden(hd_key_code code)
+bool hd_key_is_shown(hd_key_code code)
 {
-    return code == HD_KEY_NAME || hd_key_info_get(code)->value == HD_VALUE_BY;
+    return code != HD_KEY_NAME && hd_key_info_get(code)->value != HD_VALUE_BY;
 }
 
 static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
 {
     for (int i = 0; i < op->noutputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : "");
-        print_view(module, &op->view[i], text);
+        hd_view_print(module, &op->view[i], text);
     }
     hd_text_printf(text, "%s%s", op->noutputs > 0 ? " = " : "",
                    hd_op_info_get(op->code)->text);
@@ -154,10 +160,10 @@ static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
         hd_text_printf(text, " \"%s\"", hd_op_callee(op));
     for (int i = 0; i < op->ninputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : " ");
-        print_view(module, &op->view[op->noutputs + i], text);
+        hd_view_print(module, &op->view[op->noutputs + i], text);
     }
     for (int i = 0; i < op->nkeys; i++)
-        if (!is_hidden(op->key[i].code))
+        if (hd_key_is_shown(op->key[i].code))
             print_key(module, op, &op->key[i], text);
 }
 
@@ -172,20 +178,25 @@ static void print_braces(const hd_module *module, const hd_block *block,
     hd_text_printf(text, "%*s}", 4 * depth, "");
 }
 
+bool hd_block_is_else_if(const hd_block *otherwise)
+{
+    const hd_stmt *first = otherwise->first;
+
+    return first != NULL && first->kind == HD_STMT_IF && first->next == NULL;
+}
+
 static void print_if(const hd_module *module, const hd_stmt *stmt, int depth,
                      hd_text *text)
 {
-    const hd_stmt *other = stmt->otherwise.first;
-
     hd_text_puts(text, "if ");
     hd_expr_print(module, stmt->a, text);
     print_braces(module, &stmt->body, depth, text);
-    if (other == NULL)
+    if (stmt->otherwise.first == NULL)
         return;
     hd_text_puts(text, " else");
-    if (other->kind == HD_STMT_IF && other->next == NULL) {
+    if (hd_block_is_else_if(&stmt->otherwise)) {
         hd_text_puts(text, " ");
-        print_if(module, other, depth, text);
+        print_if(module, stmt->otherwise.first, depth, text);
     } else {
         print_braces(module, &stmt->otherwise, depth, text);
     }
@@ -234,7 +245,7 @@ static void print_block(const hd_module *module, const hd_block *block,
     }
 }
 
-static const char *role_text(hd_role role)
+const char *hd_role_text(hd_role role)
 {
     static const char *const roles[] = {"in", "out", "inout", "temp"};
 
@@ -246,17 +257,21 @@ static void print_buffers(const hd_module *module, hd_text *text)
     int roles = 0, names = 0;
 
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        int role = (int)strlen(role_text(b->role));
+        int role = (int)strlen(hd_role_text(b->role));
         int name = (int)strlen(b->name);
 
         roles = role > roles ? role : roles;
         names = name > names ? name : names;
     }
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        hd_text_printf(text, "%-*s %%%-*s : ", roles, role_text(b->role), names,
-                       b->name);
-        print_dims(module, &b->type, b->by, b->counted, text);
-        hd_text_puts(text, b->shared ? " shared" : "");
+        hd_text_printf(text, "%-*s %%%-*s : ", roles, hd_role_text(b->role),
+                       names, b->name);
+        hd_text_printf(text, "%s[", hd_dtype_text(b->type.dtype));
+        for (int i = 0; i < b->type.ndims; i++) {
+            hd_text_puts(text, i > 0 ? ", " : "");
+            hd_buffer_print_dim(module, b, i, text);
+        }
+        hd_text_puts(text, b->shared ? "] shared" : "]");
         if (b->of != NULL)
             hd_text_printf(text, " of %%%s", b->of->name);
         if (!hd_ranks_are_all(b->on)) {
@@ -267,19 +282,25 @@ static void print_buffers(const hd_module *module, hd_text *text)
     }
 }
 
+const char *hd_stage_text(hd_stage stage)
+{
+    static const char *const stages[] = {
+        [HD_STAGE_TENSOR] = "tensor", [HD_STAGE_RESHARD] = "reshard",
+        [HD_STAGE_STREAM] = "stream", [HD_STAGE_TRANSFER] = "transfer",
+        [HD_STAGE_EVENT] = "event",   [HD_STAGE_HOST] = "host"};
+
+    return stages[stage];
+}
+
 void hd_module_print(const hd_module *module, hd_text *text)
 {
-    static const char *const stages[] = {[HD_STAGE_RESHARD] = " after reshard",
-                                         [HD_STAGE_STREAM] = " after stream",
-                                         [HD_STAGE_TRANSFER] =
-                                             " after transfer",
-                                         [HD_STAGE_EVENT] = " after event",
-                                         [HD_STAGE_HOST] = ""};
+    bool whole =
+        module->stage == HD_STAGE_TENSOR || module->stage == HD_STAGE_HOST;
 
-    hd_text_printf(
-        text, "heddle %d\n%s program %s%s\n", HD_FORMAT,
-        module->stage == HD_STAGE_TENSOR ? "tensor" : "host", module->name,
-        module->stage == HD_STAGE_TENSOR ? "" : stages[module->stage]);
+    hd_text_printf(text, "heddle %d\n%s program %s%s%s\n", HD_FORMAT,
+                   module->stage == HD_STAGE_TENSOR ? "tensor" : "host",
+                   module->name, whole ? "" : " after ",
+                   whole ? "" : hd_stage_text(module->stage));
     for (int i = 0; i < module->nsizes; i++)
         hd_text_printf(text, "param %s in %lld..%lld\n", module->size[i].name,
                        (long long)module->size[i].low,
@@ -296,17 +317,22 @@ void hd_module_print(const hd_module *module, hd_text *text)
     hd_text_puts(text, "}\n");
 }
 
+hd_status hd_print_give(hd_text *text, hd_diag *diag, char **out)
+{
+    char *taken = hd_text_take(text);
+
+    if (taken == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
+    *out = taken;
+    return HD_OK;
+}
+
 hd_status hd_print(const hd_module *module, char **out)
 {
     hd_text text = {0};
-    char *taken;
 
     if (module == NULL || out == NULL)
         return HD_ERROR_ARGUMENT;
     hd_module_print(module, &text);
-    taken = hd_text_take(&text);
-    if (taken == NULL)
-        return HD_ERROR_NO_MEMORY;
-    *out = taken;
-    return HD_OK;
+    return hd_print_give(&text, NULL, out);
 }

@@ -33,40 +33,73 @@ static int count_printed(const hd_module *module, const hd_view *view,
 }
 
 // The indices that a view picks are in its span's offset: strides are
-// row-major, so each is the quotient by its dimension's stride. A sharded
-// dimension shows the rank's own coordinate.
-void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
-                   const hd_span *span, hd_text *text)
+// row-major, so each is the quotient by its dimension's stride.
+int hd_span_indices(const hd_module *module, int64_t rank, const hd_view *view,
+                    const hd_span *span, hd_index out[HD_MAX_DIMS])
 {
     const hd_type *type = &view->buffer->type;
     int64_t stride = hd_type_local_elements(type);
     int64_t rest = span->offset;
     int kept = 0, n = count_printed(module, view, span);
 
-    hd_text_printf(text, "%%%s", view->buffer->name);
     for (int i = 0; i < n; i++) {
-        int64_t index;
+        bool picks = hd_view_picks(view, i);
 
         stride /= hd_dim_local(type->dim[i]);
-        hd_text_puts(text, i == 0 ? "[" : ", ");
-        index = rest / stride;
+        out[i] = (hd_index){picks ? HD_INDEX_ONE : HD_INDEX_ALL,
+                            .low = rest / stride};
         rest %= stride;
+        if (picks && hd_dim_is_sharded(type->dim[i]))
+            out[i].low = hd_mesh_coord(module, rank, type->dim[i].mark);
         if (hd_view_range(view, i) != NULL ||
             keeps_less(module, view, i, span, kept)) {
-            hd_text_printf(text, "%lld..%lld", (long long)index,
-                           (long long)(index + span->extent[kept++]));
-            continue;
+            out[i].kind = HD_INDEX_RANGE;
+            out[i].past = out[i].low + span->extent[kept];
         }
-        if (!hd_view_picks(view, i)) {
+        kept += !picks;
+    }
+    return n;
+}
+
+void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
+                   const hd_span *span, hd_text *text)
+{
+    hd_index index[HD_MAX_DIMS];
+    int n = hd_span_indices(module, rank, view, span, index);
+
+    hd_text_printf(text, "%%%s", view->buffer->name);
+    for (int i = 0; i < n; i++) {
+        hd_text_puts(text, i == 0 ? "[" : ", ");
+        if (index[i].kind == HD_INDEX_ALL)
             hd_text_puts(text, ":");
-            kept++;
-            continue;
-        }
-        if (hd_dim_is_sharded(type->dim[i]))
-            index = hd_mesh_coord(module, rank, type->dim[i].mark);
-        hd_text_printf(text, "%lld", (long long)index);
+        else
+            hd_text_printf(text, "%lld", (long long)index[i].low);
+        if (index[i].kind == HD_INDEX_RANGE)
+            hd_text_printf(text, "..%lld", (long long)index[i].past);
     }
     hd_text_puts(text, n > 0 ? "]" : "");
+}
+
+bool hd_step_shows(const hd_step *step, hd_key_code code)
+{
+    bool mask =
+        code == HD_KEY_CAUSAL || code == HD_KEY_WINDOW || code == HD_KEY_ZIGZAG;
+
+    return code != HD_KEY_NAME && !(mask && step->causal == HD_SEES_ALL);
+}
+
+bool hd_step_number(const hd_module *module, const hd_step *step,
+                    hd_key_code code, int64_t *out)
+{
+    if (code == HD_KEY_TO || code == HD_KEY_FROM || code == HD_KEY_ROOT)
+        *out = hd_mesh_coord(module, step->peer, step->op->axis);
+    else if (code == HD_KEY_CAUSAL)
+        *out = step->causal;
+    else if (code == HD_KEY_ZIGZAG)
+        *out = 0; // of others halves see halves, without a mask
+    else
+        return false;
+    return true;
 }
 
 static void print_view(const hd_module *module, const hd_step *step, int i,
@@ -79,36 +112,24 @@ static void print_key(const hd_module *module, const hd_step *step,
                       const hd_key *key, hd_text *text)
 {
     const hd_key_info *info = hd_key_info_get(key->code);
-    bool peer = key->code == HD_KEY_TO || key->code == HD_KEY_FROM ||
-                key->code == HD_KEY_ROOT;
+    int64_t number;
 
-    // One stands ahead of the operands, and the mask where there is none.
-    if (info->value == HD_VALUE_NAME ||
-        ((key->code == HD_KEY_CAUSAL || key->code == HD_KEY_WINDOW ||
-          key->code == HD_KEY_ZIGZAG) &&
-         step->causal == HD_SEES_ALL))
+    if (!hd_step_shows(step, key->code))
         return;
     hd_text_printf(text, " %s", info->text);
-    if (key->view >= 0) {
-        hd_text_puts(text, " ");
+    if (info->value == HD_VALUE_FLAG)
+        return;
+    hd_text_puts(text, " ");
+    if (key->view >= 0)
         print_view(module, step, key->view, text);
-    } else if (peer) {
-        hd_text_printf(
-            text, " %lld",
-            (long long)hd_mesh_coord(module, step->peer, step->op->axis));
-    } else if (key->code == HD_KEY_CAUSAL) {
-        hd_text_printf(text, " %lld", (long long)step->causal);
-    } else if (key->code == HD_KEY_ZIGZAG) {
-        hd_text_puts(text, " 0"); // of others halves see halves, without a mask
-    } else if (info->value == HD_VALUE_EXPR) {
-        hd_text_puts(text, " ");
+    else if (hd_step_number(module, step, key->code, &number))
+        hd_text_printf(text, "%lld", (long long)number);
+    else if (info->value == HD_VALUE_EXPR)
         hd_expr_print(module, key->expr, text);
-    } else if (info->value == HD_VALUE_ACT) {
-        hd_text_printf(text, " %s", hd_act_text(key->act));
-    } else if (info->value == HD_VALUE_FACTOR || info->value == HD_VALUE_INT) {
-        hd_text_puts(text, " ");
+    else if (info->value == HD_VALUE_ACT)
+        hd_text_puts(text, hd_act_text(key->act));
+    else
         hd_number_print(key->number, text);
-    }
 }
 
 // "%c[3] = matmul %ag[3], %w"
@@ -163,7 +184,6 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
 {
     printer p = {.module = module};
     hd_status status;
-    char *taken;
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
@@ -175,9 +195,5 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
         hd_text_free(&p.text);
         return status;
     }
-    taken = hd_text_take(&p.text);
-    if (taken == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
-    *out = taken;
-    return HD_OK;
+    return hd_print_give(&p.text, diag, out);
 }

@@ -129,6 +129,28 @@ bool hd_span_is_even(const hd_span *span, int from, int to);
 // In elements, of index `i`, in row-major order, into dimensions [from, to).
 int64_t hd_span_offset(const hd_span *span, int from, int to, int64_t i);
 
+typedef enum hd_index_kind {
+    HD_INDEX_ALL,   // of the dimension's
+    HD_INDEX_RANGE, // from `low` to before `past`
+    HD_INDEX_ONE,   // `low`
+} hd_index_kind;
+
+// What a view of a step has of a dimension, in numbers.
+typedef struct hd_index {
+    hd_index_kind kind;
+    int64_t low, past;
+} hd_index;
+
+// Those of the first dimensions, which say something, and how many these are.
+// A sharded dimension shows the rank's own coordinate.
+int hd_span_indices(const hd_module *module, int64_t rank, const hd_view *view,
+                    const hd_span *span, hd_index out[HD_MAX_DIMS]);
+// Whether the text of a step has a key of its op's: a callee stands ahead of
+// the operands, and a mask is left out that hides nothing.
+bool hd_step_shows(const hd_step *step, hd_key_code code);
+// The number that the walk made of a key; false of a key that stays as it is.
+bool hd_step_number(const hd_module *module, const hd_step *step,
+                    hd_key_code code, int64_t *out);
 // "%ag[3]": a view of a step of `rank`, with numbers for its indices.
 void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
                    const hd_span *span, hd_text *text);

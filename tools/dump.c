@@ -3,7 +3,7 @@
 
 #include "choose.h"
 #include "commands.h"
-#include "tree.h"
+#include "program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,6 @@ typedef struct dump {
     const char *output;
     hd_diag *diag;
     hd_module *module; // owned
-    cJSON *params;     // owned: of the file, for JSON
     FILE *text;        // what is to be written
     bool hook_ran;     // the pass named by `after` did
     bool hook_empty;   // memory ran out in a hook
@@ -36,7 +35,8 @@ typedef struct dump {
 static outcome print_module(dump *dump, const hd_module *module)
 {
     char *text;
-    hd_status status = hd_print(module, &text);
+    hd_status status = dump->format == JSON ? hd_print_json(module, &text)
+                                            : hd_print(module, &text);
 
     if (status != HD_OK)
         return complain(FAILED, "%s: %s", dump->path, hd_status_text(status));
@@ -59,20 +59,36 @@ static void print_after(void *context, const char *pass,
         dump->hook_empty = true;
 }
 
+// What a document of one rank's steps has around these.
+static const char list_begin[] = "\n\"steps\":[", list_end[] = "]}\n";
+
+// All ranks' documents as one, but for its end: of any but the first what
+// stands in its list.
+static void join_rank(dump *dump, const char *text, int rank)
+{
+    const char *from = text;
+
+    if (rank > 0)
+        from = strstr(text, list_begin) + strlen(list_begin);
+    fputs(rank > 0 ? "," : "", dump->text);
+    fwrite(from, 1, strlen(from) - strlen(list_end), dump->text);
+}
+
 static outcome print_rank(dump *dump, const hd_module *module, int rank)
 {
-    int first = dump->rank >= 0 ? dump->rank : 0;
-    outcome result = FINE;
     char *text;
-    hd_status status = hd_print_steps(module, rank, dump->diag, &text);
+    hd_status status =
+        dump->format == JSON
+            ? hd_print_steps_json(module, rank, dump->diag, &text)
+            : hd_print_steps(module, rank, dump->diag, &text);
 
     TRY(tell(dump->diag, status, dump->path));
-    if (dump->format == JSON)
-        result = tree_steps(module, rank, text, rank == first, dump->text);
+    if (dump->format == JSON && dump->rank < 0)
+        join_rank(dump, text, rank);
     else
         fputs(text, dump->text);
     hd_free(text);
-    return result;
+    return FINE;
 }
 
 static outcome print_steps(dump *dump, const hd_module *module)
@@ -86,16 +102,7 @@ static outcome print_steps(dump *dump, const hd_module *module)
             fprintf(dump->text, "%s// rank %d\n", rank ? "\n" : "", rank);
         TRY(print_rank(dump, module, rank));
     }
-    return FINE;
-}
-
-static outcome print_json(dump *dump, const hd_module *module)
-{
-    bool steps = dump->stage == STEPS;
-
-    TRY(tree_begin(module, stages[dump->stage], dump->params, dump->text));
-    TRY(steps ? print_steps(dump, module) : tree_body(module, dump->text));
-    tree_end(steps, dump->text);
+    fputs(dump->format == JSON ? list_end : "", dump->text);
     return FINE;
 }
 
@@ -135,8 +142,6 @@ static outcome print_program(void *context, FILE *to)
                         passes[dump->after], program_name(dump->path));
     if (dump->after != NO_PASS)
         return FINE;
-    if (dump->format == JSON)
-        return print_json(dump, module);
     if (dump->stage == STEPS)
         return print_steps(dump, module);
     return print_module(dump, module);
@@ -152,8 +157,6 @@ static outcome open_program(dump *dump)
     if (result == FINE)
         result = program_parse(dump->path, &text, &dump->options, dump->diag,
                                &dump->module);
-    if (result == FINE && dump->format == JSON)
-        dump->params = tree_params(&text, &dump->options);
     content_close(&text);
     return result;
 }
@@ -198,7 +201,6 @@ static outcome run_dump(const command *command, int argc, char **argv)
         result = check_usage(&dump);
     if (result == FINE)
         result = dump_program(&dump);
-    cJSON_Delete(dump.params);
     hd_module_destroy(dump.module);
     hd_diag_destroy(dump.diag);
     program_options_free(&dump.options);

@@ -3,8 +3,7 @@
 
 #include "program.h"
 
-#include "scan.h"
-
+#include <ctype.h>
 #include <heddle/call.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,22 +208,54 @@ outcome program_parse(const char *path, const content *text,
     return tell(diag, status, path);
 }
 
+// To the next word or mark, past blanks and comments.
+static const char *skip_blanks(const char *at, const char *past)
+{
+    while (at < past) {
+        if (past - at > 1 && at[0] == '/' && at[1] == '/')
+            while (at < past && *at != '\n')
+                at++;
+        else if (isspace((unsigned char)*at))
+            at++;
+        else
+            break;
+    }
+    return at;
+}
+
+// How long that is: `==` is one mark.
+static size_t measure(const char *at, const char *past)
+{
+    const char *end = at;
+
+    while (end < past && (isalnum((unsigned char)*end) || *end == '_'))
+        end++;
+    if (end == at)
+        end += past - at > 1 && at[1] == '=' ? 2 : 1;
+    return (size_t)(end - at);
+}
+
+static bool is_token(const char *at, size_t length, const char *text)
+{
+    return length == strlen(text) && memcmp(at, text, length) == 0;
+}
+
 // What stands ahead of the body: `param NAME`, or an axis, `NAME=`.
 bool program_declares(const content *text, const char *name)
 {
-    scanner s = scan((const char *)text->bytes, text->length);
-    bool named = false;
+    const char *at = (const char *)text->bytes, *past = at + text->length;
+    bool of_param = false, named = false;
+    size_t length;
 
-    while (s.kind != END && !scan_is(&s, "{")) {
-        bool of_param = scan_take(&s, "param");
-        bool is_word = s.kind == WORD;
-
-        if (named && scan_is(&s, "="))
+    at = skip_blanks(at, past);
+    for (; at < past && *at != '{'; at = skip_blanks(at + length, past)) {
+        length = measure(at, past);
+        if (named && is_token(at, length, "="))
             return true;
-        named = is_word && scan_is(&s, name);
+        named = is_token(at, length, name);
         if (named && of_param)
             return true;
-        scan_next(&s);
+        of_param = is_token(at, length, "param");
     }
     return false;
 }

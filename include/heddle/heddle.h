@@ -192,6 +192,9 @@ HD_API HD_MUST_USE hd_status hd_module_clone(const hd_module *module,
 // The canonical text, which parses back to the same module. The caller frees
 // it with hd_free.
 HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);
+// The same as JSON, which docs/json.md describes: what `heddle dump --format
+// json` prints. The caller frees it with hd_free.
+HD_API HD_MUST_USE hd_status hd_print_json(const hd_module *module, char **out);
 
 HD_API void hd_free(void *memory);
 

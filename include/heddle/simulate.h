@@ -11,6 +11,11 @@ HD_BEGIN_DECLS
 // The steps that `rank` issues, one a line, numbers for every index.
 HD_API HD_MUST_USE hd_status hd_print_steps(const hd_module *module, int rank,
                                             hd_diag *diag, char **out);
+// The same as JSON (docs/json.md), behind what hd_print_json tells of the
+// module: a document, in whose list of ranks this is the only one.
+HD_API HD_MUST_USE hd_status hd_print_steps_json(const hd_module *module,
+                                                 int rank, hd_diag *diag,
+                                                 char **out);
 
 // How many steps `rank` issues in a run. Cheaper than a check: of what is wrong
 // with a step only what control flow depends on is found.

@@ -151,31 +151,43 @@ TEST(ParseFaults, WithoutADiagTheStatusIsTheSame)
     });
 }
 
+namespace
+{
+
+// Each way to print, without memory.
+void ExpectWholeOrNone(decltype(hd_print) *print, const char *source, int kinds)
+{
+    hd_module *module = Parse(source);
+    std::string want = Print(module);
+    Sweep sweep = SweepFaults([&](long k) {
+        char *text = Sentinel<char>();
+        bool fired;
+
+        fault_begin(k, kinds);
+        hd_status status = print(module, &text);
+        fired = fault_end();
+        ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
+        if (fired) {
+            EXPECT_EQ(text, Sentinel<char>());
+        } else {
+            EXPECT_EQ(text == want, print == hd_print);
+            hd_free(text);
+        }
+        EXPECT_EQ(Print(module), want);
+        return fired;
+    });
+    EXPECT_GT(sweep.requests, 3);
+    hd_module_destroy(module);
+}
+
+} // namespace
+
 TEST(PrintFaults, TheModuleIsAsItWasAndNoTextIsGiven)
 {
     for (const char *source : {kReduce, kByHand})
         for (int kinds : kMemory) {
-            hd_module *module = Parse(source);
-            std::string want = Print(module);
-            Sweep sweep = SweepFaults([&](long k) {
-                char *text = Sentinel<char>();
-                bool fired;
-
-                fault_begin(k, kinds);
-                hd_status status = hd_print(module, &text);
-                fired = fault_end();
-                ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
-                if (fired) {
-                    EXPECT_EQ(text, Sentinel<char>());
-                } else {
-                    EXPECT_EQ(text, want);
-                    hd_free(text);
-                }
-                EXPECT_EQ(Print(module), want);
-                return fired;
-            });
-            EXPECT_GT(sweep.requests, 3);
-            hd_module_destroy(module);
+            ExpectWholeOrNone(hd_print, source, kinds);
+            ExpectWholeOrNone(hd_print_json, source, kinds);
         }
 }
 
@@ -262,26 +274,27 @@ TEST(PrintFaults, StepsAreGivenWholeOrNotAtAll)
 {
     hd_module *module = Parse(kByHand);
 
-    for (int kinds : kMemory) {
-        Sweep sweep = SweepFaults([&](long k) {
-            hd_diag *diag = hd_diag_create();
-            char *text = Sentinel<char>();
-            bool fired;
+    for (auto *print : {hd_print_steps, hd_print_steps_json})
+        for (int kinds : kMemory) {
+            Sweep sweep = SweepFaults([&](long k) {
+                hd_diag *diag = hd_diag_create();
+                char *text = Sentinel<char>();
+                bool fired;
 
-            fault_begin(k, kinds);
-            hd_status status = hd_print_steps(module, 1, diag, &text);
-            fired = fault_end();
-            ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
-            EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
-            if (fired)
-                EXPECT_EQ(text, Sentinel<char>());
-            else
-                hd_free(text);
-            hd_diag_destroy(diag);
-            return fired;
-        });
-        EXPECT_GT(sweep.requests, 6);
-    }
+                fault_begin(k, kinds);
+                hd_status status = print(module, 1, diag, &text);
+                fired = fault_end();
+                ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
+                EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
+                if (fired)
+                    EXPECT_EQ(text, Sentinel<char>());
+                else
+                    hd_free(text);
+                hd_diag_destroy(diag);
+                return fired;
+            });
+            EXPECT_GT(sweep.requests, 6);
+        }
     hd_module_destroy(module);
 }
 

@@ -329,11 +329,23 @@ std::map<std::string, Row> Rows()
            REFUSED(hd_print(w.module, nullptr))},
           {},
           {}}},
+        {"hd_print_json",
+         {{REFUSED(hd_print_json(nullptr, &text)),
+           REFUSED(hd_print_json(w.module, nullptr))},
+          {},
+          {}}},
         {"hd_print_steps",
          {{REFUSED(hd_print_steps(nullptr, 0, w.diag, &text)),
            REFUSED(hd_print_steps(w.module, 0, w.diag, nullptr)),
            REFUSED(hd_print_steps(w.module, 1, w.diag, &text)),
            REFUSED(hd_print_steps(w.module, -1, w.diag, &text))},
+          {},
+          {}}},
+        {"hd_print_steps_json",
+         {{REFUSED(hd_print_steps_json(nullptr, 0, w.diag, &text)),
+           REFUSED(hd_print_steps_json(w.module, 0, w.diag, nullptr)),
+           REFUSED(hd_print_steps_json(w.module, 1, w.diag, &text)),
+           REFUSED(hd_print_steps_json(w.module, -1, w.diag, &text))},
           {},
           {}}},
         {"hd_free", {{}, {}, {DOES(hd_free(nullptr))}}},
@@ -852,7 +864,8 @@ TEST(Api, WhatMustNotBeNullIsRefusedWithWords)
             EXPECT_EQ(row.second.refused[i](world), HD_ERROR_ARGUMENT)
                 << row.first << " " << i;
             EXPECT_EQ(hd_diag_errors(world.diag),
-                      row.first == "hd_print" || row.first == "hd_event_wait"
+                      row.first == "hd_print" || row.first == "hd_print_json" ||
+                              row.first == "hd_event_wait"
                           ? 0u
                           : 1u)
                 << row.first << " " << i << hd_diag_text(world.diag);
