@@ -111,8 +111,8 @@ hd_status hd_emit_spread(int copies, int flags, bool tally, hd_length bytes,
 // count, of an hd_kernel_miscount, the step's number, and that of the count
 // among those that the step reads.
 enum { HD_ROWS_POINTERS = 8 }; // beside the flags
-void hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags, bool tally,
-                  hd_text *out, hd_kernel_grid *grid);
+hd_status hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags,
+                       bool tally, hd_text *out, hd_kernel_grid *grid);
 
 // at[0][i] = at[1 + k][i] over k < ranks joined as by hd_emit_reduce, by a
 // kernel that meets the peers by itself, of few blocks. Each group of words

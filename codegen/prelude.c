@@ -11,23 +11,6 @@ typedef struct snippet {
     const char *text;
 } snippet;
 
-static const char types[] =
-    "typedef unsigned char u8;\n"
-    "typedef unsigned short u16;\n"
-    "typedef unsigned int u32;\n"
-    "typedef unsigned long long u64;\n"
-    "typedef long long i64;\n"
-    // HD_BOUNDS: so few registers a thread that `n` blocks run on a processor
-    // at once.
-    // HD_THREADS: no more than all `n` threads of a block can have.
-    "#if defined(__CUDA_ARCH__)\n"
-    "#define HD_BOUNDS(n) __launch_bounds__(256, n)\n"
-    "#define HD_THREADS(n) __launch_bounds__(n)\n"
-    "#else\n"
-    "#define HD_BOUNDS(n)\n"
-    "#define HD_THREADS(n)\n"
-    "#endif\n";
-
 // Products and sums that are rounded for themselves: a compiler for GPUs makes
 // one fma of a product and a sum of the operators.
 #define ROUNDED(name, type, operator, intrinsic)                            \
@@ -407,10 +390,15 @@ static void add_snippets(hd_text *text, const char *kernel)
             hd_text_puts(text, snippets[i].text);
 }
 
+void hd_prelude_add(hd_text *text, const unsigned char *cu)
+{
+    hd_text_puts(text, (const char *)cu);
+}
+
 hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
                             int sizes)
 {
-    hd_text_puts(out, types);
+    hd_prelude_add(out, hd_types_cu);
     hd_text_printf(out,
                    "typedef struct hd_kernel_args {\n"
                    "    u64 at[%d];\n",

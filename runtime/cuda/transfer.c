@@ -321,8 +321,8 @@ static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
                            sizeof(hd_kernel_miscount));
     at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
     at[n++] = (hd_cuda_at){-1, (uint64_t)hd_rows_number(&rows, 0)};
-    hd_emit_rows(&rows, step->span[view].buffer->type.dtype, word != NULL,
-                 device->captures != NULL, &text, &grid);
+    HD_TRY(hd_emit_rows(&rows, step->span[view].buffer->type.dtype,
+                        word != NULL, device->captures != NULL, &text, &grid));
     return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at, n,
                               words->diag);
 }

@@ -1155,8 +1155,7 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
 Kernel Rows(const hd_rows &rows, int flags, bool tally)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        hd_emit_rows(&rows, HD_DTYPE_BF16, flags, tally, out, grid);
-        return HD_OK;
+        return hd_emit_rows(&rows, HD_DTYPE_BF16, flags, tally, out, grid);
     });
 }
 

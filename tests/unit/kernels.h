@@ -77,6 +77,21 @@ static inline unsigned atomicAdd(unsigned *at, unsigned n)
 }
 )";
 
+// Lets the names go that a text has as macros: the next text has its own.
+inline std::string Undefined(const std::string &text)
+{
+    const std::string define = "#define ";
+    std::string all;
+
+    for (size_t at = text.find(define); at != std::string::npos;
+         at = text.find(define, at)) {
+        at += define.size();
+        all += "#undef " +
+               text.substr(at, text.find_first_of(" (\n", at) - at) + "\n";
+    }
+    return all;
+}
+
 // What is not aligned stops here, as it would on a GPU.
 const char kFlags[] = "-ffp-contract=off -fsanitize=alignment "
                       "-fsanitize-undefined-trap-on-error";
@@ -121,7 +136,8 @@ class Host
                    n +
                    "(*(const hd_kernel_args *)args);\n"
                    "    barrier = nullptr;\n"
-                   "}\n#undef hd_kernel\n}\n";
+                   "}\n#undef hd_kernel\n}\n" +
+                   Undefined(kernels[i].text);
         }
         // It stays mapped: LeakSanitizer reads the thread-local storage of
         // libraries at exit, and crashes at times where one was unmapped.
