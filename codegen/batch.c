@@ -1,5 +1,6 @@
 #include "codegen/batch.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "codegen/counts.h"
@@ -18,17 +19,18 @@ int64_t hd_batch_length(hd_batch *k, const char *name, int view, int d)
     hd_length length = hd_length_of(k->step, view, d);
 
     if (length.sized) {
-        hd_text_printf(&k->text, "    const i64 %s = (i64)args.size[%d];\n",
-                       name, k->sizes);
+        hd_text_printf(&k->text, "#define %s ((i64)args.size[%d])\n", name,
+                       k->sizes);
         k->size[k->sizes++] = length.now;
     } else {
-        hd_text_printf(&k->text, "    const i64 %s = %lld;\n", name,
+        hd_text_printf(&k->text, "#define %s %lldll\n", name,
                        (long long)length.now);
     }
     return length.now;
 }
 
-int64_t hd_batch_lengths(hd_batch *k)
+// B0, B1, .. of the batch, and BATCH, all of it; returns how long it is now.
+static int64_t add_batch(hd_batch *k)
 {
     int64_t n = 1;
 
@@ -38,13 +40,11 @@ int64_t hd_batch_lengths(hd_batch *k)
         snprintf(name, sizeof name, "B%d", d);
         n *= hd_batch_length(k, name, 0, d);
     }
-    return n;
-}
-
-void hd_batch_product(hd_batch *k)
-{
+    hd_text_puts(&k->text, "#define BATCH ((i64)1");
     for (int d = 0; d < hd_batch_dims(k); d++)
         hd_text_printf(&k->text, " * B%d", d);
+    hd_text_puts(&k->text, ")\n");
+    return n;
 }
 
 // Of sequences; -1 if there are none.
@@ -91,25 +91,29 @@ static int64_t stride_of(const hd_batch *k, int view, int d)
     return length.now == 1 && !length.sized ? 0 : span->stride[own];
 }
 
-void hd_batch_views(hd_batch *k)
+int64_t hd_batch_begin(hd_batch *k)
 {
     const hd_step *step = k->step;
     int n = step->op->nviews;
+    int64_t now = add_batch(k);
 
+    hd_text_puts(&k->text, "#define VIEWS");
     for (int i = 0; i < n; i++) {
         const char *constant = i < step->op->noutputs ? "" : "const ";
         const char *code = hd_code_text(step->span[i].buffer->type.dtype);
 
-        hd_text_printf(&k->text, "        %s%s *v%d = (%s%s *)args.at[%d];\n",
-                       constant, code, i, constant, code, i);
+        hd_text_printf(&k->text, " %s%s *v%d = (%s%s *)args.at[%d];", constant,
+                       code, i, constant, code, i);
     }
     for (int d = hd_batch_dims(k) - 1; d >= 0; d--) {
         for (int i = 0; i < n; i++)
             if (stride_of(k, i, d) != 0)
-                hd_text_printf(&k->text, "        v%d += b %% B%d * %lld;\n", i,
-                               d, (long long)stride_of(k, i, d));
-        hd_text_printf(&k->text, "        b /= B%d;\n", d);
+                hd_text_printf(&k->text, " v%d += b %% B%d * %lld;", i, d,
+                               (long long)stride_of(k, i, d));
+        hd_text_printf(&k->text, " b /= B%d;", d);
     }
+    hd_text_puts(&k->text, " (void)b;\n");
+    return now;
 }
 
 // ------------------------------------------------------------------- counts
@@ -188,13 +192,8 @@ static const char count_text[] =
 
 // One that finds a count that does not fit looks at those before it, and tells
 // of its own if all of them do: so one thread alone writes.
-void hd_batch_counts_functions(hd_batch *k)
+static void add_counts_functions(hd_batch *k)
 {
-    hd_text_printf(&k->text, "static constexpr bool COUNTED = %s;\n",
-                   hd_op_has_counts(k->step->op) ? "true" : "false");
-    if (!hd_op_has_counts(k->step->op))
-        return;
-    hd_text_puts(&k->text, count_text);
     hd_text_puts(&k->text,
                  "static inline i64 load_count(const int *rows, const "
                  "int *keys, i64 c, i64 *room");
@@ -231,12 +230,10 @@ void hd_batch_counts_functions(hd_batch *k)
                            "}\n");
 }
 
-void hd_batch_counts_check(hd_batch *k)
+static void add_counts_check(hd_batch *k)
 {
     int told = k->step->op->nviews;
 
-    if (!hd_op_has_counts(k->step->op))
-        return;
     for (int i = 0; i < LINES; i++)
         for (int d = 0; d < counts_dims(k, i); d++) {
             char name[16];
@@ -244,12 +241,12 @@ void hd_batch_counts_check(hd_batch *k)
             snprintf(name, sizeof name, "%c%d", lines[i].letter, d);
             hd_batch_length(k, name, counts_of(k, i), d);
         }
-    hd_text_puts(&k->text, "    for (i64 c = first; c < ");
+    hd_text_puts(&k->text, "#define CHECK_COUNTS for (i64 c = first; c < ");
     for (int i = 0; i < LINES; i++) {
         hd_text_puts(&k->text, i > 0 ? " + " : "");
         add_number(k, i);
     }
-    hd_text_puts(&k->text, "; c += step)\n        tell(");
+    hd_text_puts(&k->text, "; c += step) tell(");
     for (int i = 0; i < LINES; i++)
         if (counts_of(k, i) >= 0)
             hd_text_printf(&k->text, "(const int *)args.at[%d], ",
@@ -262,16 +259,17 @@ void hd_batch_counts_check(hd_batch *k)
     hd_text_puts(&k->text, ");\n");
 }
 
-void hd_batch_counts(hd_batch *k)
+static void add_counts(hd_batch *k)
 {
+    hd_text_puts(&k->text, "#define COUNTS");
     for (int i = 0; i < LINES; i++)
         if (counts_of(k, i) >= 0)
-            hd_text_printf(&k->text,
-                           "        const i64 %s = taken(*v%d, %s);\n",
+            hd_text_printf(&k->text, " const i64 %s = taken(*v%d, %s);",
                            lines[i].name, counts_of(k, i), lines[i].all);
         else
-            hd_text_printf(&k->text, "        const i64 %s = %s;\n",
-                           lines[i].name, lines[i].all);
+            hd_text_printf(&k->text, " const i64 %s = %s;", lines[i].name,
+                           lines[i].all);
+    hd_text_puts(&k->text, "\n");
 }
 
 // ---------------------------------------------------------------- sequences
@@ -362,74 +360,76 @@ static void add_tell(hd_batch *k, int last)
                    last);
 }
 
-void hd_batch_sequences_functions(hd_batch *k)
+static void add_sequences_functions(hd_batch *k)
 {
     hd_sequences sequences = hd_sequences_of(k->step);
-    int last;
+    int last = sequences.counts->ndims - 1;
 
-    hd_text_printf(&k->text, "static constexpr bool GROUPED = %s;\n",
-                   sequences.counts != NULL ? "true" : "false");
-    if (sequences.counts == NULL) {
-        hd_text_puts(&k->text, "#define FIND_SEQUENCE(row)\n");
-        return;
-    }
-    last = sequences.counts->ndims - 1;
     hd_text_printf(&k->text,
                    "static constexpr i64 TO_COUNT = %lld;\n"
                    "#define FIND_SEQUENCE(row) find_sequence(v%d, Q%d, S, row, "
                    "&from, &past);\n",
                    (long long)sequences.counts->stride[last], sequences_of(k),
                    last);
-    hd_text_puts(&k->text, count_text);
     hd_text_puts(&k->text, sequence_text);
     add_misfit(k, last);
     add_tell(k, last);
 }
 
-void hd_batch_sequences_check(hd_batch *k)
+static void add_sequences_check(hd_batch *k)
 {
     int view = sequences_of(k), told = k->step->op->nviews;
 
-    if (view < 0)
-        return;
     for (int d = 0; d < k->step->span[view].ndims; d++) {
         char name[16];
 
         snprintf(name, sizeof name, "Q%d", d);
         hd_batch_length(k, name, view, d);
     }
-    hd_text_puts(&k->text, "    for (i64 c = first; c < (i64)1");
+    hd_text_puts(&k->text,
+                 "#define CHECK_COUNTS for (i64 c = first; c < (i64)1");
     for (int d = 0; d < k->step->span[view].ndims - 1; d++)
         hd_text_printf(&k->text, " * Q%d", d);
     hd_text_printf(&k->text,
-                   "; c += step)\n"
-                   "        tell_sequence((const int *)args.at[%d], (i64 "
+                   "; c += step) tell_sequence((const int *)args.at[%d], (i64 "
                    "*)args.at[%d], (i64)args.at[%d], c, S",
                    view, told, told + 1);
     add_sequence_lengths(k, "");
     hd_text_puts(&k->text, ");\n");
 }
 
-// -------------------------------------------------------------------- text
-
-void hd_batch_begin(hd_batch *k)
+// An attention has counts of the one kind or of the other.
+void hd_batch_counts(hd_batch *k)
 {
-    hd_text_puts(&k->text,
-                 "extern \"C\" __global__ void HD_BOUNDS(4) " HD_KERNEL_NAME
-                 "(const hd_kernel_args args)\n"
-                 "{\n"
-                 "    const i64 step = (i64)gridDim.x * "
-                 "blockDim.x;\n"
-                 "    const i64 first = (i64)blockIdx.x * "
-                 "blockDim.x + threadIdx.x;\n");
+    bool counted = hd_op_has_counts(k->step->op);
+    bool grouped = sequences_of(k) >= 0;
+
+    assert(!counted || !grouped);
+    hd_text_printf(&k->text, "#define COUNTED %d\n#define GROUPED %d\n",
+                   counted, grouped);
+    hd_text_puts(&k->text, counted || grouped ? count_text : "");
+    if (counted) {
+        add_counts_functions(k);
+        add_counts_check(k);
+    } else if (grouped) {
+        add_sequences_functions(k);
+        add_sequences_check(k);
+    } else {
+        hd_text_puts(&k->text, "#define CHECK_COUNTS\n");
+    }
+    hd_text_puts(&k->text, grouped ? "" : "#define FIND_SEQUENCE(row)\n");
+    add_counts(k);
 }
 
-hd_status hd_batch_end(hd_batch *k, int64_t threads, hd_text *out,
-                       hd_kernel_grid *grid)
+// -------------------------------------------------------------------- text
+
+hd_status hd_batch_end(hd_batch *k, const unsigned char *cu, int64_t threads,
+                       hd_text *out, hd_kernel_grid *grid)
 {
     int pointers =
         k->step->op->nviews + (hd_emit_tells(k->step) ? HD_COUNTS_POINTERS : 0);
 
+    hd_prelude_add(&k->text, cu);
     HD_TRY(hd_prelude_finish(out, &k->text, pointers, k->sizes));
     *grid = hd_prelude_grid(threads, BLOCKS_AT_ONCE);
     grid->pointers = pointers;

@@ -1,0 +1,145 @@
+// A thread has a row: codegen/attend.c says how.
+#ifndef HD_TYPES
+#include "codegen/kernels/attend.cu"
+#define get_0(x) (x) // of an element of view 0, and of a result back
+#define get_1(x) (x)
+#define get_2(x) (x)
+#define get_3(x) (x)
+#define get_4(x) (x)
+#define put_0(x) (x)
+#define put_1(x) (x)
+// How far apart heads, rows and elements are.
+#define V0_H 8192ll
+#define V0_S 64ll
+#define V0_D 1ll
+#define V1_H 128ll
+#define V1_S 1ll
+#define V2_H 8192ll
+#define V2_S 64ll
+#define V2_D 1ll
+#define V3_H 8192ll
+#define V3_S 64ll
+#define V3_D 1ll
+#define V4_H 8192ll
+#define V4_S 64ll
+#define V4_D 1ll
+#define D 64 // elements of q and k, and of v
+#define W 64
+#define SOME 16   // keys at once
+#define UPDATES 0 // what is there is merged with it
+#define MASKED 1  // row i sees no key behind i + CAUSAL, of WINDOW if > 0
+#define CAUSAL 0ll
+#define WINDOW 0ll
+#define BATCH 2ll
+#define H 4ll // heads, of HKV of keys
+#define HKV 2ll
+#define S 128ll // rows, and keys
+#define N 128ll
+#define COUNTED 0 // not all rows and keys are there
+#define GROUPED 0 // rows see keys of their sequence alone
+#define CHECK_COUNTS
+#define COUNTS          \
+    const i64 rows = S; \
+    const i64 keys = N;
+#define FIND_SEQUENCE(row)
+#define SCALE (lane)0.125
+#define VIEWS                                    \
+    float *v0 = (float *)args.at[0];             \
+    float *v1 = (float *)args.at[1];             \
+    const float *v2 = (const float *)args.at[2]; \
+    const float *v3 = (const float *)args.at[3]; \
+    const float *v4 = (const float *)args.at[4]; \
+    (void)b; // b of the batch is what they are of
+typedef struct hd_kernel_args {
+    u64 at[5];
+} hd_kernel_args;
+#endif
+
+extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
+{
+    const i64 step = (i64)gridDim.x * blockDim.x;
+    const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    CHECK_COUNTS
+    const lane scale = SCALE;
+    for (i64 i = first; i < H * S * BATCH; i += step) {
+        const i64 row = i % S, head = i / S % H;
+        i64 b = i / S / H;
+        VIEWS
+        COUNTS
+        const i64 shared = head / (H / HKV);
+        lane q[D], mean[W];
+        lane most = none(), sum = 0;
+        i64 from = 0, past = keys;
+        FIND_SEQUENCE(row)
+        if ((COUNTED && row >= rows) || (GROUPED && past == from)) {
+            if (UPDATES)
+                continue;
+            past = from;
+        }
+        if (MASKED) {
+            const i64 end = row + CAUSAL + 1;
+            if (end < past)
+                past = end;
+            if (WINDOW > 0 && end - WINDOW > from)
+                from = end - WINDOW;
+        }
+        v0 += head * V0_H + row * V0_S;
+        v1 += head * V1_H + row * V1_S;
+        v2 += head * V2_H + row * V2_S;
+        for (int d = 0; d < D; d++)
+            q[d] = get_2(v2[d * V2_D]);
+        for (int d = 0; d < W; d++)
+            mean[d] = 0;
+        for (i64 j = from; j < past; j += SOME) {
+            const int n = past - j < SOME ? (int)(past - j) : SOME;
+            const auto *k = v3 + shared * V3_H + j * V3_S;
+            const auto *v = v4 + shared * V4_H + j * V4_S;
+            lane weight[SOME], top = none();
+            for (int c = 0; c < SOME; c++)
+                weight[c] = 0;
+#pragma unroll 4
+            for (int d = 0; d < D; d++)
+                for (int c = 0; c < SOME; c++)
+                    if (c < n)
+                        weight[c] += q[d] * get_3(k[c * V3_S + d * V3_D]);
+            for (int c = 0; c < SOME; c++) {
+                weight[c] *= scale;
+                if (c < n && (weight[c] > top || weight[c] != weight[c]))
+                    top = weight[c];
+            }
+            if (top > most || top != top) {
+                const lane less = sees_nothing(most) ? 0 : EXP(most - top);
+                sum *= less;
+                for (int d = 0; d < W; d++)
+                    mean[d] *= less;
+                most = top;
+            }
+            for (int c = 0; c < SOME; c++)
+                if (c < n) {
+                    weight[c] = EXP(weight[c] - most);
+                    sum += weight[c];
+                }
+#pragma unroll 4
+            for (int d = 0; d < W; d++) {
+                lane x = mean[d];
+                for (int c = 0; c < SOME; c++)
+                    if (c < n)
+                        x += weight[c] * get_4(v[c * V4_S + d * V4_D]);
+                mean[d] = x;
+            }
+        }
+        const bool nothing = from >= past;
+        const lane lse = nothing ? none() : most + LOG(sum);
+        const lane before = UPDATES ? get_1(*v1) : none();
+        const lane both = UPDATES ? lse_of_both(lse, before) : lse;
+        const lane mine = UPDATES ? share(lse, both) : 1;
+        const lane other = UPDATES ? share(before, both) : 0;
+        for (int d = 0; d < W; d++) {
+            lane x = nothing ? 0 : mean[d] / sum * mine;
+            if (UPDATES && !sees_nothing(before))
+                x += other * get_0(v0[d * V0_D]);
+            v0[d * V0_D] = put_0(x);
+        }
+        *v1 = put_1(both);
+    }
+}
