@@ -1,12 +1,4 @@
-// Grouped products, whose counts the kernel reads. A thread makes a small tile
-// of the result: it adds the counts up to where its tile is, and multiplies
-// what they say.
-//
-//     rows      a tile of [rows, N] may reach over several groups
-//     with ta   a tile of [M, N] of one group contracts over that group's rows
-//
-// Columns of a tile are as far apart as there are threads across, so that
-// neighbours load neighbours.
+// Grouped products, whose counts the kernel reads: codegen/kernels/groups.cu.
 #include "codegen/matmul.h"
 
 #include <string.h>
@@ -27,15 +19,12 @@ typedef struct kernel {
     bool sized; // a run says some length: all are parameters
 } kernel;
 
-// Lengths, in the order of the kernel's sizes. Where they are parameters, the
-// functions take all but the last.
+// Lengths, in the order of the kernel's sizes. Where a run says them, functions
+// take all but the last.
 enum { LENGTHS = 7 };
 _Static_assert(LENGTHS <= HD_KERNEL_SIZES, "each is a parameter");
 static const char *const names[LENGTHS] = {"ROWS", "GROUPS", "M",    "N",
                                            "K",    "ACROSS", "TILES"};
-static const char parameters[] =
-    ",\n    i64 ROWS, i64 GROUPS, i64 M, i64 N, i64 K, i64 ACROSS";
-static const char arguments[] = ", ROWS, GROUPS, M, N, K, ACROSS";
 
 static void list_lengths(const kernel *k, int64_t out[LENGTHS])
 {
@@ -123,16 +112,15 @@ static void add_numbers(const kernel *k, hd_text *text)
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!k->sized || !is_length(all[i].name))
-            hd_text_printf(text, "static constexpr i64 %s = %lld;\n",
-                           all[i].name, (long long)all[i].number);
+            hd_text_printf(text, "#define %s %lldll\n", all[i].name,
+                           (long long)all[i].number);
     hd_text_printf(
         text,
-        "enum { TILE_M = %d, TILE_N = %d, KEEP = %d };\n"
+        "#define TILE_M %d\n#define TILE_N %d\n#define TURNED %d\n"
         "typedef %s code_a;\ntypedef %s code_b;\n"
         "typedef %s code_c;\ntypedef %s code_x;\n"
         "typedef %s lane;\n",
-        TILE_ROWS, TILE_COLUMNS, p->keep || p->accumulate,
-        hd_code_text(dtype_of(k, HD_PRODUCT_A)),
+        TILE_ROWS, TILE_COLUMNS, p->ta, hd_code_text(dtype_of(k, HD_PRODUCT_A)),
         hd_code_text(dtype_of(k, HD_PRODUCT_B)),
         hd_code_text(dtype_of(k, HD_PRODUCT_C)),
         hd_code_text(dtype_of(k, has_aux(k) ? HD_PRODUCT_AUX : HD_PRODUCT_C)),
@@ -179,165 +167,40 @@ static void add_rest(const kernel *k, hd_text *text)
                    "}\n"
                    "static inline void clear(code_c *c, code_x *x)\n"
                    "{\n"
-                   "    if (!KEEP)\n"
-                   "        *c = 0;\n"
-                   "%s}\n",
+                   "%s%s}\n",
+                   p->keep || p->accumulate ? "" : "    *c = 0;\n",
                    has_aux(k) ? "    *x = 0;\n" : "");
 }
 
-static const char shared_text[] =
-    // `m` rows of a tile, from where a, c and x point.
-    "static inline void multiply(const code_a *a, const code_b *b,\n"
-    "    code_c *c, code_x *x, float f, int m, i64 column, i64 k@)\n"
-    "{\n"
-    "    lane sum[TILE_M][TILE_N] = {};\n"
-    "    for (i64 s = 0; s < k; s++) {\n"
-    "        lane left[TILE_M], right[TILE_N];\n"
-    "#pragma unroll\n"
-    "        for (int i = 0; i < TILE_M; i++)\n"
-    "            left[i] = take_a(a[(i < m ? i : 0) * A_M + s * A_K]);\n"
-    "#pragma unroll\n"
-    "        for (int j = 0; j < TILE_N; j++) {\n"
-    "            const i64 n = column + j * ACROSS;\n"
-    "            right[j] = take_b(b[s * B_K + (n < N ? n : column) * B_N]);\n"
-    "        }\n"
-    "#pragma unroll\n"
-    "        for (int i = 0; i < TILE_M; i++)\n"
-    "#pragma unroll\n"
-    "            for (int j = 0; j < TILE_N; j++)\n"
-    "                sum[i][j] += left[i] * right[j];\n"
-    "    }\n"
-    "#pragma unroll\n"
-    "    for (int i = 0; i < TILE_M; i++)\n"
-    "#pragma unroll\n"
-    "        for (int j = 0; j < TILE_N; j++) {\n"
-    "            const i64 n = column + j * ACROSS;\n"
-    "            if (i < m && n < N)\n"
-    "                finish(sum[i][j], c + i * C_M + n * C_N,\n"
-    "                       x + i * X_M + n * X_N, f);\n"
-    "        }\n"
-    "}\n"
-    "static inline void clear_rows(code_c *c, code_x *x, int m,\n"
-    "    i64 column@)\n"
-    "{\n"
-    "    for (int i = 0; i < m; i++)\n"
-    "        for (i64 n = column; n < N; n += ACROSS)\n"
-    "            clear(c + i * C_M + n * C_N, x + i * X_M + n * X_N);\n"
-    "}\n"
-    // What a count is taken for.
-    "static inline i64 rows_of(i64 count, i64 left)\n"
-    "{\n"
-    "    return count < 0 ? 0 : count > left ? left : count;\n"
-    "}\n"
-    // The first count that is taken for another number, unless one of an
-    // earlier step is told already.
-    "static inline void check(const int *counts, i64 *told, i64 step@)\n"
-    "{\n"
-    "    i64 from = 0;\n"
-    "    for (i64 g = 0; g < GROUPS && told[0] == 0; g++) {\n"
-    "        const i64 count = counts[g * TO_COUNT];\n"
-    "        const i64 rows = rows_of(count, ROWS - from);\n"
-    "        if (rows != count) {\n"
-    "            told[1] = g;\n"
-    "            told[2] = count;\n"
-    "            told[3] = ROWS - from;\n"
-    "            told[0] = step + 1;\n"
-    "        }\n"
-    "        from += rows;\n"
-    "    }\n"
-    "}\n";
-
-static const char rows_text[] =
-    "static inline void make_tile(const code_a *a, const code_b *b,\n"
-    "    code_c *c, code_x *x, float f, const int *counts, i64 tile@)\n"
-    "{\n"
-    "    const i64 column = tile % ACROSS, first = tile / ACROSS * TILE_M;\n"
-    "    const i64 end = first + TILE_M < M ? first + TILE_M : M;\n"
-    "    i64 row = first, group = -1, past = 0;\n"
-    "    while (row < end) {\n"
-    "        while (past <= row && group + 1 < GROUPS) {\n"
-    "            group++;\n"
-    "            past += rows_of(counts[group * TO_COUNT], ROWS - past);\n"
-    "        }\n"
-    "        if (past <= row) {\n"
-    "            clear_rows(c + row * C_M, x + row * X_M, (int)(end - row),\n"
-    "                       column$);\n"
-    "            return;\n"
-    "        }\n"
-    "        const int m = (int)((past < end ? past : end) - row);\n"
-    "        multiply(a + row * A_M, b + group * TO_GROUP, c + row * C_M,\n"
-    "                 x + row * X_M, f, m, column, K$);\n"
-    "        row += m;\n"
-    "    }\n"
-    "}\n";
-
-static const char matrices_text[] =
-    "static inline void make_tile(const code_a *a, const code_b *b,\n"
-    "    code_c *c, code_x *x, float f, const int *counts, i64 tile@)\n"
-    "{\n"
-    "    const i64 column = tile % ACROSS, down = (M + TILE_M - 1) / TILE_M;\n"
-    "    const i64 group = tile / ACROSS / down;\n"
-    "    const i64 first = tile / ACROSS % down * TILE_M;\n"
-    "    const int m = (int)(M - first < TILE_M ? M - first : TILE_M);\n"
-    "    i64 from = 0, rows;\n"
-    "    for (i64 g = 0; g < group; g++)\n"
-    "        from += rows_of(counts[g * TO_COUNT], ROWS - from);\n"
-    "    rows = rows_of(counts[group * TO_COUNT], ROWS - from);\n"
-    "    c += group * TO_GROUP + first * C_M;\n"
-    "    if (rows == 0)\n"
-    "        clear_rows(c, x, m, column$);\n"
-    "    else\n"
-    "        multiply(a + from * A_K + first * A_M, b + from * B_K, c, x, f,\n"
-    "                 m, column, rows$);\n"
-    "}\n";
-
-// The text with parameters for `@` and arguments for `$`.
-static void add_functions(const kernel *k, const char *from, hd_text *text)
+// Lengths that a run says are variables of the kernel, and of what it calls.
+static void add_sizes(const kernel *k, hd_text *text)
 {
-    for (; *from != '\0'; from++)
-        if (*from != '@' && *from != '$')
-            hd_text_add(text, from, 1);
-        else if (k->sized)
-            hd_text_puts(text, *from == '@' ? parameters : arguments);
+    hd_text_puts(text, "#define LENGTHS ");
+    for (int i = 0; k->sized && i < LENGTHS - 1; i++)
+        hd_text_printf(text, ", i64 %s", names[i]);
+    hd_text_puts(text, "\n#define GIVEN ");
+    for (int i = 0; k->sized && i < LENGTHS - 1; i++)
+        hd_text_printf(text, ", %s", names[i]);
+    hd_text_puts(text, "\n#define TAKE_LENGTHS");
+    for (int i = 0; k->sized && i < LENGTHS; i++)
+        hd_text_printf(text, " const i64 %s = (i64)args.size[%d];", names[i],
+                       i);
+    hd_text_puts(text, "\n");
 }
 
-static void add_kernel(const kernel *k, hd_text *text)
+// Where in at[] things are.
+static void add_places(const kernel *k, hd_text *text)
 {
     const hd_product *p = &k->product;
-    int n = k->step->op->nviews;
-    const char *more = k->sized ? arguments : "";
 
-    hd_text_printf(text,
-                   "extern \"C\" __global__ void HD_BOUNDS(2) " HD_KERNEL_NAME
-                   "(const hd_kernel_args args)\n"
-                   "{\n"
-                   "    const int *counts = (const int *)args.at[%d];\n"
-                   "    const i64 step = (i64)gridDim.x * blockDim.x;\n"
-                   "    const i64 first = (i64)blockIdx.x * blockDim.x + "
-                   "threadIdx.x;\n",
-                   p->counts);
-    for (int i = 0; k->sized && i < LENGTHS; i++)
-        hd_text_printf(text, "    const i64 %s = (i64)args.size[%d];\n",
-                       names[i], i);
+    hd_text_printf(text, "#define COUNTS %d\n#define AUX %d\n#define TOLD %d\n",
+                   p->counts, has_aux(k) ? p->part[HD_PRODUCT_AUX].view : 0,
+                   k->step->op->nviews);
     if (p->scale != NULL && p->scale->view >= 0)
-        hd_text_printf(text,
-                       "    const float f = *(const float *)args.at[%d];\n",
+        hd_text_printf(text, "#define SCALE *(const float *)args.at[%d]\n",
                        p->scale->view);
     else
-        hd_text_puts(text, "    const float f = 1;\n");
-    hd_text_printf(text,
-                   "    if (first == 0)\n"
-                   "        check(counts, (i64 *)args.at[%d], "
-                   "(i64)args.at[%d]%s);\n"
-                   "    for (i64 tile = first; tile < TILES; tile += step)\n"
-                   "        make_tile((const code_a *)args.at[1],\n"
-                   "                  (const code_b *)args.at[2],\n"
-                   "                  (code_c *)args.at[0],\n"
-                   "                  (code_x *)args.at[%d], f, counts, "
-                   "tile%s);\n"
-                   "}\n",
-                   n, n + 1, more,
-                   has_aux(k) ? p->part[HD_PRODUCT_AUX].view : 0, more);
+        hd_text_puts(text, "#define SCALE 1\n");
 }
 
 hd_status hd_groups_emit(const hd_step *step, hd_text *out,
@@ -350,9 +213,9 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
     add_numbers(&k, &rest);
     add_loads(&k, &rest);
     add_rest(&k, &rest);
-    add_functions(&k, shared_text, &rest);
-    add_functions(&k, k.product.ta ? matrices_text : rows_text, &rest);
-    add_kernel(&k, &rest);
+    add_sizes(&k, &rest);
+    add_places(&k, &rest);
+    hd_prelude_add(&rest, hd_groups_cu);
     HD_TRY(hd_prelude_finish(out, &rest, pointers, sizes));
     *grid = hd_prelude_grid(k.tiles, BLOCKS_AT_ONCE);
     grid->pointers = pointers;
