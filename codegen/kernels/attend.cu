@@ -9,6 +9,66 @@ static inline lane none()
 {
     return -1.0f / 0.0f;
 }
+// What the kernels' own instances have in common: values of elements of views,
+// and of results back; how far apart heads, rows and elements are.
+#define get_0(x) (x)
+#define get_1(x) (x)
+#define get_2(x) (x)
+#define get_3(x) (x)
+#define get_4(x) (x)
+#define get_5(x) (x)
+#define get_6(x) (x)
+#define get_7(x) (x)
+#define get_8(x) (x)
+#define put_0(x) (x)
+#define put_1(x) (x)
+#define put_2(x) (x)
+#define V0_H 8192ll
+#define V0_S 64ll
+#define V0_D 1ll
+#define V1_H 8192ll
+#define V1_S 64ll
+#define V1_D 1ll
+#define V2_H 8192ll
+#define V2_S 64ll
+#define V2_D 1ll
+#define V3_H 8192ll
+#define V3_S 64ll
+#define V3_D 1ll
+#define V4_H 8192ll
+#define V4_S 64ll
+#define V4_D 1ll
+#define V5_H 8192ll
+#define V5_S 64ll
+#define V5_D 1ll
+#define V6_H 8192ll
+#define V6_S 64ll
+#define V6_D 1ll
+#define V7_H 128ll
+#define V7_S 1ll
+#define V8_H 8192ll
+#define V8_S 64ll
+#define V8_D 1ll
+#define D 64 // elements of q and k, and of v
+#define W 64
+#define SOME 16   // keys at once
+#define UPDATES 1 // what is there is merged with it
+#define MASKED 1  // row i sees no key behind i + CAUSAL, of WINDOW if > 0
+#define CAUSAL 0ll
+#define WINDOW 0ll
+#define SCALE (lane)0.125
+#define BATCH 2ll
+#define H 4ll // heads, of HKV of keys
+#define HKV 2ll
+#define S 128ll // rows, and keys
+#define N 128ll
+#define COUNTED 0 // not all rows and keys are there
+#define GROUPED 0 // rows see keys of their sequence alone
+#define CHECK_COUNTS
+#define COUNTS          \
+    const i64 rows = S; \
+    const i64 keys = N;
+#define FIND_SEQUENCE(row)
 #endif
 
 static inline bool sees_nothing(lane lse)

@@ -1,48 +1,6 @@
 // A thread has a row: codegen/attend.c says how.
 #ifndef HD_TYPES
 #include "codegen/kernels/attend.cu"
-#define get_0(x) (x) // of an element of view 0, and of a result back
-#define get_1(x) (x)
-#define get_2(x) (x)
-#define get_3(x) (x)
-#define get_4(x) (x)
-#define put_0(x) (x)
-#define put_1(x) (x)
-// How far apart heads, rows and elements are.
-#define V0_H 8192ll
-#define V0_S 64ll
-#define V0_D 1ll
-#define V1_H 128ll
-#define V1_S 1ll
-#define V2_H 8192ll
-#define V2_S 64ll
-#define V2_D 1ll
-#define V3_H 8192ll
-#define V3_S 64ll
-#define V3_D 1ll
-#define V4_H 8192ll
-#define V4_S 64ll
-#define V4_D 1ll
-#define D 64 // elements of q and k, and of v
-#define W 64
-#define SOME 16   // keys at once
-#define UPDATES 0 // what is there is merged with it
-#define MASKED 1  // row i sees no key behind i + CAUSAL, of WINDOW if > 0
-#define CAUSAL 0ll
-#define WINDOW 0ll
-#define BATCH 2ll
-#define H 4ll // heads, of HKV of keys
-#define HKV 2ll
-#define S 128ll // rows, and keys
-#define N 128ll
-#define COUNTED 0 // not all rows and keys are there
-#define GROUPED 0 // rows see keys of their sequence alone
-#define CHECK_COUNTS
-#define COUNTS          \
-    const i64 rows = S; \
-    const i64 keys = N;
-#define FIND_SEQUENCE(row)
-#define SCALE (lane)0.125
 #define VIEWS                                    \
     float *v0 = (float *)args.at[0];             \
     float *v1 = (float *)args.at[1];             \

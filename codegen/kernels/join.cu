@@ -2,29 +2,18 @@
 // of them have read its lse when the last one writes it.
 #ifndef HD_TYPES
 #include "codegen/kernels/attend.cu"
-#define get_2(x) (x) // of an element of the library's, and of what was there
 #define get_before(x) (x)
-#define put_0(x) (x) // and of a result
-typedef u32 index;   // of a row
+typedef u32 index; // of a row
 typedef float result;
 typedef float code;
 typedef float earlier;
 #define EACH 8
 #define THREADS 8 // a row
 #define LINES 32  // rows a block
-#define UPDATES 1
 #define VECTORS 1 // a result's 8 elements lie side by side, or what was there
 #define VECTORS_BEFORE 1
-#define H ((index)4)
-#define S ((index)128)
-#define N ((index)1024)   // rows in all
 #define PART ((index)128) // rows of lse, and what they are padded to
 #define PADDED 128ull
-#define V0_H 8192ll
-#define V0_S 64ll
-#define V0_D 1ll
-#define V1_H 128ll
-#define V1_S 1ll
 #define BEFORE_H 8192ll
 #define BEFORE_S 64ll
 #define BEFORE_D 1ll

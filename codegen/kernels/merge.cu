@@ -3,35 +3,7 @@
 // logarithms before the last one writes that of the result.
 #ifndef HD_TYPES
 #include "codegen/kernels/attend.cu"
-#define get_0(x) (x) // of an element of view 0, and of a result back
-#define get_1(x) (x)
-#define get_2(x) (x)
-#define get_3(x) (x)
-#define get_4(x) (x)
-#define get_5(x) (x)
-#define put_0(x) (x)
-#define put_1(x) (x)
-// How far apart heads, rows and elements are.
-#define V0_H 8192ll
-#define V0_S 64ll
-#define V0_D 1ll
-#define V1_H 128ll
-#define V1_S 1ll
-#define V2_H 8192ll
-#define V2_S 64ll
-#define V2_D 1ll
-#define V3_H 128ll
-#define V3_S 1ll
-#define V4_H 8192ll
-#define V4_S 64ll
-#define V4_D 1ll
-#define V5_H 128ll
-#define V5_S 1ll
 #define TOGETHER 32 // threads a row; they divide a block
-#define BATCH 2ll
-#define H 4ll
-#define S 128ll
-#define D 64ll
 #define VIEWS                                    \
     float *v0 = (float *)args.at[0];             \
     float *v1 = (float *)args.at[1];             \
