@@ -73,7 +73,7 @@ TABLE = (
     ("Codegen[.](Counted|AKernelThatMeets|ElementWise|RanksThatReduce|Operands)",
                                                                    (NOT, RARELY, NOT)),
     ("CodegenSizes[.]ElementWise|Nvrtc[.]Compiles",                (NOT, RARELY, NOT)),
-    ("KernelTexts",                                                (NOT, EACH, NOT)),
+    ("KernelTexts",                                                (NOT, RARELY, NOT)),
     ("CudaSizes[.]WhatIsReducedInSharesByGraphs",                  (NOT, RARELY, NOT)),
     # Large, or in every combination of options.
     ("(fake[.].*)?Conformance[.]LargeReductions",                  (NOT, RARELY, NOT)),
