@@ -22,10 +22,10 @@ static hd_space space_over(int nparallel)
 // A reshape has no signature: a step of one has two views of one shape.
 static void lay_last(hd_space *space, int view, int ndims)
 {
-    for (int d = 0; d < space->nparallel; d++) {
+    for (int d = 0; d < HD_MAX_DIMS; d++) {
         int own = d - (space->nparallel - ndims);
 
-        if (own >= 0)
+        if (own >= 0 && own < ndims)
             space->dim[view][d] = (int8_t)own;
     }
 }
