@@ -83,6 +83,8 @@ TABLE = (
     ("fake[.].*All/",                                              (NOT, RARELY, NOT)),
     ("fake[.](twoshot|threads)",                                   (NOT, RARELY, RARELY)),
     ("fake[.]nccl[.]two_devices",                                  (NOT, EACH, NOT)),
+    # Long, of what changes rarely.
+    ("(Rank|Process)/|Attention[.]|CudaAttention|Codegen|Chain",   (NOT, HALF, NOT)),
     # What there is in sets and ways.
     ("fake[.].*(Conformance|Sizes|Counts)[.]",                     (NOT, RARELY, NOT)),
     ("fake[.]",                                                    (NOT, SET, SET)),
