@@ -81,16 +81,21 @@ static const signature signatures[] = {
 #undef V
 };
 
-static bool is_of(const signature *row, const hd_op *op)
+// Of the keys that the op has those that tell forms apart.
+static uint32_t keys_of(const hd_op *op)
 {
     const uint32_t telling = K(TA) | K(TB) | K(GROUPS) | K(BLOCKS) | K(DIM);
     uint32_t keys = 0;
 
     for (int i = 0; i < op->nkeys; i++)
         keys |= 1u << op->key[i].code & telling;
-    return keys == row->keys &&
-           (row->op == (int)op->code || row->family == (int)hd_op_family(op) ||
-            (row->op == HD_OP_MATMUL && hd_op_fused(op) != HD_MOVE_NONE));
+    return keys;
+}
+
+// A fused op has the forms of what it multiplies.
+static int code_of(const hd_op *op)
+{
+    return hd_op_fused(op) != HD_MOVE_NONE ? HD_OP_MATMUL : (int)op->code;
 }
 
 // ---------------------------------------------------------------- binding
@@ -99,9 +104,9 @@ typedef struct binder {
     const signature *row;
     const hd_op *op;
     const int *ndims;
-    bool leaves_out;     // what may be
-    int size[NLETTERS];  // how many dimensions; UNKNOWN
-    int begin[NLETTERS]; // what the first of them lies along; UNKNOWN
+    bool leaves_out;        // what may be
+    int8_t size[NLETTERS];  // how many dimensions; UNKNOWN
+    int8_t begin[NLETTERS]; // what the first of them lies along; UNKNOWN
 } binder;
 
 enum { UNKNOWN = -1 };
@@ -185,7 +190,8 @@ static void find_own(binder *b, int view)
 {
     int over = hd_op_over(b->op), ndims = b->ndims[view];
 
-    b->size[own] = view >= b->op->noutputs && ndims < over ? ndims : over;
+    b->size[own] =
+        (int8_t)(view >= b->op->noutputs && ndims < over ? ndims : over);
 }
 
 // How many dimensions a view may lack of its letters.
@@ -242,7 +248,7 @@ static bool solve_once(binder *b, bool *found, hd_misfit *why)
             continue;
         if (b->ndims[i] < known)
             return fail_dims(b, i, why);
-        b->size[unknown] = b->ndims[i] - known;
+        b->size[unknown] = (int8_t)(b->ndims[i] - known);
         *found = true;
     }
     return true;
@@ -267,7 +273,10 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
     uint16_t letter[2 * HD_BOUND_DIMS];
     int all = 0, unknown, ndims = b->ndims[view], most;
 
+    memset(out->along[view], HD_ALONE, sizeof out->along[view]);
+    memset(out->letter[view], NO_LETTER, sizeof out->letter[view]);
     out->ndims[view] = ndims;
+    out->anyhow[view] = of.anyhow;
     if (of.at == NULL)
         return true;
     find_own(b, view);
@@ -279,11 +288,12 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
     if (unknown != NO_LETTER || ndims > most || ndims < most - add_loose(b, of))
         return fail_dims(b, view, why);
     for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++) {
-        int *begin = &b->begin[of.at[i] & LETTER], size = size_of(b, of.at[i]);
+        int8_t *begin = &b->begin[of.at[i] & LETTER];
+        int size = size_of(b, of.at[i]);
         bool alone = (of.at[i] & LETTER) == own;
 
         if (size > 0 && *begin == UNKNOWN && !alone) {
-            *begin = out->nlines;
+            *begin = (int8_t)out->nlines;
             out->nlines += size;
         }
         if ((of.at[i] & FIRST) != 0)
@@ -294,7 +304,6 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
         }
     }
     out->ndims[view] = ndims;
-    out->anyhow[view] = of.anyhow;
     for (int at = 0; at < ndims; at++) {
         out->along[view][at] = along[all - ndims + at];
         out->letter[view][at] = letter[all - ndims + at];
@@ -312,23 +321,23 @@ static bool place_keys(binder *b, const int8_t *dim)
     if (row->ahead != NO_LETTER)
         b->size[row->ahead] = dim[turned];
     if (row->between != NO_LETTER)
-        b->size[row->between] = dim[!turned] - dim[turned] - 1;
+        b->size[row->between] = (int8_t)(dim[!turned] - dim[turned] - 1);
     return row->between == NO_LETTER || dim[0] != dim[1];
 }
 
 static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
                       hd_misfit *why)
 {
-    for (int i = 0; i < NLETTERS; i++)
-        b->size[i] = b->begin[i] = UNKNOWN;
+    memset(b->size, UNKNOWN, sizeof b->size);
+    memset(b->begin, UNKNOWN, sizeof b->begin);
     if (!place_keys(b, dim))
         return fail(why, &(hd_misfit){.kind = HD_MISFIT_FORM});
     if (!solve(b, why))
         return false;
     if (b->size[one] != 1)
         b->size[one] = 0;
-    *out = (hd_bound){.nviews = b->op->nviews};
-    memset(out->along, HD_ALONE, sizeof out->along);
+    out->nviews = b->op->nviews;
+    out->nparallel = out->nspace = out->nlines = 0;
     for (int i = 0; i < out->nviews; i++) {
         if (!lay(b, i, out, why))
             return false;
@@ -346,20 +355,28 @@ bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
              hd_bound *out, hd_misfit *why)
 {
     hd_misfit first = {.kind = HD_MISFIT_FORM}, misfit;
+    uint32_t keys = keys_of(op);
+    int code = code_of(op), family = (int)hd_op_family(op);
 
-    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++)
-        for (int leaves_out = 0; leaves_out < 2 && is_of(&signatures[i], op);
-             leaves_out++) {
-            binder b = {.row = &signatures[i],
-                        .op = op,
-                        .ndims = ndims,
-                        .leaves_out = leaves_out > 0};
+    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++) {
+        const signature *row = &signatures[i];
+
+        if (row->keys != keys || (row->op != code && row->family != family))
+            continue;
+        for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
+            binder b;
+
+            b.row = row;
+            b.op = op;
+            b.ndims = ndims;
+            b.leaves_out = leaves_out > 0;
 
             if (bind_form(&b, dim, out, &misfit))
                 return true;
             if (first.kind == HD_MISFIT_FORM)
                 first = misfit;
         }
+    }
     return fail(why, &first);
 }
 

@@ -12,10 +12,9 @@ static hd_space space_over(int nparallel)
         .ndims = nparallel, .nparallel = nparallel, .counted = -1};
 
     assert(nparallel <= HD_MAX_DIMS);
-    for (int i = 0; i < HD_MAX_VIEWS; i++)
-        for (int d = 0; d < HD_SPACE_DIMS; d++)
-            space.dim[i][d] =
-                (int8_t)(i == 0 && d < nparallel ? d : HD_REPEATED);
+    memset(space.dim, HD_REPEATED, sizeof space.dim);
+    for (int d = 0; d < nparallel; d++)
+        space.dim[0][d] = (int8_t)d;
     return space;
 }
 
@@ -38,7 +37,7 @@ static void lay_signature(const hd_op *op, const hd_shape *view,
     bool batched = hd_op_is_batched(op);
     int groups = hd_op_key_view(op, HD_KEY_GROUPS);
     int ndims[HD_MAX_VIEWS];
-    hd_bound bound = {.nviews = 0};
+    hd_bound bound;
 
     for (int i = 0; i < op->nviews; i++)
         ndims[i] = view[i].ndims;
@@ -49,10 +48,10 @@ static void lay_signature(const hd_op *op, const hd_shape *view,
     for (int i = 1; i < bound.nviews; i++)
         for (int d = 0; d < bound.ndims[i]; d++) {
             int line = bound.along[i][d];
-            bool named = hd_letter_text(bound.letter[i][d]) != NULL;
 
             if (line != HD_ALONE && line < space->ndims &&
-                !((batched || i == groups) && named))
+                !((batched || i == groups) &&
+                  hd_letter_text(bound.letter[i][d]) != NULL))
                 space->dim[i][line] = (int8_t)d;
         }
 }
