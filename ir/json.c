@@ -443,7 +443,7 @@ hd_status hd_print_json(const hd_module *module, char **out)
     w.line++; // of the brace that begins the body
     put_block(&w, "body", &module->body, 1);
     hd_text_puts(&w.text, "}\n");
-    return hd_print_give(&w.text, NULL, out);
+    return hd_print_give(HD_OK, &w.text, NULL, out);
 }
 
 // ------------------------------------------------------------------ steps
@@ -476,16 +476,10 @@ hd_status hd_print_steps_json(const hd_module *module, int rank, hd_diag *diag,
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (rank < 0 || rank >= module->nranks)
-        return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld",
-                       rank, (long long)module->nranks);
+    HD_TRY(hd_walk_check_rank(module, rank, diag));
     w = begin(module, "steps");
     hd_text_printf(&w.text, ",\n\"steps\":[\n {\"rank\":%d,\"steps\":[", rank);
     status = hd_walk(module, rank, diag, put_steps, &w);
     hd_text_puts(&w.text, "]}]}\n");
-    if (status != HD_OK) {
-        hd_text_free(&w.text);
-        return status;
-    }
-    return hd_print_give(&w.text, diag, out);
+    return hd_print_give(status, &w.text, diag, out);
 }

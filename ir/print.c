@@ -317,10 +317,16 @@ void hd_module_print(const hd_module *module, hd_text *text)
     hd_text_puts(text, "}\n");
 }
 
-hd_status hd_print_give(hd_text *text, hd_diag *diag, char **out)
+hd_status hd_print_give(hd_status status, hd_text *text, hd_diag *diag,
+                        char **out)
 {
-    char *taken = hd_text_take(text);
+    char *taken;
 
+    if (status != HD_OK) {
+        hd_text_free(text);
+        return status;
+    }
+    taken = hd_text_take(text);
     if (taken == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     *out = taken;
@@ -334,5 +340,5 @@ hd_status hd_print(const hd_module *module, char **out)
     if (module == NULL || out == NULL)
         return HD_ERROR_ARGUMENT;
     hd_module_print(module, &text);
-    return hd_print_give(&text, NULL, out);
+    return hd_print_give(HD_OK, &text, NULL, out);
 }

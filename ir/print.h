@@ -32,8 +32,10 @@ void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text);
 // "pp 1", "pp 1..3" or "all ranks".
 void hd_ranks_print(const hd_module *module, hd_ranks ranks, hd_text *text);
 void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text);
-// Hands a text over to who calls the library.
-hd_status hd_print_give(hd_text *text, hd_diag *diag, char **out);
+// Hands a text over to who calls the library, or lets go of it where what made
+// it failed, and returns that.
+hd_status hd_print_give(hd_status status, hd_text *text, hd_diag *diag,
+                        char **out);
 
 HD_END_DECLS
 

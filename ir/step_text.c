@@ -187,13 +187,7 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (rank < 0 || rank >= module->nranks)
-        return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld",
-                       rank, (long long)module->nranks);
+    HD_TRY(hd_walk_check_rank(module, rank, diag));
     status = hd_walk(module, rank, diag, print_line, &p);
-    if (status != HD_OK) {
-        hd_text_free(&p.text);
-        return status;
-    }
-    return hd_print_give(&p.text, diag, out);
+    return hd_print_give(status, &p.text, diag, out);
 }

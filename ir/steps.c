@@ -261,9 +261,7 @@ hd_status hd_module_steps(const hd_module *module, int rank, hd_diag *diag,
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (rank < 0 || rank >= module->nranks)
-        return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld",
-                       rank, (long long)module->nranks);
+    HD_TRY(hd_walk_check_rank(module, rank, diag));
     HD_TRY(hd_walk_count(module, rank, diag, &tally));
     *out = tally.steps;
     return HD_OK;

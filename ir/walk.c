@@ -842,6 +842,14 @@ static hd_status walk_rank(walker *w)
     return status;
 }
 
+hd_status hd_walk_check_rank(const hd_module *module, int rank, hd_diag *diag)
+{
+    if (rank >= 0 && rank < module->nranks)
+        return HD_OK;
+    return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld", rank,
+                   (long long)module->nranks);
+}
+
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context)
 {

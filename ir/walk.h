@@ -72,6 +72,9 @@ bool hd_step_touches(const hd_step *step, int view);
 // Members of a group arrive in one call, n > 1 or a group of one.
 typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 
+// HD_ERROR_ARGUMENT if the mesh has no such rank.
+hd_status hd_walk_check_rank(const hd_module *module, int rank, hd_diag *diag);
+
 // Calls `fn` with each step that `rank` issues, in issue order. Stops at the
 // first status that is not HD_OK, and returns it. What has no elements is not
 // issued: a compute op without results, a send, recv, broadcast or reduce; of a
