@@ -78,6 +78,7 @@ static void copy_buffers(cloner *c, hd_module *to)
     }
     for (hd_buffer *b = to->buffers; b != NULL; b = b->next) {
         b->name = copy_text(c, b->name);
+        b->locs = copy_array(c, b->locs, 1, sizeof *b->locs);
         b->of = find_buffer(c, b->of);
         b->by = find_buffer(c, b->by);
         b->record = copy_op(c, b->record);

@@ -332,14 +332,15 @@ hd_module hd_module_full(const hd_module *module)
 hd_ranks hd_ranks_of(const hd_module *module, int axis, int64_t low,
                      int64_t past)
 {
-    hd_ranks ranks = {axis, low, past};
+    hd_ranks ranks = {true, axis, low, past};
 
     return low == 0 && past == module->axis[axis].size ? (hd_ranks){0} : ranks;
 }
 
 bool hd_ranks_same(hd_ranks a, hd_ranks b)
 {
-    return a.axis == b.axis && a.low == b.low && a.past == b.past;
+    return a.some == b.some && a.axis == b.axis && a.low == b.low &&
+           a.past == b.past;
 }
 
 bool hd_ranks_cover(hd_ranks ranks, hd_ranks some)

@@ -30,12 +30,19 @@ typedef struct hd_size {
     int64_t now; // with which the program is walked
 } hd_size;
 
-// The ranks whose coordinate on an axis is from `low` to before `past`; where
-// `past` is 0, all ranks.
+// The ranks whose coordinate on an axis is from `low` to before `past`; all
+// ranks, where it is not of some.
 typedef struct hd_ranks {
+    bool some;
     int axis;
     int64_t low, past;
 } hd_ranks;
+
+// Where the text has parts of a declaration.
+typedef struct hd_locs {
+    hd_loc by, on;
+    hd_loc extent[HD_MAX_DIMS], mark[HD_MAX_DIMS];
+} hd_locs;
 
 struct hd_buffer {
     const char *name; // without %
@@ -51,6 +58,7 @@ struct hd_buffer {
     int id;        // position in the order of declaration
     hd_op *record; // of events: what a send of nothing leaves of its `done`
     hd_loc loc;
+    hd_locs *locs; // NULL of what a pass made
     hd_buffer *next;
 };
 
@@ -191,7 +199,7 @@ hd_ranks hd_ranks_of(const hd_module *module, int axis, int64_t low,
                      int64_t past);
 static inline bool hd_ranks_are_all(hd_ranks ranks)
 {
-    return ranks.past == 0;
+    return !ranks.some;
 }
 bool hd_ranks_same(hd_ranks a, hd_ranks b);
 // Whether each of `some` is one of `ranks`.

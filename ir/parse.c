@@ -14,6 +14,7 @@
 #include "base/locale.h"
 #include "base/text.h"
 #include "ir/counts.h"
+#include "ir/declare.h"
 #include "ir/lex.h"
 #include "ir/print.h"
 #include "ir/suggest.h"
@@ -25,7 +26,6 @@ enum {
     MAX_DEPTH = 64,
     MAX_EXPR_DEPTH = HD_MAX_EXPR_DEPTH,
     MAX_TEXT = 16 << 20,
-    MAX_BUFFERS = 65536,
 };
 
 typedef struct scope {
@@ -52,8 +52,8 @@ typedef struct parser {
     int depth, expr_depth;
     bool in_body;   // coordinates may stand here
     bool in_extent; // sizes of runs may
-    bool failed;
-    bool gave_up; // past a limit nothing more is said
+    bool failed;    // a statement, or a declaration
+    bool gave_up;   // past a limit nothing more is said
 } parser;
 
 // Most words and marks differ in their first letter.
@@ -109,7 +109,6 @@ static const char *token_text(const parser *p)
 
 static hd_status expected(parser *p, const char *what)
 {
-    p->failed = true;
     if (p->gave_up)
         return HD_ERROR_INVALID;
     if (p->token.kind == HD_TOKEN_BAD)
@@ -126,7 +125,6 @@ static hd_status give_up(parser *p, const char *what, int limit)
     hd_status status = hd_error(p->diag, HD_E0105, p->token.loc,
                                 "%s nest deeper than %d", what, limit);
 
-    p->failed = true;
     p->gave_up = true;
     while (p->token.kind != HD_TOKEN_END)
         advance(p);
@@ -136,7 +134,6 @@ static hd_status give_up(parser *p, const char *what, int limit)
 // The one too many of what a program may have only so many of.
 static hd_status too_many(parser *p, const char *what, int limit)
 {
-    p->failed = true;
     return hd_error(p->diag, HD_E0105, p->token.loc, "more than %d %s", limit,
                     what);
 }
@@ -145,7 +142,6 @@ static hd_status too_many(parser *p, const char *what, int limit)
 static hd_status unknown(parser *p, hd_code code, const char *what,
                          const char *sigil, const hd_suggestion *near)
 {
-    p->failed = true;
     if (near->best == NULL)
         return hd_error(p->diag, code, p->token.loc, "unknown %s %s", what,
                         token_text(p));
@@ -285,7 +281,6 @@ static hd_status copy_digits(parser *p, char digits[MAX_DIGITS])
     size_t n = 0;
 
     if (token->length >= MAX_DIGITS) {
-        p->failed = true;
         return hd_error(p->diag, HD_E0104, token->loc,
                         "a number of %zu characters; it may have %d",
                         token->length, MAX_DIGITS - 1);
@@ -308,11 +303,9 @@ static hd_status parse_int(parser *p, int64_t *out)
     errno = 0;
     *out =
         strtoll(digits, &end, digits[1] == 'x' || digits[1] == 'X' ? 16 : 10);
-    if (errno != 0 || *end != '\0') {
-        p->failed = true;
+    if (errno != 0 || *end != '\0')
         return hd_error(p->diag, HD_E0104, p->token.loc,
                         "%s is no whole number below 2^63", token_text(p));
-    }
     advance(p);
     return HD_OK;
 }
@@ -331,13 +324,11 @@ static hd_status parse_size(parser *p, hd_expr *out)
 static hd_status parse_known(parser *p, const scope *known, hd_expr *out)
 {
     if (hd_expr_get(p->module, known->value)->kind == HD_EXPR_SIZE &&
-        !p->in_extent) {
-        p->failed = true;
+        !p->in_extent)
         return hd_error(p->diag, HD_E0208, p->token.loc,
                         "%s is known only when the program runs: it may be the "
                         "extent of a dimension alone",
                         token_text(p));
-    }
     *out = known->value;
     advance(p);
     return HD_OK;
@@ -352,7 +343,6 @@ static hd_status parse_name(parser *p, hd_expr *out)
         return parse_known(p, known, out);
     axis = hd_module_find_axis(p->module, p->token.text, p->token.length);
     if (axis >= 0 && !p->in_body) {
-        p->failed = true;
         return hd_error(p->diag, HD_E0208, p->token.loc,
                         "%s is a rank's own coordinate, and declarations are "
                         "the same on every rank; its size is 'size %.*s'",
@@ -406,7 +396,6 @@ static hd_status fold(parser *p, const infix *op, hd_expr *left, hd_expr right)
                         : hd_expr_binary(p->module, op->kind, *left, right);
     if (hd_expr_depth(p->module, *left) <= MAX_EXPR_DEPTH)
         return HD_OK;
-    p->failed = true;
     return hd_error(p->diag, HD_E0105, p->token.loc,
                     "an expression of more than %d nested operators",
                     MAX_EXPR_DEPTH);
@@ -503,7 +492,6 @@ static hd_status check_quotient(parser *p, const infix *op, hd_expr left,
     b = hd_expr_value(p->module, right);
     if (b <= 0 || a % b == 0)
         return HD_OK;
-    p->failed = true;
     return hd_error(p->diag, HD_E0213, loc,
                     "%" PRId64 " / %" PRId64 " leaves a remainder of %" PRId64
                     "; a declaration divides without one, and cdiv(%" PRId64
@@ -597,14 +585,11 @@ static hd_status unknown_buffer(parser *p)
 static hd_status take_positive(parser *p, const char *what, hd_expr size,
                                hd_loc loc, int64_t *out)
 {
-    if (!hd_expr_is_const(p->module, size)) {
-        p->failed = true;
+    if (!hd_expr_is_const(p->module, size))
         return hd_error(p->diag, HD_E0202, loc, "%s has no value here", what);
-    }
     *out = hd_expr_value(p->module, size);
     if (*out >= 1)
         return HD_OK;
-    p->failed = true;
     return hd_error(p->diag, HD_E0202, loc,
                     "%s %" PRId64 "; it must be at least 1",
                     strchr(what, ' ') + 1, *out);
@@ -698,11 +683,9 @@ static hd_status parse_literal(parser *p, double *out)
     hd_locale_leave(before);
     if (*end != '\0')
         return expected(p, "a number");
-    if (!isfinite(*out)) {
-        p->failed = true;
+    if (!isfinite(*out))
         return hd_error(p->diag, HD_E0104, p->token.loc,
                         "%s is no number that an f64 holds", token_text(p));
-    }
     advance(p);
     return HD_OK;
 }
@@ -718,7 +701,6 @@ static hd_status parse_named(parser *p, double *out)
         *out = (double)hd_expr_value(p->module, expr);
         return HD_OK;
     }
-    p->failed = true;
     return hd_error(p->diag, HD_E0208, token.loc,
                     "'%.*s' is not the same on every rank and in every "
                     "iteration: a number here is of constants and parameters",
@@ -770,7 +752,6 @@ static hd_status parse_calculation(parser *p, const char *marks,
         *out = calculate(*at.text, left, right);
         if (isfinite(*out))
             continue;
-        p->failed = true;
         return hd_error(p->diag, HD_E0104, at.loc,
                         "%g %c %g is no number that an f64 holds", left,
                         *at.text, right);
@@ -808,7 +789,6 @@ static hd_status parse_whole(parser *p, hd_key *key)
         key->number = (double)hd_expr_value(p->module, expr);
         return HD_OK;
     }
-    p->failed = true;
     return hd_error(p->diag, HD_E0312, loc, "%s takes a constant below 2^31",
                     hd_key_info_get(key->code)->text);
 }
@@ -865,21 +845,17 @@ static hd_status parse_callee(parser *p, hd_key *key, int *n)
 {
     hd_token name = p->token;
 
-    if (name.kind == HD_TOKEN_BAD && *name.text == '"') {
-        p->failed = true;
+    if (name.kind == HD_TOKEN_BAD && *name.text == '"')
         return hd_error(p->diag, HD_E0216, name.loc,
                         "the name of a function without its closing quote");
-    }
     if (name.kind != HD_TOKEN_STRING)
         return expected(p, "the name of a function, as in call \"gelu\"");
-    if (!may_name_function(&name)) {
-        p->failed = true;
+    if (!may_name_function(&name))
         return hd_error(p->diag, HD_E0216, name.loc,
                         "%s names no function: a name is 1 to %d visible "
                         "characters of ASCII, none of them a quote or a "
                         "backslash",
                         token_text(p), MAX_CALLEE);
-    }
     *key = (hd_key){
         HD_KEY_NAME, name.loc, HD_EXPR_NONE, .view = -1,
         .name = hd_arena_text(p->module->arena, name.text, name.length)};
@@ -972,7 +948,6 @@ static hd_status unknown_op(parser *p)
     if (p->token.kind != HD_TOKEN_NAME)
         return expected(p, "an operation");
     if (is_followed_by(p, "=") || is_followed_by(p, ",")) {
-        p->failed = true;
         return hd_error(p->diag, HD_E0210, p->token.loc,
                         "unknown operation %s; a result is a buffer, and its "
                         "name begins with %%: '%%%.*s'",
@@ -1001,7 +976,6 @@ static hd_status unknown_key(parser *p, const hd_op *op)
 // result: it was to be an operand of that.
 static hd_status missing_comma(parser *p, const hd_token *buffer)
 {
-    p->failed = true;
     return hd_error(p->diag, HD_E0103, buffer->loc,
                     "expected ',' before '%%%.*s', or '=' and an operation "
                     "behind it",
@@ -1098,13 +1072,10 @@ static hd_status parse_variable(parser *p, hd_token *name)
 
     if (p->token.kind != HD_TOKEN_NAME)
         return expected(p, "a name");
-    if (hd_name_is_reserved(p->token.text, p->token.length)) {
-        p->failed = true;
+    if (hd_name_is_reserved(p->token.text, p->token.length))
         return hd_error(p->diag, HD_E0203, p->token.loc,
                         "%s is a reserved word", token_text(p));
-    }
     if (known != NULL || axis >= 0) {
-        p->failed = true;
         status = hd_error(p->diag, HD_E0203, p->token.loc,
                           "the name %s is taken", token_text(p));
         hd_note(p->diag, known != NULL ? known->loc : p->module->axis[axis].loc,
@@ -1244,8 +1215,10 @@ static hd_status parse_block(parser *p, hd_block *block)
     HD_TRY(expect_mark(p, "{", "'{'"));
     p->depth++;
     while (!at_mark(p, "}") && p->token.kind != HD_TOKEN_END)
-        if (parse_statement(p, block) != HD_OK)
+        if (parse_statement(p, block) != HD_OK) {
+            p->failed = true;
             skip_statement(p);
+        }
     p->depth--;
     pop_scopes(p, outer);
     return expect_mark(p, "}", "'}'");
@@ -1291,7 +1264,6 @@ static hd_status parse_extent(parser *p, hd_dim *out)
     if (!is_sized(p->module, extent, out)) {
         if (hd_expr_is_const(p->module, extent) || p->module->nsizes == 0)
             return take_positive(p, "an extent", extent, loc, &out->extent);
-        p->failed = true;
         return hd_error(p->diag, HD_E0202, loc,
                         "an extent has no value here; of what a run is given "
                         "it may be one, or a number times one");
@@ -1301,7 +1273,6 @@ static hd_status parse_extent(parser *p, hd_dim *out)
         out->extent = out->times * high;
         return HD_OK;
     }
-    p->failed = true;
     return hd_error(p->diag, HD_E0202, loc,
                     "extent %" PRId64 " * %s; it must be at least 1, and no "
                     "more than %" PRId64 " where %s is %" PRId64,
@@ -1309,165 +1280,91 @@ static hd_status parse_extent(parser *p, hd_dim *out)
                     HD_MAX_ELEMENTS, p->module->size[out->size - 1].name, high);
 }
 
-// All dimensions of a size are cut alike, or not at all: what is proven of as
-// many blocks holds for each of its values.
-static hd_status cut_size(parser *p, hd_dim dim, hd_loc loc)
+// The first one that is cut says how all are: ir/declare.
+static void cut_size(parser *p, hd_dim dim, hd_loc loc)
 {
     hd_size *size = &p->module->size[dim.size - 1];
-    hd_status status;
 
-    if (dim.mark == HD_STREAM && dim.blocks == 0) {
-        p->failed = true;
-        return hd_error(p->diag, HD_E0318, loc,
-                        "%s@stream, whose length is known only when the "
-                        "program runs: say in how many blocks, as in "
-                        "'%s in 4@stream'",
-                        size->name, size->name);
-    }
-    if (dim.blocks == 0 || size->blocks == 0 || size->blocks == dim.blocks) {
-        size->cut = dim.blocks > 0 && size->blocks == 0 ? loc : size->cut;
-        size->blocks = dim.blocks > 0 ? dim.blocks : size->blocks;
-        return HD_OK;
-    }
-    p->failed = true;
-    status = hd_error(p->diag, HD_E0318, loc,
-                      "%s in %" PRId64 " blocks, and in %" PRId64
-                      " elsewhere: what a run says the length of is cut into "
-                      "one number of blocks",
-                      size->name, dim.blocks, size->blocks);
-    hd_note(p->diag, size->cut, "in %" PRId64 " here", size->blocks);
-    return status;
+    if (dim.blocks == 0 || size->blocks > 0)
+        return;
+    size->cut = loc;
+    size->blocks = dim.blocks;
 }
 
 static hd_status parse_mark(parser *p, hd_dim *out)
 {
-    hd_loc loc = p->token.loc;
-    int64_t blocks = 0, size;
+    int64_t blocks = 0;
 
     if (accept_word(p, "in"))
         HD_TRY(parse_positive(p, "a number of blocks", &blocks));
-    *out = hd_dim_cut(*out, blocks);
-    if (!accept_mark(p, "@"))
-        return HD_OK;
-    if (accept_word(p, "stream")) {
-        out->mark = HD_STREAM;
+    if (!accept_mark(p, "@")) {
+        *out = hd_dim_cut(*out, blocks);
         return HD_OK;
     }
-    HD_TRY(parse_axis_name(p, &out->mark));
-    size = p->module->axis[out->mark].size;
-    *out = hd_dim_cut(*out, size);
-    if (blocks == 0 || blocks == size)
-        return HD_OK;
-    p->failed = true;
-    return hd_error(p->diag, HD_E0205, loc,
-                    "%" PRId64 " blocks over %s, whose size is %" PRId64
-                    ": a rank has one",
-                    blocks, p->module->axis[out->mark].name, size);
-}
-
-static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
-                            const char *what);
-
-// The counts of a dimension, and which one it is.
-typedef struct counted {
-    hd_buffer *by;
-    int dim;
-    hd_loc loc;
-} counted;
-
-static hd_status refuse_counts(parser *p, const counted *c, const char *why)
-{
-    return decl_error(
-        p, HD_E0214, c->loc,
-        hd_arena_printf(p->module->arena, "by %%%s, %s", c->by->name, why));
-}
-
-// What counts lead with is what the buffer leads with.
-static hd_status check_counts(parser *p, const hd_type *type, const counted *c)
-{
-    const hd_type *counts = &c->by->type;
-    hd_dim dim = type->dim[c->dim];
-
-    if (counts->dtype != HD_DTYPE_I32)
-        return refuse_counts(p, c,
-                             hd_arena_printf(p->module->arena,
-                                             "which is %s: counts are i32",
-                                             hd_dtype_text(counts->dtype)));
-    if (c->by->by != NULL || type->dtype == HD_DTYPE_EVENT)
-        return refuse_counts(
-            p, c, c->by->by != NULL ? "which has counts itself" : "of events");
-    if (dim.mark != HD_LOCAL || hd_dim_is_cut(dim) || hd_dim_is_sized(dim))
-        return refuse_counts(p, c,
-                             "of a dimension in pieces, or of a run's length: "
-                             "what is counted is local, and of a constant "
-                             "extent");
-    for (int d = 0; d < counts->ndims; d++)
-        if (d >= c->dim || !hd_dim_same(counts->dim[d], type->dim[d]))
-            return refuse_counts(
-                p, c,
-                hd_arena_printf(
-                    p->module->arena,
-                    "whose dimension %d differs: counts have the first "
-                    "dimensions of the buffer, placed alike, all "
-                    "ahead of the one that they count",
-                    d));
+    if (accept_word(p, "stream")) {
+        out->mark = HD_STREAM;
+    } else {
+        HD_TRY(parse_axis_name(p, &out->mark));
+        if (blocks == 0)
+            blocks = p->module->axis[out->mark].size;
+    }
+    *out = hd_dim_cut(*out, blocks);
     return HD_OK;
 }
 
-static hd_status parse_by(parser *p, int dim, counted *out)
+// How many indices there are of the last dimension read.
+static hd_status parse_by(parser *p, hd_buffer *buffer)
 {
     hd_loc loc = p->token.loc;
 
     if (!accept_word(p, "by"))
         return HD_OK;
-    if (out->by != NULL)
-        return decl_error(p, HD_E0214, loc,
-                          "a second dimension with counts; a buffer has one");
-    *out = (counted){.dim = dim, .loc = p->token.loc};
+    if (buffer->by != NULL)
+        return hd_error(p->diag, HD_E0214, loc,
+                        "a second dimension with counts; a buffer has one");
+    buffer->locs->by = p->token.loc;
+    buffer->counted = buffer->type.ndims;
     if (p->token.kind != HD_TOKEN_BUFFER)
         return expected(p, "a buffer");
-    out->by = hd_module_buffer(p->module, p->token.text, p->token.length);
-    if (out->by == NULL)
+    buffer->by = hd_module_buffer(p->module, p->token.text, p->token.length);
+    if (buffer->by == NULL)
         return unknown_buffer(p);
     advance(p);
     return HD_OK;
 }
 
-static hd_status parse_dim(parser *p, hd_dim *out)
+static hd_status parse_dim(parser *p, hd_buffer *buffer)
 {
-    hd_loc loc = p->token.loc;
+    int i = buffer->type.ndims;
+    hd_dim *dim = &buffer->type.dim[i];
+    hd_loc *extent = &buffer->locs->extent[i];
 
-    HD_TRY(parse_extent(p, out));
-    HD_TRY(parse_mark(p, out));
-    return hd_dim_is_sized(*out) ? cut_size(p, *out, loc) : HD_OK;
+    *extent = p->token.loc;
+    HD_TRY(parse_extent(p, dim));
+    buffer->locs->mark[i] = p->token.loc;
+    HD_TRY(parse_mark(p, dim));
+    if (hd_dim_is_sized(*dim))
+        cut_size(p, *dim, *extent);
+    HD_TRY(parse_by(p, buffer));
+    buffer->type.ndims++;
+    return HD_OK;
 }
 
-static hd_status parse_type(parser *p, hd_type *out, counted *by)
+static hd_status parse_type(parser *p, hd_buffer *buffer)
 {
     if (p->token.kind != HD_TOKEN_NAME ||
-        !hd_dtype_find(p->token.text, p->token.length, &out->dtype))
+        !hd_dtype_find(p->token.text, p->token.length, &buffer->type.dtype))
         return expected(p, "a dtype");
     advance(p);
     HD_TRY(expect_mark(p, "[", "'['"));
     if (accept_mark(p, "]"))
         return HD_OK;
     do {
-        if (out->ndims == HD_MAX_DIMS)
+        if (buffer->type.ndims == HD_MAX_DIMS)
             return too_many(p, "dimensions", HD_MAX_DIMS);
-        HD_TRY(parse_dim(p, &out->dim[out->ndims]));
-        HD_TRY(parse_by(p, out->ndims, by));
-        out->ndims++;
+        HD_TRY(parse_dim(p, buffer));
     } while (accept_mark(p, ","));
-    HD_TRY(expect_mark(p, "]", "',' or ']'"));
-    return by->by != NULL ? check_counts(p, out, by) : HD_OK;
-}
-
-static hd_status refuse_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
-                              const char *why)
-{
-    return decl_error(
-        p, HD_E0215, loc,
-        hd_arena_printf(p->module->arena, "%%%s on %s", buffer->name, why));
+    return expect_mark(p, "]", "',' or ']'");
 }
 
 // A coordinate, which is a constant.
@@ -1477,16 +1374,18 @@ static hd_status parse_coordinate(parser *p, int64_t *out)
     hd_expr value;
 
     HD_TRY(parse_sum(p, &value));
-    if (!hd_expr_is_const(p->module, value))
-        return decl_error(p, HD_E0215, loc,
-                          "a coordinate that has no value here");
-    *out = hd_expr_value(p->module, value);
-    return HD_OK;
+    if (hd_expr_is_const(p->module, value)) {
+        *out = hd_expr_value(p->module, value);
+        return HD_OK;
+    }
+    return hd_error(p->diag, HD_E0215, loc,
+                    "a coordinate that has no value here");
 }
 
 // AXIS low, or low..past.
 static hd_status parse_ranks(parser *p, hd_ranks *out)
 {
+    out->some = true;
     HD_TRY(parse_axis_name(p, &out->axis));
     HD_TRY(parse_coordinate(p, &out->low));
     if (accept_mark(p, ".."))
@@ -1496,194 +1395,48 @@ static hd_status parse_ranks(parser *p, hd_ranks *out)
     return HD_OK;
 }
 
-// "1", or "1..3".
-static const char *coordinates_text(parser *p, hd_ranks on)
-{
-    return (uint64_t)on.past - (uint64_t)on.low == 1
-               ? hd_arena_printf(p->module->arena, "%lld", (long long)on.low)
-               : hd_arena_printf(p->module->arena, "%lld..%lld",
-                                 (long long)on.low, (long long)on.past);
-}
-
-static hd_status check_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
-                             hd_ranks on)
-{
-    const hd_axis *axis = &p->module->axis[on.axis];
-
-    if (p->module->stage != HD_STAGE_TENSOR)
-        return refuse_ranks(p, buffer, loc,
-                            "some ranks of a host program, where `if` says "
-                            "which rank does what");
-    if (buffer->role != HD_ROLE_TEMP)
-        return refuse_ranks(p, buffer, loc,
-                            "some ranks: an argument is on all; `set` it to a "
-                            "temp that is not");
-    if (!hd_ranks_are_all(buffer->on))
-        return refuse_ranks(p, buffer, loc, "ranks twice");
-    if (on.low < 0 || on.past <= on.low || on.past > axis->size)
-        return refuse_ranks(p, buffer, loc,
-                            hd_arena_printf(p->module->arena,
-                                            "%s %s: coordinates are 0 to %lld",
-                                            axis->name, coordinates_text(p, on),
-                                            (long long)axis->size - 1));
-    if (hd_type_axis_dim(&buffer->type, on.axis) >= 0)
-        return refuse_ranks(
-            p, buffer, loc,
-            hd_arena_printf(p->module->arena,
-                            "ranks of %s, over which its dimension %d is "
-                            "sharded: all of these have a part",
-                            axis->name,
-                            hd_type_axis_dim(&buffer->type, on.axis)));
-    return HD_OK;
-}
-
 static hd_status parse_on(parser *p, hd_buffer *buffer)
 {
     hd_loc loc = p->token.loc;
     hd_ranks on;
 
     HD_TRY(parse_ranks(p, &on));
-    HD_TRY(check_ranks(p, buffer, loc, on));
-    buffer->on = hd_ranks_of(p->module, on.axis, on.low, on.past);
+    if (!hd_ranks_are_all(buffer->on))
+        return hd_error(p->diag, HD_E0215, loc, "%%%s on ranks twice",
+                        buffer->name);
+    buffer->locs->on = loc;
+    buffer->on = on;
+    return HD_OK;
+}
+
+static hd_status parse_of(parser *p, hd_buffer *buffer)
+{
+    hd_buffer *of;
+
+    if (p->token.kind != HD_TOKEN_BUFFER)
+        return expected(p, "a buffer");
+    of = hd_module_buffer(p->module, p->token.text, p->token.length);
+    if (of == NULL || of == buffer)
+        return hd_error(p->diag, HD_E0207, p->token.loc,
+                        "%%%s renames %s, which is not declared before",
+                        buffer->name, token_text(p));
+    buffer->of = of;
+    advance(p);
     return HD_OK;
 }
 
 static hd_status parse_attributes(parser *p, hd_buffer *buffer)
 {
     for (;;) {
-        if (accept_word(p, "shared")) {
+        if (accept_word(p, "shared"))
             buffer->shared = true;
-        } else if (accept_word(p, "on")) {
+        else if (accept_word(p, "on"))
             HD_TRY(parse_on(p, buffer));
-        } else if (accept_word(p, "of")) {
-            if (p->token.kind != HD_TOKEN_BUFFER)
-                return expected(p, "a buffer");
-            buffer->of =
-                hd_module_buffer(p->module, p->token.text, p->token.length);
-            if (buffer->of == NULL || buffer->of == buffer) {
-                buffer->of = NULL;
-                p->failed = true;
-                return hd_error(p->diag, HD_E0207, p->token.loc,
-                                "%%%s renames %s, which is not declared before",
-                                buffer->name, token_text(p));
-            }
-            advance(p);
-        } else {
+        else if (accept_word(p, "of"))
+            HD_TRY(parse_of(p, buffer));
+        else
             return HD_OK;
-        }
     }
-}
-
-static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
-                            const char *what)
-{
-    p->failed = true;
-    return hd_error(p->diag, code, loc, "%s", what);
-}
-
-// A host program may keep what all ranks bring to a rank's own block beside its
-// own index of what it brings: in temporaries an axis shards both.
-static hd_status check_shards(parser *p, hd_role role, const hd_type *type,
-                              hd_loc loc)
-{
-    hd_module *m = p->module;
-    bool once = role != HD_ROLE_TEMP || m->stage == HD_STAGE_TENSOR;
-
-    for (int i = 0; i < type->ndims; i++) {
-        int mark = type->dim[i].mark;
-
-        if (mark < 0)
-            continue;
-        if (once && hd_type_axis_dim(type, mark) != i)
-            return decl_error(p, HD_E0206, loc,
-                              hd_arena_printf(m->arena,
-                                              "%s shards two dimensions",
-                                              m->axis[mark].name));
-        if (type->dtype == HD_DTYPE_EVENT)
-            return decl_error(p, HD_E0206, loc, "events are not sharded");
-    }
-    return HD_OK;
-}
-
-static hd_status check_elements(parser *p, const hd_type *type, hd_loc loc)
-{
-    if (hd_type_elements(type) <= HD_MAX_ELEMENTS)
-        return HD_OK;
-    return decl_error(p, HD_E0105, loc,
-                      hd_arena_printf(p->module->arena,
-                                      "more than %lld elements",
-                                      (long long)HD_MAX_ELEMENTS));
-}
-
-static hd_status check_type(parser *p, hd_role role, const hd_type *type,
-                            hd_loc loc)
-{
-    HD_TRY(check_elements(p, type, loc));
-    if (p->module->nbuffers >= MAX_BUFFERS)
-        return decl_error(p, HD_E0105, loc,
-                          hd_arena_printf(p->module->arena,
-                                          "more than %d buffers", MAX_BUFFERS));
-    return check_shards(p, role, type, loc);
-}
-
-// A second shape over the bytes of another buffer.
-static hd_status check_of(parser *p, const hd_buffer *buffer)
-{
-    const hd_buffer *of = buffer->of;
-    int64_t mine = hd_type_local_elements(&buffer->type);
-    int64_t theirs;
-
-    if (of == NULL)
-        return HD_OK;
-    theirs = hd_type_local_elements(&of->type);
-    if (of->of != NULL || of->type.dtype != buffer->type.dtype ||
-        buffer->type.dtype == HD_DTYPE_EVENT)
-        return decl_error(p, HD_E0207, buffer->loc,
-                          hd_arena_printf(p->module->arena,
-                                          "%%%s cannot rename %%%s: that is "
-                                          "%s",
-                                          buffer->name, of->name,
-                                          of->of != NULL ? "an alias itself"
-                                          : of->type.dtype == HD_DTYPE_EVENT
-                                              ? "an event"
-                                              : "of another dtype"));
-    if (buffer->role != HD_ROLE_TEMP)
-        return decl_error(p, HD_E0207, buffer->loc,
-                          hd_arena_printf(p->module->arena,
-                                          "%%%s renames %%%s and is no "
-                                          "argument of its own; write temp",
-                                          buffer->name, of->name));
-    // A tensor is one value; its bytes are not yet anywhere.
-    if (p->module->stage == HD_STAGE_TENSOR)
-        return decl_error(p, HD_E0207, buffer->loc,
-                          hd_arena_printf(p->module->arena,
-                                          "%%%s renames %%%s: only host "
-                                          "programs have aliases",
-                                          buffer->name, of->name));
-    if (of->role != HD_ROLE_TEMP && mine == theirs &&
-        !hd_type_same_room(&buffer->type, &of->type))
-        return decl_error(p, HD_E0207, buffer->loc,
-                          hd_arena_printf(p->module->arena,
-                                          "%%%s renames %%%s, of which some "
-                                          "ranks have less than they have room "
-                                          "for: its dimensions in blocks must "
-                                          "be here too, as far from the end",
-                                          buffer->name, of->name));
-    if (!hd_type_may_rename(&buffer->type, &of->type))
-        return decl_error(p, HD_E0207, buffer->loc,
-                          hd_arena_printf(p->module->arena,
-                                          "%%%s renames %%%s: the dimensions "
-                                          "whose length a run says must be in "
-                                          "both, as far from the end",
-                                          buffer->name, of->name));
-    if (of->role == HD_ROLE_TEMP ? mine <= theirs : mine == theirs)
-        return HD_OK;
-    return decl_error(p, HD_E0207, buffer->loc,
-                      hd_arena_printf(p->module->arena,
-                                      "%%%s has %lld elements a rank, %%%s "
-                                      "%lld",
-                                      buffer->name, (long long)mine, of->name,
-                                      (long long)theirs));
 }
 
 static bool accept_role(parser *p, hd_role *out)
@@ -1696,65 +1449,63 @@ static bool accept_role(parser *p, hd_role *out)
     return false;
 }
 
-// Who has rows has their counts.
-static hd_status check_counted_ranks(parser *p, const hd_buffer *buffer,
-                                     const counted *c)
+static hd_status declared_twice(parser *p, const hd_token *name,
+                                const hd_buffer *known)
 {
-    hd_text text = {0};
     hd_status status;
 
-    if (c->by == NULL || hd_ranks_cover(c->by->on, buffer->on))
-        return HD_OK;
-    hd_text_puts(&text, "which is on ");
-    hd_ranks_print(p->module, c->by->on, &text);
-    hd_text_printf(&text, ", and %%%s on ", buffer->name);
-    hd_ranks_print(p->module, buffer->on, &text);
-    hd_text_puts(&text, ": who has rows has their counts");
-    status = refuse_counts(p, c, text.failed ? "on other ranks" : text.bytes);
-    hd_text_free(&text);
+    status = hd_error(p->diag, HD_E0203, name->loc, "%%%s is declared twice",
+                      known->name);
+    hd_note(p->diag, known->loc, "first here");
     return status;
 }
 
 static hd_status parse_declaration(parser *p)
 {
-    hd_role role;
     hd_token name;
-    hd_type type = {0};
-    counted by = {0};
+    hd_buffer read = {.locs = hd_new(p->module->arena, hd_locs)};
     hd_buffer *buffer, *known;
     hd_status status;
-    char *text;
 
-    if (!accept_role(p, &role))
+    if (!accept_role(p, &read.role))
         return expected(p, "a declaration or '{'");
     name = p->token;
     if (name.kind != HD_TOKEN_BUFFER)
         return expected(p, "a buffer");
     advance(p);
     HD_TRY(expect_mark(p, ":", "':'"));
-    status = parse_type(p, &type, &by);
-    if (status == HD_OK)
-        status = check_type(p, role, &type, name.loc);
+    status = parse_type(p, &read);
     known = hd_module_buffer(p->module, name.text, name.length);
-    if (known != NULL) {
-        p->failed = true;
-        status = hd_error(p->diag, HD_E0203, name.loc, "%%%s is declared twice",
-                          known->name);
-        hd_note(p->diag, known->loc, "first here");
-        return status;
-    }
-    text = hd_arena_text(p->module->arena, name.text, name.length);
-    buffer = hd_module_add_buffer(p->module, text, role, &type);
+    if (known != NULL)
+        return declared_twice(p, &name, known);
+    buffer = hd_module_add_buffer(
+        p->module, hd_arena_text(p->module->arena, name.text, name.length),
+        read.role, &read.type);
     buffer->loc = name.loc;
+    buffer->locs = read.locs;
     if (buffer->record != NULL)
         buffer->record->loc = name.loc;
     HD_TRY(status); // declared all the same, so that its uses are no errors
-    buffer->by = by.by;
-    buffer->counted = by.dim;
     HD_TRY(parse_attributes(p, buffer));
-    HD_TRY(check_counted_ranks(p, buffer, &by));
-    // With sizes, when it is known how much room buffers take.
-    return p->module->nsizes > 0 ? HD_OK : check_of(p, buffer);
+    buffer->by = read.by; // of ranks that are known, or it would be judged
+    buffer->counted = read.counted;
+    return HD_OK;
+}
+
+static bool at_role(const parser *p)
+{
+    return at_word(p, "in") || at_word(p, "out") || at_word(p, "inout") ||
+           at_word(p, "temp");
+}
+
+// To the next declaration; `start` is where this one began, so that at least
+// one word is passed.
+static void skip_declaration(parser *p, const char *start)
+{
+    if (p->token.text == start)
+        advance(p);
+    while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") && !at_role(p))
+        advance(p);
 }
 
 // What would be too much is one more than may be.
@@ -1769,27 +1520,37 @@ static void give_dim_room(const hd_module *module, hd_dim *dim)
 // Blocks of one length, as many as it is cut into, hold each value of a size.
 // There is room for two indices, so that what has room for one has it in every
 // run, and repeats.
-static hd_status give_room(parser *p)
+static void give_room(hd_module *m)
 {
-    hd_module *m = p->module;
-
     for (int i = 0; i < m->nsizes; i++) {
         int64_t blocks = m->size[i].blocks > 0 ? m->size[i].blocks : 1;
 
         m->size[i].room = hd_block_size(m->size[i].high, blocks) * blocks;
         m->size[i].room = m->size[i].room > 1 ? m->size[i].room : 2;
     }
-    for (hd_buffer *b = m->buffers; b != NULL && m->nsizes > 0; b = b->next) {
-        bool told = hd_type_elements(&b->type) > HD_MAX_ELEMENTS;
-
+    for (hd_buffer *b = m->buffers; b != NULL; b = b->next)
         for (int i = 0; i < b->type.ndims; i++)
             if (hd_dim_is_sized(b->type.dim[i]))
                 give_dim_room(m, &b->type.dim[i]);
-        if (!told)
-            HD_TRY(check_elements(p, &b->type, b->loc));
-        HD_TRY(check_of(p, b));
+}
+
+static void parse_declarations(parser *p)
+{
+    hd_module *m = p->module;
+
+    while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END) {
+        const char *start = p->token.text;
+
+        if (parse_declaration(p) != HD_OK) {
+            p->failed = true;
+            skip_declaration(p, start);
+        }
     }
-    return HD_OK;
+    give_room(m);
+    p->failed |= hd_declare_verify(m, p->diag) != HD_OK;
+    for (hd_buffer *b = m->buffers; b != NULL; b = b->next)
+        if (!hd_ranks_are_all(b->on))
+            b->on = hd_ranks_of(m, b->on.axis, b->on.low, b->on.past);
 }
 
 // ----------------------------------------------------------------- header
@@ -1806,11 +1567,9 @@ static hd_status parse_stage(parser *p)
 
 static hd_status parse_program(parser *p)
 {
-    if (!accept_word(p, "heddle") || !is_text(&p->token, "1")) {
-        p->failed = true;
+    if (!accept_word(p, "heddle") || !is_text(&p->token, "1"))
         return hd_error(p->diag, HD_E0101, p->token.loc,
                         "a file begins with 'heddle 1'");
-    }
     advance(p);
     if (accept_word(p, "host"))
         p->module->stage = HD_STAGE_HOST;
@@ -1855,7 +1614,6 @@ static hd_status parse_run_size(parser *p, const hd_token *name)
     size.name = hd_arena_text(m->arena, name->text, name->length);
     size.now = size.room = size.high;
     if (size.low < 1 || size.high < size.low || size.high > HD_MAX_ELEMENTS) {
-        p->failed = true;
         return hd_error(p->diag, HD_E0202, loc,
                         "%s in %" PRId64 "..%" PRId64
                         "; a size is at least 1, no more than %" PRId64
@@ -1873,7 +1631,6 @@ static hd_status parse_run_size(parser *p, const hd_token *name)
     add_param(p, name, define->value);
     if (define->value >= size.low && define->value <= size.high)
         return HD_OK;
-    p->failed = true;
     return hd_error(p->diag, HD_E0202, name->loc,
                     "-D %s=%" PRId64 ": it is in %" PRId64 "..%" PRId64 " here",
                     size.name, define->value, size.low, size.high);
@@ -1901,13 +1658,11 @@ static hd_status parse_constant(parser *p, const char *what, int64_t *out)
     hd_expr expr;
 
     HD_TRY(parse_expr(p, &expr));
-    if (!hd_expr_is_const(p->module, expr)) {
-        p->failed = true;
+    if (!hd_expr_is_const(p->module, expr))
         return hd_error(p->diag, HD_E0608, loc,
                         "%s has no value: a divisor is not positive, or a "
                         "number is not below 2^63",
                         what);
-    }
     *out = hd_expr_value(p->module, expr);
     return HD_OK;
 }
@@ -1929,34 +1684,16 @@ static hd_status parse_mesh(parser *p)
         axis->name = hd_arena_text(module->arena, name.text, name.length);
         axis->loc = name.loc;
         if (axis->size < 1 || axis->size > HD_MAX_RANKS ||
-            axis->size * module->nranks > HD_MAX_RANKS) {
-            p->failed = true;
+            axis->size * module->nranks > HD_MAX_RANKS)
             return hd_error(p->diag, HD_E0204, name.loc,
                             "a mesh has 1 to %d ranks, and %s=%" PRId64
                             " makes it too %s",
                             HD_MAX_RANKS, axis->name, axis->size,
                             axis->size < 1 ? "small" : "large");
-        }
         module->nranks *= axis->size;
         module->naxes++;
     } while (accept_mark(p, ","));
     return HD_OK;
-}
-
-static bool at_role(const parser *p)
-{
-    return at_word(p, "in") || at_word(p, "out") || at_word(p, "inout") ||
-           at_word(p, "temp");
-}
-
-// To the next declaration; `start` is where this one began, so that at least
-// one word is passed.
-static void skip_declaration(parser *p, const char *start)
-{
-    if (p->token.text == start)
-        advance(p);
-    while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") && !at_role(p))
-        advance(p);
 }
 
 static hd_status parse_file(parser *p)
@@ -1970,13 +1707,7 @@ static hd_status parse_file(parser *p)
         p->module->streams_loc = p->token.loc;
         HD_TRY(parse_constant(p, "the number of streams", &p->module->streams));
     }
-    while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END) {
-        const char *start = p->token.text;
-
-        if (parse_declaration(p) != HD_OK)
-            skip_declaration(p, start);
-    }
-    HD_TRY(give_room(p));
+    parse_declarations(p);
     p->in_body = true;
     HD_TRY(parse_block(p, &p->module->body));
     if (p->token.kind != HD_TOKEN_END)

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/dtype.h"
 #include "ir/causal.h"
+#include "ir/declare.h"
 #include "ir/parts.h"
 #include "ir/print.h"
 #include "ir/signature.h"
@@ -2549,20 +2550,6 @@ static hd_status check_streams(verifier *v)
                     (long long)v->module->streams, MAX_STREAMS);
 }
 
-// The caller passes one event for an argument.
-static void check_arguments(verifier *v)
-{
-    for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
-        if (b->type.dtype == HD_DTYPE_EVENT && b->role != HD_ROLE_TEMP &&
-            hd_type_elements(&b->type) != 1) {
-            v->failed = true;
-            hd_ignore(hd_error(v->diag, HD_E0212, b->loc,
-                               "%%%s has %lld events; an argument is one "
-                               "event, event[]",
-                               b->name, (long long)hd_type_elements(&b->type)));
-        }
-}
-
 static void check_output(verifier *v, const hd_buffer *b)
 {
     const hd_written *w = &v->written[b->id];
@@ -2597,8 +2584,8 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
     if (v.written == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
-    check_arguments(&v);
-    if (check_streams(&v) == HD_OK)
+    v.failed = hd_declare_verify(module, diag) != HD_OK;
+    if (check_streams(&v) == HD_OK && !v.failed)
         check_block(&v, &module->body);
     if (!v.failed)
         check_outputs(&v);

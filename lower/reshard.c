@@ -810,7 +810,7 @@ static void spread_ranks(hd_build *b, const carried *what, hd_ranks have,
     int64_t n = ranks_of(b, have.axis);
     int64_t low = hd_ranks_are_all(want) ? 0 : want.low;
     int64_t past = hd_ranks_are_all(want) ? n : want.past;
-    hd_ranks both = {have.axis, low > have.low ? low : have.low,
+    hd_ranks both = {true, have.axis, low > have.low ? low : have.low,
                      past < have.past ? past : have.past};
 
     if (hd_ranks_are_all(want) && have.past == have.low + 1) {
