@@ -19,6 +19,7 @@
 #include "runtime/cpu/blas.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
+#include "runtime/cuda/window.h"
 
 extern char **environ;
 

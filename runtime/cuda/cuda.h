@@ -30,9 +30,8 @@
 #include "runtime/ranks/group.h"
 #include "runtime/rendezvous.h"
 
-#define HD_CUDA_RUNS 16     // that may be in flight
-#define HD_CUDA_PROBES 4096 // bytes of the window's head: a word a peer
-#define HD_CUDA_GRAPHS 8    // that are kept, where one does not do
+#define HD_CUDA_RUNS 16  // that may be in flight
+#define HD_CUDA_GRAPHS 8 // that are kept, where one does not do
 // Commands after which the host waits for those that it put into the stream so
 // many earlier: no more than twice as many are under way there.
 #define HD_CUDA_THROTTLE 256

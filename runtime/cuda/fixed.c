@@ -5,7 +5,6 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/peers.h"
-#include "runtime/cuda/window.h"
 
 #define ALIGNMENT 16 // bytes
 
@@ -112,17 +111,25 @@ static hd_status check_reach(hd_device *device, int rank, hd_cu_ptr map,
 // What its owner frees when nobody has it open any more.
 static hd_status map_lent(hd_device *device, int rank,
                           const hd_cuda_note *theirs, hd_diag *diag,
-                          hd_cuda_mapped **out)
+                          hd_cuda_chunk **out)
 {
-    hd_cuda_mapped what = {.peer = rank,
-                           .home = device->peers->peer[rank].home,
-                           .number = theirs->number,
-                           .lent = true};
+    const hd_cuda_peer *peer = &device->peers->peer[rank];
+    hd_cuda_chunk what = {.kind = HD_CUDA_LOANED,
+                          .peer = rank,
+                          .home = peer->home,
+                          .number = theirs->number,
+                          .near = peer->near};
     hd_cuda_reach reach = {.ipc = theirs->ipc};
+    int lease = peer->mapped != NULL ? peer->mapped->lease : HD_LEASE_NONE;
 
-    *out = hd_cuda_share_find(device, rank, what.home, what.number);
-    return *out != NULL ? HD_OK
-                        : hd_cuda_share_map(device, &what, &reach, diag, out);
+    if (peer->near) {
+        reach.near.context = theirs->context;
+        reach.near.at = theirs->at - theirs->offset;
+    }
+    *out = hd_cuda_reach_find(device, rank, what.home, what.number);
+    if (*out != NULL)
+        return HD_OK;
+    return hd_cuda_reach_map(device, &what, lease, &reach, diag, out);
 }
 
 static hd_status map(hd_device *device, int rank, const hd_cuda_note *theirs,
@@ -131,12 +138,8 @@ static hd_status map(hd_device *device, int rank, const hd_cuda_note *theirs,
     const hd_cuda_peer *peer = &device->peers->peer[rank];
     hd_cu_ptr base;
 
-    if (peer->near) {
-        hd_cu_result result =
-            hd_cuda_window_enable(&device->cu, theirs->context);
-
-        if (result != HD_CU_SUCCESS)
-            return hd_cuda_error(device, result, diag, "peer_enable");
+    if (peer->near && theirs->number == 0) {
+        HD_TRY(hd_cuda_reach_enable(device, theirs->context, diag));
         out->at = theirs->at;
         out->bytes = theirs->bytes;
         return HD_OK;
@@ -202,7 +205,7 @@ void hd_cuda_fixed_close(hd_device *device)
         for (int i = 0; fixed != NULL && i < device->narguments; i++) {
             if (fixed[i].map != 0)
                 device->cu.ipc_close(fixed[i].map);
-            hd_cuda_share_drop(device, fixed[i].lent);
+            hd_cuda_chunk_give(device, fixed[i].lent);
         }
         free(fixed);
     }

@@ -192,21 +192,13 @@ void hd_cuda_home_exit(const hd_cuda_home *home, int mode)
     home->cu.context_pop(&(hd_cu_context){0});
 }
 
-bool hd_cuda_home_free(hd_cuda_home *home)
-{
-    bool windows = hd_cuda_share_free(home);
-    bool loans = hd_cuda_loans_free(home);
-
-    return windows && loans;
-}
-
 // Ranks that end together let go of each other's memory at once. One that works
 // on may do so for hours.
 static void await_peers(hd_cuda_home *home)
 {
     int64_t deadline = hd_clock_after(LETTING_GO);
 
-    while (!hd_cuda_home_free(home) && hd_clock() < deadline)
+    while (!hd_cuda_chunks_close(home, HD_CUDA_EVERY) && hd_clock() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
@@ -215,11 +207,8 @@ static void close_all(hd_cuda_home *home)
     int mode;
     bool entered = hd_cuda_home_enter(home, &mode);
 
-    hd_cuda_loans_end(home);
-    hd_cuda_share_leave(home); // first: peers may wait for that
+    hd_cuda_chunks_leave(home); // first: peers may wait for that
     hd_cuda_kernels_close(home);
-    hd_cuda_region_trim(home, &home->memory);
-    hd_cuda_region_trim(home, &home->rooms);
     await_peers(home);
     close_streams(home);
     if (entered)
@@ -235,8 +224,8 @@ void hd_cuda_home_release(hd_cuda_home *home)
 {
     if (home->retained)
         home->cu.primary_release(home->ordinal);
-    if (home->shared.lease != HD_LEASE_NONE)
-        close(home->shared.lease);
+    if (home->chunks.lease != HD_LEASE_NONE)
+        close(home->chunks.lease);
     hd_library_close(&home->library);
     pthread_mutex_destroy(&home->issue);
     pthread_mutex_destroy(&home->making);
@@ -247,7 +236,7 @@ void hd_cuda_home_release(hd_cuda_home *home)
 
 static void release_home(hd_cuda_home *home)
 {
-    if (home->shared.window != NULL || home->loan != NULL)
+    if (home->chunks.first != NULL)
         hd_cuda_keep(home);
     else
         hd_cuda_home_release(home);
@@ -275,10 +264,7 @@ static hd_status trim_home(hd_kept *kept, hd_diag *diag, bool *over)
 
     (void)diag;
     if (!is_stuck(home) && hd_cuda_home_enter(home, &mode)) {
-        hd_cuda_region_trim(home, &home->memory);
-        hd_cuda_region_trim(home, &home->rooms);
-        hd_cuda_share_trim(home);
-        hd_cuda_loans_free(home);
+        hd_cuda_chunks_close(home, HD_CUDA_EVERY);
         hd_cuda_home_exit(home, mode);
     }
     hd_cuda_keep_look();
@@ -312,8 +298,8 @@ static hd_cuda_home *new_home(const hd_device *device, const place *place)
     home->ordinal = place->ordinal;
     home->context = place->context;
     home->retained = place->retained;
-    home->shared.home = home->shared.stamp = number_home(home);
-    home->shared.lease = HD_LEASE_NONE;
+    home->chunks.home = home->chunks.stamp = number_home(home);
+    home->chunks.lease = HD_LEASE_NONE;
     pthread_mutex_init(&home->issue, NULL);
     pthread_mutex_init(&home->making, NULL);
     pthread_mutex_init(&home->lock, NULL);

@@ -14,8 +14,7 @@
 
 #include "base/library.h"
 #include "runtime/cuda/api.h"
-#include "runtime/cuda/region.h"
-#include "runtime/cuda/share.h"
+#include "runtime/cuda/chunk.h"
 #include "runtime/driver.h"
 #include "runtime/failure.h"
 #include "runtime/ranks/doorbell.h"
@@ -25,7 +24,6 @@
 
 typedef struct hd_cuda_kernels hd_cuda_kernels;
 typedef struct hd_cuda_lines hd_cuda_lines;
-typedef struct hd_cuda_loan hd_cuda_loan;
 
 // A stream by its place in sessions: 0 is the caller's.
 typedef struct hd_cuda_queue {
@@ -69,10 +67,7 @@ struct hd_cuda_home {
     // Held while kernels are loaded and memory is taken or freed, guards:
     pthread_mutex_t making;
     hd_cuda_kernels *kernels;
-    hd_cuda_region memory; // of buffers that no peer sees
-    hd_cuda_region rooms;  // of what streams work with
-    hd_cuda_shared shared; // windows
-    hd_cuda_loan *loan;    // owned: memory that the caller has
+    hd_cuda_chunks chunks; // memory
 
     pthread_mutex_t lock; // held for a moment, guards:
     int nsessions, nqueues;
@@ -91,10 +86,6 @@ struct hd_cuda_home {
 // is not to be had.
 bool hd_cuda_home_enter(const hd_cuda_home *home, int *mode);
 void hd_cuda_home_exit(const hd_cuda_home *home, int mode);
-// Frees what peers may have had open: windows that it has no use for, and lent
-// memory that was given back. False if some is still open. The context is
-// entered.
-bool hd_cuda_home_free(hd_cuda_home *home);
 // Of one that has nothing left on its device.
 void hd_cuda_home_release(hd_cuda_home *home);
 
@@ -117,10 +108,5 @@ hd_status hd_cuda_lend(hd_group *group, const char *where, size_t bytes,
 bool hd_cuda_reclaim(hd_group *group, void *memory);
 // The number of what is lent at `at`; 0 if nothing is.
 uint64_t hd_cuda_loan_number(hd_cuda_home *home, hd_cu_ptr at);
-// With the group the caller gives all of it back.
-void hd_cuda_loans_end(hd_cuda_home *home);
-// Frees what was given back. False if some is still held, or lent. The context
-// is entered.
-bool hd_cuda_loans_free(hd_cuda_home *home);
 
 #endif

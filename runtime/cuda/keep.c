@@ -28,7 +28,7 @@ static bool has_freed(hd_cuda_home *home)
     int mode;
 
     if (hd_cuda_home_enter(home, &mode)) {
-        all = hd_cuda_home_free(home);
+        all = hd_cuda_chunks_close(home, HD_CUDA_EVERY);
         hd_cuda_home_exit(home, mode);
     }
     return all;

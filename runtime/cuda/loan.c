@@ -1,18 +1,10 @@
-// What the caller has of a device's memory for its arguments. As long as it has
-// some, the group keeps its home there. What it gives back is freed when no
-// peer has it open (share.h).
+// What the caller has of a device's memory for its arguments: chunks that it is
+// the user of. As long as it has some, the group keeps its home there.
 #include <stdlib.h>
 
 #include "base/diag.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/home.h"
-
-struct hd_cuda_loan {
-    hd_cuda_loan *next;
-    hd_cu_ptr at;
-    uint64_t number; // as a window has one
-    bool given;      // back
-};
 
 static hd_status take(hd_device *device, size_t bytes, hd_diag *diag,
                       hd_cu_ptr *out)
@@ -21,7 +13,7 @@ static hd_status take(hd_device *device, size_t bytes, hd_diag *diag,
     int mode;
 
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    hd_cuda_loans_free(device->home); // there may be more room then
+    hd_cuda_chunks_close(device->home, 0); // there may be more room then
     result = device->cu.alloc(out, bytes > 0 ? bytes : 1);
     hd_cuda_leave(device, mode);
     return result == HD_CU_SUCCESS
@@ -33,7 +25,7 @@ static hd_status lend(hd_device *device, size_t bytes, hd_diag *diag,
                       void **out)
 {
     hd_cuda_home *home = device->home;
-    hd_cuda_loan *new = calloc(1, sizeof *new);
+    hd_cuda_chunk *new = calloc(1, sizeof *new);
     hd_status status = new == NULL ? hd_fail(diag, HD_ERROR_NO_MEMORY,
                                              "no memory for arguments")
                                    : take(device, bytes, diag, &new->at);
@@ -42,12 +34,12 @@ static hd_status lend(hd_device *device, size_t bytes, hd_diag *diag,
         free(new);
         return status;
     }
-    new->number = hd_cuda_share_number(home);
-    pthread_mutex_lock(&home->making);
-    new->next = home->loan;
-    home->loan = new;
-    pthread_mutex_unlock(&home->making);
+    new->kind = HD_CUDA_LENT;
+    new->users = 1;
     *out = (void *)(uintptr_t) new->at;
+    pthread_mutex_lock(&home->making);
+    hd_cuda_chunk_number(home, new);
+    pthread_mutex_unlock(&home->making);
     return HD_OK;
 }
 
@@ -73,68 +65,38 @@ hd_status hd_cuda_lend(hd_group *group, const char *where, size_t bytes,
 }
 
 // `making` is held.
-static hd_cuda_loan *find(hd_cuda_home *home, hd_cu_ptr at)
+static hd_cuda_chunk *find(hd_cuda_home *home, hd_cu_ptr at)
 {
-    hd_cuda_loan *loan = home->loan;
+    hd_cuda_chunk *chunk = home->chunks.first;
 
-    while (loan != NULL && (loan->at != at || loan->given))
-        loan = loan->next;
-    return loan;
+    while (chunk != NULL && (chunk->kind != HD_CUDA_LENT || chunk->at != at ||
+                             chunk->users == 0))
+        chunk = chunk->next;
+    return chunk;
 }
 
 uint64_t hd_cuda_loan_number(hd_cuda_home *home, hd_cu_ptr at)
 {
-    const hd_cuda_loan *loan;
+    const hd_cuda_chunk *chunk;
     uint64_t number;
 
     pthread_mutex_lock(&home->making);
-    loan = find(home, at);
-    number = loan != NULL ? loan->number : 0;
+    chunk = find(home, at);
+    number = chunk != NULL ? chunk->number : 0;
     pthread_mutex_unlock(&home->making);
     return number;
 }
 
 static bool give(hd_cuda_home *home, const void *memory)
 {
-    hd_cuda_loan *loan;
+    hd_cuda_chunk *chunk;
 
     pthread_mutex_lock(&home->making);
-    loan = find(home, (hd_cu_ptr)(uintptr_t)memory);
-    if (loan != NULL)
-        loan->given = true;
+    chunk = find(home, (hd_cu_ptr)(uintptr_t)memory);
+    if (chunk != NULL)
+        chunk->users = 0;
     pthread_mutex_unlock(&home->making);
-    return loan != NULL;
-}
-
-// One that may be freed: it is the home's no more.
-static hd_cuda_loan *take_one_back(hd_cuda_home *home)
-{
-    hd_cuda_loan **link = &home->loan, *found;
-
-    pthread_mutex_lock(&home->making);
-    while (*link != NULL &&
-           !((*link)->given && hd_cuda_share_take_back(home, (*link)->number)))
-        link = &(*link)->next;
-    found = *link;
-    if (found != NULL)
-        *link = found->next;
-    pthread_mutex_unlock(&home->making);
-    return found;
-}
-
-bool hd_cuda_loans_free(hd_cuda_home *home)
-{
-    hd_cuda_loan *loan;
-    bool all;
-
-    while ((loan = take_one_back(home)) != NULL) {
-        home->cu.free(loan->at);
-        free(loan);
-    }
-    pthread_mutex_lock(&home->making);
-    all = home->loan == NULL;
-    pthread_mutex_unlock(&home->making);
-    return all;
+    return chunk != NULL;
 }
 
 bool hd_cuda_reclaim(hd_group *group, void *memory)
@@ -151,19 +113,11 @@ bool hd_cuda_reclaim(hd_group *group, void *memory)
         // Freeing would block if the device did not come to rest.
         if (!hd_cuda_is_stuck(&device) &&
             hd_cuda_enter(&device, NULL, &mode) == HD_OK) {
-            hd_cuda_loans_free(device.home);
+            hd_cuda_chunks_close(device.home, 0);
             hd_cuda_leave(&device, mode);
         }
         hd_cuda_home_leave(&device);
         return true;
     }
     return false;
-}
-
-void hd_cuda_loans_end(hd_cuda_home *home)
-{
-    pthread_mutex_lock(&home->making);
-    for (hd_cuda_loan *loan = home->loan; loan != NULL; loan = loan->next)
-        loan->given = true;
-    pthread_mutex_unlock(&home->making);
 }

@@ -1,5 +1,5 @@
-// The cuda driver's memory: one window for what peers touch, chunks of the
-// home's regions for what they do not, and what goes to and fro so that each
+// The cuda driver's memory: chunks of the home's, a window for what peers touch
+// and others for what they do not, and what goes to and fro so that each
 // reaches the others' windows.
 //
 // Each rank writes a word into every window it maps before it is used; what
@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/cuda/pass.h"
@@ -15,7 +16,6 @@
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
-#include "runtime/cuda/window.h"
 
 // What a peer must know of where this rank's session lies.
 typedef struct note {
@@ -150,12 +150,12 @@ static hd_status take_memory(hd_device *device, hd_diag *diag)
 
     size_t mine = lay_out_private(device);
 
-    HD_TRY(hd_cuda_region_take(device, &device->home->memory, mine, mine,
-                               hd_cuda_share_lacks(device, slots, shared), diag,
-                               &device->memory));
-    HD_TRY(hd_cuda_share_take(device, slots, shared, diag, &peers->place,
-                              &peers->hold));
-    peers->window = peers->place->at;
+    HD_TRY(hd_cuda_chunk_take(device, HD_CUDA_MEMORY, mine, mine,
+                              hd_cuda_window_lacks(device, slots, shared), diag,
+                              &device->memory));
+    HD_TRY(hd_cuda_window_take(device, slots, shared, diag, &peers->place,
+                               &peers->hold));
+    peers->window = peers->place->chunk.at;
     peers->slots = peers->hold->at;
     peers->slot_bytes = slots;
     for (int i = 0; i < device->size; i++)
@@ -263,8 +263,8 @@ hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
     size_t bytes = lay_out_rooms(device, 0, HD_CUDA_ROOMS_OWN);
 
     // What cuBLASLt works in it never reads before it has written it.
-    HD_TRY(hd_cuda_region_take(device, &device->home->rooms, bytes, scratch, 0,
-                               diag, &device->rooms));
+    HD_TRY(hd_cuda_chunk_take(device, HD_CUDA_PLACES, bytes, scratch, 0, diag,
+                              &device->rooms));
     if (device->rooms != NULL)
         place_rooms(device, 0, HD_CUDA_ROOMS_OWN, device->rooms->at);
     return alloc_own_rooms(device, diag);
@@ -360,8 +360,8 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
         peers->peer[i].near = hd_group_is_near(device->binding.group, i);
     HD_TRY(hd_cuda_sizes_open(device, diag));
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    hd_cuda_home_free(device->home); // there may be more room then
-    hd_cuda_share_begin(device);
+    hd_cuda_chunks_close(device->home, 0); // there may be more room then
+    hd_cuda_reach_begin(device);
     peers->making = true;
     status = alloc_all(device, diag);
     hd_cuda_leave(device, mode);
@@ -377,14 +377,14 @@ static void free_peers(hd_device *device)
     if (peers->peer != NULL)
         hd_cuda_fixed_close(device);
     if (peers->making)
-        hd_cuda_share_end(device);
+        hd_cuda_reach_end(device);
     for (int i = 0; peers->peer != NULL && i < device->size; i++) {
-        hd_cuda_share_drop(device, peers->peer[i].mapped);
+        hd_cuda_chunk_give(device, peers->peer[i].mapped);
         free(peers->peer[i].own);
         free(peers->peer[i].slot);
         free(peers->peer[i].root);
     }
-    hd_cuda_share_give(device, peers->place, peers->hold);
+    hd_cuda_window_give(device, peers->place, peers->hold);
     if (peers->snapshot != NULL)
         device->cu.host_free(peers->snapshot);
     free(peers->share);
@@ -397,8 +397,8 @@ void hd_cuda_free(hd_device *device)
 {
     free_peers(device);
     hd_cuda_pass_close(device);
-    hd_cuda_region_give(device, &device->home->memory, device->memory);
-    hd_cuda_region_give(device, &device->home->rooms, device->rooms);
+    hd_cuda_chunk_give(device, device->memory);
+    hd_cuda_chunk_give(device, device->rooms);
     if (device->zeroed != 0)
         hd_cuda_home_give(device->home, device->zeroed, device->zeroed_bytes);
     free(device->buffer);
@@ -421,7 +421,7 @@ static uint64_t sign_stamp(int from, int to, uint64_t stamp)
 
 hd_fit hd_cuda_fit(const hd_device *device)
 {
-    uint64_t stamp = device->home->shared.stamp;
+    uint64_t stamp = device->home->chunks.stamp;
     hd_fit fit = {.fits = device->said == NULL, .fails = true};
 
     for (int i = 0; i < device->size; i++) {
@@ -443,12 +443,12 @@ hd_fit hd_cuda_fit(const hd_device *device)
 void hd_cuda_tell(hd_device *device, int peer, hd_told *out)
 {
     const hd_cuda_window *window = device->peers->place;
-    note note = {.bytes = window->bytes,
+    note note = {.bytes = window->chunk.bytes,
                  .slots = device->peers->peer[peer].mine,
-                 .home = device->home->shared.home,
-                 .number = window->number,
-                 .oldest = hd_cuda_share_oldest(device),
-                 .stamp = device->home->shared.stamp,
+                 .home = device->home->chunks.home,
+                 .number = window->chunk.number,
+                 .oldest = hd_cuda_window_oldest(device),
+                 .stamp = device->home->chunks.stamp,
                  .context = (uint64_t)(uintptr_t)device->home->context,
                  .pair = device->peers->peer[peer].pair};
 
@@ -485,28 +485,39 @@ void hd_cuda_settle_windows(hd_device *device)
     }
     if (hd_cuda_enter(device, NULL, &mode) != HD_OK)
         return;
-    hd_cuda_share_end(device);
+    hd_cuda_reach_end(device);
     device->peers->making = false;
     hd_cuda_leave(device, mode);
+}
+
+static hd_status tell_window(hd_device *device, int peer, hd_diag *diag,
+                             hd_cuda_reach *out)
+{
+    hd_cu_result result;
+    int mode;
+
+    if (device->peers->peer[peer].near) {
+        out->near.context = device->home->context;
+        out->near.at = device->peers->window;
+        return HD_OK;
+    }
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
+    result = device->cu.ipc_export(&out->ipc, device->peers->window);
+    hd_cuda_leave(device, mode);
+    return result == HD_CU_SUCCESS
+               ? HD_OK
+               : hd_cuda_error(device, result, diag, "ipc_export");
 }
 
 hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
                          hd_handle *out)
 {
     hd_cuda_reach reach = {.near = {.at = 0}};
-    hd_cu_result result;
-    int mode;
 
     out->fd = hd_cuda_sizes_export(device, peer);
-    if (meets(device, peer) && !device->peers->peer[peer].near)
-        HD_TRY(hd_cuda_share_lease(device, diag, &out->lease));
     if (meets(device, peer)) {
-        HD_TRY(hd_cuda_enter(device, diag, &mode));
-        result = hd_cuda_window_tell(&device->cu, device->peers->window,
-                                     device->peers->peer[peer].near, &reach);
-        hd_cuda_leave(device, mode);
-        if (result != HD_CU_SUCCESS)
-            return hd_cuda_error(device, result, diag, "ipc_export");
+        HD_TRY(hd_cuda_reach_lease(device, diag, &out->lease));
+        HD_TRY(tell_window(device, peer, diag, &reach));
     }
     memcpy(out->bytes, &reach, sizeof reach);
     return HD_OK;
@@ -537,17 +548,21 @@ static hd_status check_window(const hd_device *device, int peer, hd_diag *diag)
 }
 
 static hd_status map_window(hd_device *device, int peer,
-                            const hd_cuda_reach *theirs, hd_diag *diag)
+                            const hd_handle *handle, hd_diag *diag)
 {
     hd_cuda_peer *pair = &device->peers->peer[peer];
     uint32_t word = probe_word(device->rank, peer);
-    hd_cuda_mapped what = {.peer = peer,
-                           .home = pair->home,
-                           .number = pair->number,
-                           .near = pair->near};
-    hd_status status =
-        hd_cuda_share_map(device, &what, theirs, diag, &pair->mapped);
+    hd_cuda_chunk what = {.kind = HD_CUDA_THEIRS,
+                          .peer = peer,
+                          .home = pair->home,
+                          .number = pair->number,
+                          .near = pair->near};
+    hd_cuda_reach theirs;
+    hd_status status;
 
+    memcpy(&theirs, handle->bytes, sizeof theirs);
+    status = hd_cuda_reach_map(device, &what, handle->lease, &theirs, diag,
+                               &pair->mapped);
     if (status != HD_OK) {
         hd_note(diag, (hd_loc){0},
                 "rank %d cannot map the memory of rank %d: are their devices "
@@ -562,33 +577,33 @@ static hd_status map_window(hd_device *device, int peer,
 }
 
 // One that another session has mapped is mapped once.
-hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
-                         hd_diag *diag)
+static hd_status find_window(hd_device *device, int peer,
+                             const hd_handle *handle, hd_diag *diag)
 {
     hd_cuda_peer *pair = &device->peers->peer[peer];
-    hd_cuda_reach theirs;
     hd_status status;
     int mode;
 
-    status = hd_cuda_sizes_import(device, peer, handle->fd, diag);
-    if (handle->lease >= 0) {
-        hd_status joined =
-            hd_cuda_share_join(device, peer, pair->home, handle->lease, diag);
-
-        status = status != HD_OK ? status : joined;
-    }
-    HD_TRY(status);
-    memcpy(&theirs, handle->bytes, sizeof theirs);
-    if (!meets(device, peer))
-        return HD_OK;
     HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &pair->said,
                            diag));
-    pair->mapped = hd_cuda_share_find(device, peer, pair->home, pair->number);
+    pair->mapped = hd_cuda_reach_find(device, peer, pair->home, pair->number);
     if (pair->mapped != NULL)
         return HD_OK;
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    status = map_window(device, peer, &theirs, diag);
+    status = map_window(device, peer, handle, diag);
     hd_cuda_leave(device, mode);
+    return status;
+}
+
+hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
+                         hd_diag *diag)
+{
+    hd_status status = hd_cuda_sizes_import(device, peer, handle->fd, diag);
+
+    if (status == HD_OK && meets(device, peer))
+        status = find_window(device, peer, handle, diag);
+    if (handle->lease >= 0)
+        close(handle->lease);
     return status;
 }
 
@@ -600,10 +615,10 @@ static hd_status meet(hd_device *device, int peer, hd_diag *diag)
                            diag));
     if (!meets(device, peer))
         return HD_OK;
-    hd_cuda_share_forget(device, peer, pair->home, pair->oldest);
+    hd_cuda_reach_forget(device, peer, pair->home, pair->oldest);
     if (pair->mapped == NULL)
         pair->mapped =
-            hd_cuda_share_find(device, peer, pair->home, pair->number);
+            hd_cuda_reach_find(device, peer, pair->home, pair->number);
     if (pair->mapped == NULL)
         return hd_fail(diag, HD_ERROR_PEER,
                        "rank %d has told of a window that rank %d has not "

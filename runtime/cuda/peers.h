@@ -4,6 +4,8 @@
 #define HD_RUNTIME_CUDA_PEERS_H
 
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/reach.h"
+#include "runtime/cuda/window.h"
 
 typedef struct hd_cuda_slot {
     // Written by the peer: ready, done, fetched; in the pair's first slot
@@ -26,7 +28,7 @@ typedef struct hd_cuda_fixed {
     hd_cu_ptr at;   // 0 if this rank does not touch it
     uint64_t bytes; // from there on to the end of its allocation
     hd_cu_ptr map;  // owned: of the caller's allocation; 0 if it is near, or
-    hd_cuda_mapped *lent; // the home's: memory of the peer's group
+    hd_cuda_chunk *lent; // the home's: memory of the peer's group
 } hd_cuda_fixed;
 
 typedef struct hd_cuda_peer {
@@ -38,12 +40,12 @@ typedef struct hd_cuda_peer {
     uint64_t home, number, oldest; // of their window, as told
     uint64_t stamp;                // of theirs, likewise
     hd_pair said;
-    hd_cuda_mapped *mapped; // the home's: their window; NULL if not
-    hd_cu_ptr window;       // where that is
-    hd_cuda_fixed *fixed;   // owned, by argument; NULL if none is fixed
-    int nfixed;             // as many
-    hd_cuda_slot *slot;     // owned: copies of theirs, while planning
-    hd_cuda_slot *own;      // owned: copies of ours, while planning
+    hd_cuda_chunk *mapped; // the home's: their window; NULL if not
+    hd_cu_ptr window;      // where that is
+    hd_cuda_fixed *fixed;  // owned, by argument; NULL if none is fixed
+    int nfixed;            // as many
+    hd_cuda_slot *slot;    // owned: copies of theirs, while planning
+    hd_cuda_slot *own;     // owned: copies of ours, while planning
     // Owned, by slot: where in their window the buffer begins that they offer a
     // part of; NULL where a run has no sizes.
     uint64_t *root;

@@ -1,177 +1,217 @@
+// Slots in windows as lists of places.
 #include "runtime/cuda/window.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
-// Of this process, until its last user closes it.
-typedef struct window {
-    struct window *next;
-    hd_cu_ptr at;
-    uint64_t number;
-    hd_cu_context context;
-    hd_cu_device primary; // whose context is retained; -1 for the caller's
-    int users;
-} window;
+#include "base/diag.h"
+#include "runtime/cuda/cuda.h"
 
-// What one rank of this process has, others of it may use, whose sessions know
-// nothing of each other: so the list is the process's.
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the rest
-static window *windows;
-static uint64_t opened;
+#define BLOCK \
+    ((size_t)2 << 20) // what the driver allocates and exports at least
+#define SLOTS ((size_t)256 << 10) // bytes of an area at least
+#define SMALL ((size_t)64 << 20)  // a region up to this is made twice as large
 
-static window **find(hd_cu_ptr at)
+static size_t align_up(size_t bytes, size_t to)
 {
-    window **link = &windows;
-
-    while (*link != NULL && (*link)->at != at)
-        link = &(*link)->next;
-    return link;
+    return (bytes + to - 1) / to * to;
 }
 
-static void note(window *new)
+static size_t largest(size_t a, size_t b)
 {
-    pthread_mutex_lock(&lock);
-    new->number = ++opened;
-    new->next = windows;
-    windows = new;
-    pthread_mutex_unlock(&lock);
+    return a > b ? a : b;
 }
 
-static hd_cu_result take_memory(const hd_cu_api *cu, size_t bytes, window *new,
-                                const char **call)
+static size_t region_bytes(const hd_cuda_window *window)
 {
-    hd_cu_result result = cu->context_current(&new->context);
-    hd_cu_context same;
-
-    *call = "context_current";
-    if (result != HD_CU_SUCCESS)
-        return result;
-    *call = "alloc";
-    result = cu->alloc(&new->at, bytes);
-    if (result != HD_CU_SUCCESS || new->primary < 0)
-        return result;
-    *call = "primary_retain";
-    result = cu->primary_retain(&same, new->primary);
-    if (result != HD_CU_SUCCESS)
-        cu->free(new->at);
-    return result;
+    return window->chunk.bytes - window->region;
 }
 
-hd_cu_result hd_cuda_window_open(const hd_cu_api *cu, hd_cu_device primary,
-                                 size_t bytes, hd_cu_ptr *out,
-                                 const char **call)
+// The first place that is large enough; NULL if there is none.
+static hd_cuda_hold **find_place(hd_cuda_window *window, size_t bytes,
+                                 uint64_t *at)
 {
-    window *new = calloc(1, sizeof *new);
-    hd_cu_result result;
+    hd_cuda_hold **hold = &window->hold;
 
-    *call = "alloc";
-    if (new == NULL)
-        return HD_CU_OUT_OF_MEMORY;
-    new->users = 1;
-    new->primary = primary;
-    result = take_memory(cu, bytes, new, call);
-    if (result != HD_CU_SUCCESS) {
-        free(new);
-        return result;
+    *at = HD_CUDA_PROBES;
+    while (*hold != NULL && (*hold)->at - *at < bytes) {
+        *at = (*hold)->at + (*hold)->bytes;
+        hold = &(*hold)->next;
     }
-    note(new);
-    *out = new->at;
-    return HD_CU_SUCCESS;
+    return *hold != NULL || *at + bytes <= window->region ? hold : NULL;
 }
 
-hd_cu_result hd_cuda_window_tell(const hd_cu_api *cu, hd_cu_ptr at, bool near,
-                                 hd_cuda_reach *out)
+// The first of them, from a chunk on, that sessions are given places in.
+static hd_cuda_window *next_window(hd_cuda_chunk *chunk)
 {
-    const window *own;
-
-    if (!near)
-        return cu->ipc_export(&out->ipc, at);
-    pthread_mutex_lock(&lock);
-    own = *find(at);
-    out->near.context = own->context;
-    out->near.at = at;
-    out->near.number = own->number;
-    pthread_mutex_unlock(&lock);
-    return HD_CU_SUCCESS;
+    while (chunk != NULL && (chunk->kind != HD_CUDA_WINDOW || chunk->retired))
+        chunk = chunk->next;
+    return (hd_cuda_window *)chunk;
 }
 
-// False if its owner has closed it: then it may be freed at any moment.
-static bool use(const hd_cuda_reach *reach)
+// The newest that has room.
+static hd_cuda_window *find_window(const hd_cuda_chunks *chunks, size_t slots,
+                                   size_t bytes)
 {
-    window *theirs;
-    bool found;
+    hd_cuda_window *window = next_window(chunks->first);
+    uint64_t at;
 
-    pthread_mutex_lock(&lock);
-    theirs = *find(reach->near.at);
-    found = theirs != NULL && theirs->number == reach->near.number;
-    if (found)
-        theirs->users++;
-    pthread_mutex_unlock(&lock);
-    return found;
+    while (window != NULL && (region_bytes(window) < bytes ||
+                              find_place(window, slots, &at) == NULL))
+        window = next_window(window->chunk.next);
+    return window;
 }
 
-hd_cu_result hd_cuda_window_enable(const hd_cu_api *cu, hd_cu_context theirs)
+// What one is made for: it has room for others that are a little larger.
+// Returns where its region is.
+static uint64_t plan_window(const hd_cuda_chunks *chunks, size_t slots,
+                            size_t bytes, uint64_t *all)
 {
-    hd_cu_context own;
-    hd_cu_result result = cu->context_current(&own);
+    const hd_cuda_window *last = next_window(chunks->first);
+    size_t area = largest(SLOTS, 2 * slots), region = bytes;
+    uint64_t at;
 
-    if (result != HD_CU_SUCCESS || own == theirs)
-        return result;
-    result = cu->peer_enable(theirs, 0);
-    return result == HD_CU_PEER_ENABLED ? HD_CU_SUCCESS : result;
+    if (last != NULL) {
+        area = largest(area, 2 * (last->region - HD_CUDA_PROBES));
+        if (region_bytes(last) < bytes)
+            region = largest(bytes, bytes <= SMALL ? 2 * bytes : 0);
+    }
+    at = align_up(HD_CUDA_PROBES + area, 512);
+    *all = align_up(at + region, BLOCK);
+    return at;
 }
 
-hd_cu_result hd_cuda_window_map(const hd_cu_api *cu, const hd_cuda_reach *reach,
-                                bool near, hd_cu_ptr *out)
+static hd_status fill_window(hd_device *device, const hd_cuda_chunk *chunk,
+                             hd_diag *diag)
 {
-    hd_cu_result result;
+    hd_cu_stream rescue = device->home->rescue;
 
-    if (!near)
-        return cu->ipc_import(out, reach->ipc, HD_CU_IPC_LAZY_PEER_ACCESS);
-    *out = 0;
-    if (!use(reach))
-        return HD_CU_SUCCESS;
-    result = hd_cuda_window_enable(cu, reach->near.context);
-    if (result == HD_CU_SUCCESS)
-        *out = reach->near.at;
-    else
-        hd_cuda_window_close(cu, reach->near.at, true);
-    return result;
+    HD_CUDA_TRY(device, diag, fill8, chunk->at, 0xff, chunk->bytes, rescue);
+    HD_CUDA_TRY(device, diag, fill8, chunk->at, 0, HD_CUDA_PROBES, rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, rescue);
+    return HD_OK;
 }
 
-// With the last of its users the window is nobody's.
-static window *leave(hd_cu_ptr at)
+static hd_status alloc_window(hd_device *device, hd_cuda_chunk *chunk,
+                              hd_diag *diag)
 {
-    window **link, *left;
+    hd_status status;
 
-    pthread_mutex_lock(&lock);
-    link = find(at);
-    left = *link;
-    if (--left->users == 0)
-        *link = left->next;
-    else
-        left = NULL;
-    pthread_mutex_unlock(&lock);
-    return left;
+    HD_CUDA_TRY(device, diag, alloc, &chunk->at, chunk->bytes);
+    device->allocations++;
+    status = fill_window(device, chunk, diag);
+    if (status != HD_OK)
+        device->cu.free(chunk->at);
+    return status;
 }
 
-void hd_cuda_window_close(const hd_cu_api *cu, hd_cu_ptr at, bool near)
+// Those that are there have no room for it.
+static hd_status make_window(hd_device *device, size_t slots, size_t bytes,
+                             hd_diag *diag, hd_cuda_window **out)
 {
-    window *left;
+    hd_cuda_home *home = device->home;
+    hd_cuda_window *window = calloc(
+        1, sizeof *window + (size_t)device->size * sizeof window->told[0]);
+    hd_status status;
 
-    if (!near) {
-        cu->ipc_close(at);
+    if (window == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a window");
+    hd_cuda_chunks_sweep(home, HD_CUDA_WINDOW);
+    window->chunk.kind = HD_CUDA_WINDOW;
+    window->region =
+        plan_window(&home->chunks, slots, bytes, &window->chunk.bytes);
+    status = alloc_window(device, &window->chunk, diag);
+    if (status != HD_OK) {
+        free(window);
+        return status;
+    }
+    hd_cuda_chunk_number(home, &window->chunk);
+    *out = window;
+    return HD_OK;
+}
+
+static hd_status take_slots(hd_cuda_window *window, size_t slots, hd_diag *diag,
+                            hd_cuda_hold **out)
+{
+    hd_cuda_hold *hold = calloc(1, sizeof *hold);
+    hd_cuda_hold **place;
+
+    if (hold == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for slots");
+    place = find_place(window, slots, &hold->at);
+    hold->bytes = slots;
+    hold->next = *place;
+    *place = hold;
+    window->chunk.users++;
+    *out = hold;
+    return HD_OK;
+}
+
+static hd_status take(hd_device *device, size_t slots, size_t bytes,
+                      hd_diag *diag, hd_cuda_window **window,
+                      hd_cuda_hold **hold)
+{
+    *window = find_window(&device->home->chunks, slots, bytes);
+    if (*window == NULL)
+        HD_TRY(make_window(device, slots, bytes, diag, window));
+    return take_slots(*window, slots, diag, hold);
+}
+
+// A place of no bytes would be none.
+static size_t slots_of(size_t bytes)
+{
+    return align_up(bytes > 0 ? bytes : 1, 256);
+}
+
+hd_status hd_cuda_window_take(hd_device *device, size_t slots, size_t bytes,
+                              hd_diag *diag, hd_cuda_window **window,
+                              hd_cuda_hold **hold)
+{
+    hd_status status;
+
+    pthread_mutex_lock(&device->home->making);
+    status = take(device, slots_of(slots), bytes, diag, window, hold);
+    pthread_mutex_unlock(&device->home->making);
+    return status;
+}
+
+size_t hd_cuda_window_lacks(hd_device *device, size_t slots, size_t bytes)
+{
+    const hd_cuda_chunks *chunks = &device->home->chunks;
+    uint64_t all = 0;
+
+    pthread_mutex_lock(&device->home->making);
+    if (find_window(chunks, slots_of(slots), bytes) == NULL)
+        plan_window(chunks, slots_of(slots), bytes, &all);
+    pthread_mutex_unlock(&device->home->making);
+    return all;
+}
+
+void hd_cuda_window_give(hd_device *device, hd_cuda_window *window,
+                         hd_cuda_hold *hold)
+{
+    hd_cuda_hold **at;
+
+    if (hold == NULL)
         return;
-    }
-    left = leave(at);
-    if (left == NULL)
-        return;
-    // A context that the caller has destroyed has taken its memory along.
-    if (cu->context_push(left->context) == HD_CU_SUCCESS) {
-        cu->free(at);
-        cu->context_pop(&(hd_cu_context){0});
-    }
-    if (left->primary >= 0)
-        cu->primary_release(left->primary);
-    free(left);
+    pthread_mutex_lock(&device->home->making);
+    for (at = &window->hold; *at != hold;)
+        at = &(*at)->next;
+    *at = hold->next;
+    pthread_mutex_unlock(&device->home->making);
+    free(hold);
+    hd_cuda_chunk_give(device, &window->chunk);
+}
+
+uint64_t hd_cuda_window_oldest(hd_device *device)
+{
+    const hd_cuda_window *window;
+    uint64_t oldest;
+
+    pthread_mutex_lock(&device->home->making);
+    oldest = device->home->chunks.made;
+    for (window = next_window(device->home->chunks.first); window != NULL;
+         window = next_window(window->chunk.next))
+        oldest = window->chunk.number;
+    pthread_mutex_unlock(&device->home->making);
+    return oldest;
 }

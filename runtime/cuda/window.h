@@ -1,45 +1,43 @@
-// Memory of a device that peers touch. A peer in another process maps it by
-// CUDA IPC; to free it before that process has unmapped it is undefined, so its
-// owner closes it when none has it open (share.h). A peer that is a thread of
-// this process uses it where it is: CUDA opens no handle in the process that
-// made it. So the process counts who uses such memory, and the last of them
-// frees it, in whatever order they go.
+// Windows: chunks that peers map. A window has an area for slots, which are
+// each session's own, and a region for what is shared in a run, which sessions
+// work in by turns:
+//
+//   | probe words | slots of session A | of session B | .. | shared buffers |
+//
+// A session takes a place in one that is large enough. If all peers that it
+// meets have mapped that, and so on all ranks, no handles are exchanged.
 #ifndef HD_RUNTIME_CUDA_WINDOW_H
 #define HD_RUNTIME_CUDA_WINDOW_H
 
-#include <stdbool.h>
+#include "runtime/cuda/chunk.h"
 
-#include "runtime/cuda/api.h"
+#define HD_CUDA_PROBES 4096 // bytes of a window's head: a word a peer
 
-// How a peer gets at a window.
-typedef union hd_cuda_reach {
-    hd_cu_ipc_handle ipc; // in another process
-    struct {              // in the one that has it
-        hd_cu_context context;
-        hd_cu_ptr at;    // 0 for none
-        uint64_t number; // another window had that address
-    } near;
-} hd_cuda_reach;
+// Slots of a session, within a window.
+typedef struct hd_cuda_hold {
+    struct hd_cuda_hold *next; // the one behind it
+    uint64_t at;               // offset in the window
+    size_t bytes;
+} hd_cuda_hold;
 
-// Takes memory of the current context. If that is the primary one of device
-// `primary`, which is -1 else, it is there as long as the memory. `call` is the
-// one that failed.
-hd_cu_result hd_cuda_window_open(const hd_cu_api *cu, hd_cu_device primary,
-                                 size_t bytes, hd_cu_ptr *out,
-                                 const char **call);
-// For a peer that is `near`, a thread of this process, or for one that is not.
-hd_cu_result hd_cuda_window_tell(const hd_cu_api *cu, hd_cu_ptr window,
-                                 bool near, hd_cuda_reach *out);
-// From now on work of the current context may touch memory of `theirs`, which
-// is one of this process.
-hd_cu_result hd_cuda_window_enable(const hd_cu_api *cu, hd_cu_context theirs);
-// What a peer told, for work of the current context. 0 if a near one has closed
-// its window already.
-hd_cu_result hd_cuda_window_map(const hd_cu_api *cu, const hd_cuda_reach *reach,
-                                bool near, hd_cu_ptr *out);
-// Lets go of a peer's, or of this rank's own, which is near and which no other
-// process has open: what is near is freed if nobody else of this process uses
-// it.
-void hd_cuda_window_close(const hd_cu_api *cu, hd_cu_ptr window, bool near);
+typedef struct hd_cuda_window {
+    hd_cuda_chunk chunk; // first: it is what the list knows
+    uint64_t region;     // where that is; slots end there
+    hd_cuda_hold *hold;  // owned
+    uint64_t told[];     // by rank: the stamp of who has mapped it, or 0
+} hd_cuda_window;
+
+// A place for slots, which the session fills before it tells of them, and for
+// as many bytes in the region. Of a window that is made for it every bit behind
+// the probes is set.
+hd_status hd_cuda_window_take(hd_device *device, size_t slots, size_t bytes,
+                              hd_diag *diag, hd_cuda_window **window,
+                              hd_cuda_hold **hold);
+// Bytes that a window would be made for; 0 if there is one.
+size_t hd_cuda_window_lacks(hd_device *device, size_t slots, size_t bytes);
+void hd_cuda_window_give(hd_device *device, hd_cuda_window *window,
+                         hd_cuda_hold *hold);
+// The least number of a window that sessions are given places in.
+uint64_t hd_cuda_window_oldest(hd_device *device);
 
 #endif

@@ -44,14 +44,9 @@ hd_status hd_lease_join(int passed, hd_diag *diag, int *out)
         errno = EINVAL;
     else
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        hd_status status =
-            hd_system_error(diag, "the file in which a peer's memory is held");
-
-        close(passed);
-        return status;
-    }
-    close(passed);
+    if (fd < 0)
+        return hd_system_error(diag,
+                               "the file in which a peer's memory is held");
     *out = fd;
     return HD_OK;
 }

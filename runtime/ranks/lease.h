@@ -21,7 +21,7 @@ HD_BEGIN_DECLS
 
 // Opens the file of this rank's memory, a descriptor to pass to peers.
 hd_status hd_lease_open(hd_diag *diag, int *out);
-// Opens what a peer has passed, which it takes over, for locks of one's own.
+// Opens what a peer has passed, which is borrowed, for locks of one's own.
 hd_status hd_lease_join(int passed, hd_diag *diag, int *out);
 // The owner's piece `number` is open here. False if that has taken it back, or
 // there are no locks.

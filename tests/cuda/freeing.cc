@@ -103,8 +103,10 @@ TEST(CudaFreed, AWindowIsWhenItsPeerHasLetGoOfIt)
                 hd_session_destroy(older.Take());
             HD_TRY(Expect(rank, "as one has no session", 2));
             HD_TRY(Meet(rank));
-            if (rank.rank != first)
+            if (rank.rank != first) {
                 hd_session_destroy(older.Take());
+                HD_TRY(Expect(rank, "as its peer had let go before", 1));
+            }
             HD_TRY(Meet(rank));
             if (rank.rank == first) { // which its peer need not call
                 HD_TRY(hd_group_trim(rank.group, rank.diag));
@@ -193,7 +195,40 @@ TEST(CudaFreed, LentMemoryIsWhenItsPeerHasLetGoOfIt)
         }));
 }
 
-// As above, with the group.
+// As above, where the peer is a thread: both have the same process's.
+TEST(CudaFreed, LentMemoryIsWhenAThreadHasLetGoOfIt)
+{
+    Program small(kSmall);
+
+    for (int first = 0; first < 2; first++)
+        AllAreRight(RunProcesses({{0, 1}}, [&](Rank &rank) {
+            hd_session_options options = CudaOptions();
+            auto places = std::make_unique<Places>(rank);
+            Session session;
+
+            HD_TRY(places->Take(small));
+            options.fixed = places->address.data();
+            options.nfixed = places->address.size();
+            HD_TRY(session.Open(rank, small, options));
+            HD_TRY(RunThere(rank, small, session, places->address, 1));
+            HD_TRY(Meet(rank));
+            if (rank.rank == first) {
+                hd_session_destroy(session.Take());
+                places.reset();
+            }
+            HD_TRY(Meet(rank));
+            HD_TRY(Expect(rank, "as one has given it back", 2));
+            HD_TRY(Meet(rank));
+            hd_session_destroy(session.Take());
+            places.reset();
+            HD_TRY(Meet(rank));
+            HD_TRY(hd_group_trim(rank.group, rank.diag));
+            HD_TRY(Meet(rank));
+            return Expect(rank, "as none has a session", 0);
+        }));
+}
+
+// What was lent, of a group that one rank ends long before the other.
 TEST(CudaFreed, LentMemoryOfAGroupIsThatEndsLongBeforeItsPeers)
 {
     Program small(kSmall);
