@@ -382,7 +382,7 @@ typedef struct hd_nccl_config {
     int blocking;
     int cluster, least_blocks, most_blocks;
     const char *network; // NULL: not said
-    int split_share; // what is split from it has its connections
+    int split_share;     // what is split from it has its connections
 } hd_nccl_config;
 
 enum { HD_NCCL_SUCCESS = 0, HD_NCCL_IN_PROGRESS = 7 };

@@ -212,7 +212,7 @@ static int take_apart(const hd_step *step, const hd_cuda_detour *detour,
 // `outer` dimensions of the batch. Operands that are no views, and those that
 // do not lie as cuDNN takes them, are in scratch memory, dense.
 typedef struct job {
-    hd_device *device;
+    hd_cuda_plan *plan;
     int stream;
     const hd_step *step; // all rows
     hd_diag *diag;
@@ -317,7 +317,7 @@ static void measure(job *j)
     s->type = cudnn_type(q->buffer->type.dtype);
     s->mask = (int32_t)j->part->mask;
     s->kind = makes_results(step) ? HD_CUDA_ATTEND_RESULTS
-              : j->device->binding.deterministic
+              : j->plan->device->binding.deterministic
                   ? HD_CUDA_ATTEND_GRADIENTS_ALIKE
                   : HD_CUDA_ATTEND_GRADIENTS;
     s->heads = q->extent[line_of(step, HD_CUDA_Q) - 1];
@@ -424,11 +424,11 @@ static bool adds_to(const hd_step *step, const hd_cuda_detour *detour, int part)
 }
 
 // `whole`: the part is all of the step.
-static job job_of(hd_device *device, int stream, const hd_step *step,
+static job job_of(hd_cuda_plan *plan, int stream, const hd_step *step,
                   const hd_cuda_detour *detour, const part *part, bool whole,
                   hd_diag *diag)
 {
-    job j = {.device = device,
+    job j = {.plan = plan,
              .stream = stream,
              .step = step,
              .diag = diag,
@@ -499,10 +499,10 @@ static const char *object_to(const job *j)
 // What a variant needs is within what the session's own steps do.
 static bool has_room(const job *j)
 {
-    const hd_device *device = j->device;
+    const hd_device *device = j->plan->device;
 
-    return device->plan == device->whole ||
-           (hd_cuda_has_room(device, j->stream, j->scratch) &&
+    return j->plan == device->whole ||
+           (hd_cuda_has_room(j->plan, j->stream, j->scratch) &&
             device->stream[j->stream].need[HD_CUDA_WORKSPACE] >=
                 hd_cuda_dnn_workspace(device, j->known));
 }
@@ -513,7 +513,7 @@ static hd_status find_plan(job *j, const char **reason)
     *reason = object_to(j);
     if (*reason != NULL)
         return HD_OK;
-    HD_TRY(hd_cuda_dnn_find(j->device, &j->shape, j->diag, &j->known, reason));
+    HD_TRY(hd_cuda_dnn_find(j->plan, &j->shape, j->diag, &j->known, reason));
     if (j->known >= 0)
         *reason = has_room(j) ? NULL : "the session has no room for it";
     return HD_OK;
@@ -557,29 +557,30 @@ static double scale_of(const hd_step *step, int64_t depth)
 // The attention of piece `i`, and the command that issues it.
 static hd_status add_piece(const job *j, int64_t i, hd_cuda_at scratch)
 {
-    hd_cuda_plan *plan = j->device->plan;
+    hd_cuda_plan *plan = j->plan;
     hd_cuda_attend *attend;
     hd_cuda_command *command;
 
     if (!hd_cuda_grow((void **)&plan->attend, plan->nattends,
                       &plan->attend_room, sizeof *plan->attend))
-        return hd_cuda_no_room(j->device, j->diag);
+        return hd_cuda_no_room(j->plan->device, j->diag);
     attend = &plan->attend[plan->nattends];
-    *attend = (hd_cuda_attend){
-        .shape = j->shape,
-        .known = j->known,
-        .workspace = hd_cuda_need(j->device, j->stream, HD_CUDA_WORKSPACE,
-                                  hd_cuda_dnn_workspace(j->device, j->known)),
-        .scale = (float)scale_of(j->step, j->shape.depth),
-        .nothing = -INFINITY,
-        .one = 1,
-        .rows = (int32_t)j->shape.rows,
-        .keys = (int32_t)j->shape.keys};
+    *attend =
+        (hd_cuda_attend){.shape = j->shape,
+                         .known = j->known,
+                         .workspace = hd_cuda_need(
+                             j->plan, j->stream, HD_CUDA_WORKSPACE,
+                             hd_cuda_dnn_workspace(j->plan->device, j->known)),
+                         .scale = (float)scale_of(j->step, j->shape.depth),
+                         .nothing = -INFINITY,
+                         .one = 1,
+                         .rows = (int32_t)j->shape.rows,
+                         .keys = (int32_t)j->shape.keys};
     for (int k = 0; k < HD_CUDA_PARTS; k++)
         attend->at[k] = at_piece(j, k, i, scratch);
-    command = hd_cuda_add(j->device, HD_CUDA_ATTEND, j->stream, j->step);
+    command = hd_cuda_add(j->plan, HD_CUDA_ATTEND, j->stream, j->step);
     if (command == NULL)
-        return hd_cuda_no_room(j->device, j->diag);
+        return hd_cuda_no_room(j->plan->device, j->diag);
     command->first = plan->nattends++;
     return HD_OK;
 }
@@ -599,8 +600,8 @@ static hd_status add_join(const job *j, hd_cuda_at scratch)
                      j->shape.batch * j->shape.stride[HD_CUDA_LSE][0],
                      (int64_t)(j->each[HD_CUDA_LSE] / sizeof(float)), &text,
                      &grid) != HD_OK)
-        return hd_cuda_no_room(j->device, j->diag);
-    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+        return hd_cuda_no_room(j->plan->device, j->diag);
+    return hd_cuda_add_kernel(j->plan, j->stream, j->step, &text, grid, at,
                               (int)(sizeof at / sizeof *at), j->diag);
 }
 
@@ -635,8 +636,8 @@ static hd_status add_moves(const job *j, const int *part, int n, bool take,
     if (kept == 0)
         return HD_OK;
     if (hd_emit_dense(view, kept, dtype, &text, &grid) != HD_OK)
-        return hd_cuda_no_room(j->device, j->diag);
-    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+        return hd_cuda_no_room(j->plan->device, j->diag);
+    return hd_cuda_add_kernel(j->plan, j->stream, j->step, &text, grid, at,
                               3 * kept, j->diag);
 }
 
@@ -648,7 +649,7 @@ static hd_status add_taking(const job *j, hd_cuda_at scratch)
     uint64_t bytes = (uint64_t)(s->batch * s->heads * s->rows) * sizeof(float);
 
     for (int64_t i = 0; i < j->pieces && j->dense[HD_CUDA_LSE]; i++)
-        HD_TRY(hd_cuda_add_copy(j->device, j->stream, j->step,
+        HD_TRY(hd_cuda_add_copy(j->plan, j->stream, j->step,
                                 at_piece(j, HD_CUDA_LSE, i, scratch),
                                 at_view(j, HD_CUDA_LSE, i), bytes, j->diag));
     return add_moves(j, taken, 2, true, scratch);
@@ -661,8 +662,7 @@ static hd_status add_attention(const job *j)
     hd_cuda_at scratch = HD_CUDA_NOWHERE;
 
     if (j->scratch > 0)
-        scratch =
-            hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH, j->scratch);
+        scratch = hd_cuda_need(j->plan, j->stream, HD_CUDA_SCRATCH, j->scratch);
     if (!results)
         HD_TRY(add_taking(j, scratch));
     for (int64_t i = 0; i < j->pieces; i++)
@@ -685,12 +685,12 @@ static hd_status add_blind(const job *j)
     for (int i = 0; i < step->op->nviews; i++)
         at[i] = hd_cuda_at_span(&step->span[i]);
     HD_TRY(hd_emit_step(step, j->diag, &text, &grid));
-    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+    return hd_cuda_add_kernel(j->plan, j->stream, j->step, &text, grid, at,
                               step->op->nviews, j->diag);
 }
 
 // Gradients that parts of the step add to, but not the step itself.
-static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
+static hd_status add_clear(hd_cuda_plan *plan, int stream, const hd_step *step,
                            const hd_cuda_detour *detour, hd_diag *diag)
 {
     hd_dense_view view[3];
@@ -711,9 +711,8 @@ static hd_status add_clear(hd_device *device, int stream, const hd_step *step,
         return HD_OK;
     if (hd_emit_dense(view, n, span_of(step, HD_CUDA_Q)->buffer->type.dtype,
                       &text, &grid) != HD_OK)
-        return hd_cuda_no_room(device, diag);
-    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 3 * n,
-                              diag);
+        return hd_cuda_no_room(plan->device, diag);
+    return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, 3 * n, diag);
 }
 
 // ------------------------------------------------------------- the step
@@ -755,9 +754,10 @@ const char *hd_cuda_attends_text(const hd_device *device)
     return device->attends != NULL ? device->attends->text : "";
 }
 
-static hd_status add_ours(hd_device *device, int stream, const hd_step *step,
+static hd_status add_ours(hd_cuda_plan *plan, int stream, const hd_step *step,
                           const char *reason, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_cuda_attends *attends = device->attends;
 
     if (strcmp(attends->reason, reason) != 0)
@@ -766,10 +766,10 @@ static hd_status add_ours(hd_device *device, int stream, const hd_step *step,
                device->rank, (long long)step->index, reason);
     if (attends->ours == 0)
         snprintf(attends->reason, REASON, "%s", reason);
-    if (device->plan == device->whole)
+    if (plan == device->whole)
         attends->ours++;
     describe(device);
-    return hd_cuda_add_step(device, stream, step, diag);
+    return hd_cuda_add_step(plan, stream, step, diag);
 }
 
 // A step that is to be cuDNN's and is not.
@@ -842,23 +842,23 @@ static bool rounds_twice(const hd_step *step, const hd_cuda_detour *detour,
     return narrow && parts > 1;
 }
 
-static hd_status try_cudnn(hd_device *device, int stream, const hd_step *step,
+static hd_status try_cudnn(hd_cuda_plan *plan, int stream, const hd_step *step,
                            const hd_cuda_detour *detour, hd_diag *diag,
                            attempt *out)
 {
     *out = (attempt){.choice = EITHER};
     HD_TRY(read_choice(diag, &out->choice));
-    HD_TRY(open_attends(device, diag));
+    HD_TRY(open_attends(plan->device, diag));
     out->reason = out->choice == GENERATED ? "HEDDLE_ATTENTION is generated"
                                            : object(step);
     if (out->reason == NULL)
-        HD_TRY(open_dnn(device, out->choice, diag, &out->reason));
+        HD_TRY(open_dnn(plan->device, out->choice, diag, &out->reason));
     if (out->reason == NULL)
         out->n = take_apart(step, detour, out->part);
     out->whole = is_whole(step, out->part, out->n);
     for (int i = 0; i < out->n; i++)
-        out->job[i] = job_of(device, stream, step, detour, &out->part[i],
-                             out->whole, diag);
+        out->job[i] =
+            job_of(plan, stream, step, detour, &out->part[i], out->whole, diag);
     if (out->reason == NULL && rounds_twice(step, detour, out->part, out->n))
         out->reason = "two parts of its rows add to dk or dv of 16 bits";
     for (int i = 0; i < out->n && out->reason == NULL; i++)
@@ -867,47 +867,49 @@ static hd_status try_cudnn(hd_device *device, int stream, const hd_step *step,
     return HD_OK;
 }
 
-static hd_status add_theirs(hd_device *device, int stream, const hd_step *step,
+static hd_status add_theirs(hd_cuda_plan *plan, int stream, const hd_step *step,
                             const hd_cuda_detour *detour,
                             const attempt *attempt, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     if (!makes_results(step) && !attempt->whole)
-        HD_TRY(add_clear(device, stream, step, detour, diag));
+        HD_TRY(add_clear(plan, stream, step, detour, diag));
     for (int i = 0; i < attempt->n; i++) {
         if (!attempt->part[i].blind)
             HD_TRY(add_attention(&attempt->job[i]));
         else if (makes_results(step))
             HD_TRY(add_blind(&attempt->job[i]));
     }
-    if (device->plan == device->whole)
+    if (plan == device->whole)
         device->attends->theirs++;
     describe(device);
     return HD_OK;
 }
 
-hd_status hd_cuda_plan_attention(hd_device *device, int stream,
+hd_status hd_cuda_plan_attention(hd_cuda_plan *plan, int stream,
                                  const hd_step *step,
                                  const hd_cuda_detour *detour, hd_diag *diag)
 {
     attempt attempt;
 
-    HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
+    HD_TRY(try_cudnn(plan, stream, step, detour, diag, &attempt));
     if (attempt.reason == NULL)
-        return add_theirs(device, stream, step, detour, &attempt, diag);
+        return add_theirs(plan, stream, step, detour, &attempt, diag);
     return attempt.choice == CUDNN
-               ? refuse(device, step, attempt.reason, diag)
-               : add_ours(device, stream, step, attempt.reason, diag);
+               ? refuse(plan->device, step, attempt.reason, diag)
+               : add_ours(plan, stream, step, attempt.reason, diag);
 }
 
 // Rows that see nothing are not written where the step accumulates, so that
 // they are in the result only if it is what the step merges with.
-hd_status hd_cuda_attends_by(hd_device *device, int stream, const hd_step *step,
-                             const hd_cuda_detour *detour, hd_diag *diag,
-                             bool *out)
+hd_status hd_cuda_attends_by(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, const hd_cuda_detour *detour,
+                             hd_diag *diag, bool *out)
 {
     attempt attempt;
 
-    HD_TRY(try_cudnn(device, stream, step, detour, diag, &attempt));
+    HD_TRY(try_cudnn(plan, stream, step, detour, diag, &attempt));
     *out = attempt.reason == NULL;
     if (!makes_results(step))
         *out &= attempt.whole || detour->copy == NULL;

@@ -96,12 +96,14 @@ void hd_cuda_dnn_close(hd_device *device);
 // The plan for the shape: made, found on disk, or that of an earlier step.
 // `known` is -1 if cuDNN does not take it, and `reason`, which lasts as long as
 // the session, says why.
-hd_status hd_cuda_dnn_find(hd_device *device, const hd_cuda_attention *shape,
-                           hd_diag *diag, int *known, const char **reason);
+hd_status hd_cuda_dnn_find(const hd_cuda_plan *plan,
+                           const hd_cuda_attention *shape, hd_diag *diag,
+                           int *known, const char **reason);
 // No less than a byte: a session that calls a library has rooms.
 size_t hd_cuda_dnn_workspace(const hd_device *device, int known);
-hd_status hd_cuda_dnn_issue(hd_device *device, const hd_cuda_command *command,
-                            hd_cu_stream stream, hd_diag *diag);
+hd_status hd_cuda_dnn_issue(const hd_cuda_plan *plan,
+                            const hd_cuda_command *command, hd_cu_stream stream,
+                            hd_diag *diag);
 void hd_cuda_dnn_free(hd_device *device, hd_cuda_plan *plan);
 // "cuDNN 9.19.0 (path)"; "" if it is not open.
 const char *hd_cuda_dnn_text(const hd_device *device);
@@ -109,13 +111,13 @@ const char *hd_cuda_dnn_text(const hd_device *device);
 // ------------------------------------------------- cuda/attend.c
 
 // `detour`: where the step's result goes, and what it is merged with.
-hd_status hd_cuda_plan_attention(hd_device *device, int stream,
+hd_status hd_cuda_plan_attention(hd_cuda_plan *plan, int stream,
                                  const hd_step *step,
                                  const hd_cuda_detour *detour, hd_diag *diag);
 // Whether cuDNN makes all rows of the result.
-hd_status hd_cuda_attends_by(hd_device *device, int stream, const hd_step *step,
-                             const hd_cuda_detour *detour, hd_diag *diag,
-                             bool *out);
+hd_status hd_cuda_attends_by(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, const hd_cuda_detour *detour,
+                             hd_diag *diag, bool *out);
 void hd_cuda_attends_close(hd_device *device);
 // For those who ask what attends; "" if nothing does.
 const char *hd_cuda_attends_text(const hd_device *device);
@@ -123,13 +125,13 @@ const char *hd_cuda_attends_text(const hd_device *device);
 // -------------------------------------------------- cuda/zeros.c
 
 // Of a plan's steps: what gradients are added to that is filled with zeros.
-hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
+hd_status hd_cuda_find_zeros(hd_cuda_plan *plan, const hd_chains *chains,
                              hd_diag *diag);
 
 // --------------------------------------------------- cuda/sums.c
 
 // Likewise, behind that: what is added up in a temporary that is then copied.
-hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
+hd_status hd_cuda_find_sums(hd_cuda_plan *plan, const hd_chains *chains,
                             hd_diag *diag);
 
 #endif

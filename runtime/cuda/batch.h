@@ -14,7 +14,8 @@ enum { HD_CUDA_READY, HD_CUDA_DONE, HD_CUDA_FETCHED, HD_CUDA_EARLY };
 // `after` is the number of commands before this step's, whose words are their
 // own.
 typedef struct hd_words {
-    hd_device *device;
+    hd_cuda_plan *plan;
+    hd_device *device; // the plan's
     const hd_step *step;
     int stream;
     int after;

@@ -152,13 +152,11 @@ static hd_status start_words(hd_device *device, const hd_cu_memop *word, int n,
     return HD_OK;
 }
 
-hd_status hd_cuda_count_words(hd_device *device, const hd_cuda_command *command,
-                              hd_cu_stream stream, hd_diag *diag)
+hd_status hd_cuda_count_words(hd_device *device, const hd_cu_memop *word,
+                              int all, hd_cu_stream stream, hd_diag *diag)
 {
-    const hd_cu_memop *word = &device->plan->word[command->first];
-
-    for (int i = 0; i < command->n; i += HD_WORDS_ROOM) {
-        int n = command->n - i < HD_WORDS_ROOM ? command->n - i : HD_WORDS_ROOM;
+    for (int i = 0; i < all; i += HD_WORDS_ROOM) {
+        int n = all - i < HD_WORDS_ROOM ? all - i : HD_WORDS_ROOM;
 
         HD_TRY(start_words(device, &word[i], n, stream, diag));
     }

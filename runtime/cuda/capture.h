@@ -22,8 +22,8 @@
 hd_status hd_cuda_captures_open(hd_device *device, hd_diag *diag);
 void hd_cuda_captures_close(hd_device *device);
 // The words of a command, by kernels.
-hd_status hd_cuda_count_words(hd_device *device, const hd_cuda_command *command,
-                              hd_cu_stream stream, hd_diag *diag);
+hd_status hd_cuda_count_words(hd_device *device, const hd_cu_memop *word,
+                              int all, hd_cu_stream stream, hd_diag *diag);
 // HD_ERROR_ARGUMENT if what goes into the stream now cannot become part of its
 // capture; else other streams stand in for the session's until `end`, whatever
 // happens in between. Those that are captured stay so until the capture ends.

@@ -1,6 +1,6 @@
-// How a communicator of NCCL is joined: one that does not block, so that whoever
-// asked for something asks whether it has been done, for as long as the peers
-// have time; and one for runs, which blocks.
+// How a communicator of NCCL is joined: one that does not block, so that
+// whoever asked for something asks whether it has been done, for as long as the
+// peers have time; and one for runs, which blocks.
 #ifndef HD_RUNTIME_CUDA_COMM_H
 #define HD_RUNTIME_CUDA_COMM_H
 

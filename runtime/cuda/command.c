@@ -27,17 +27,17 @@ bool hd_cuda_grow(void **array, int n, int *room, size_t size)
     return true;
 }
 
-hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
+hd_cuda_command *hd_cuda_add(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
                              const hd_step *step)
 {
     hd_cuda_command *command;
 
-    if (!hd_cuda_grow((void **)&device->plan->command, device->plan->ncommands,
-                      &device->plan->command_room, sizeof *command))
+    if (!hd_cuda_grow((void **)&plan->command, plan->ncommands,
+                      &plan->command_room, sizeof *command))
         return NULL;
-    command = &device->plan->command[device->plan->ncommands++];
+    command = &plan->command[plan->ncommands++];
     memset(command, 0, sizeof *command);
-    device->stream[stream].planned++;
+    plan->device->stream[stream].planned++;
     command->kind = kind;
     command->stream = stream;
     command->step = step;
@@ -57,7 +57,7 @@ hd_cuda_at hd_cuda_at_span(const hd_span *span)
                             hd_dtype_size(span->buffer->type.dtype)};
 }
 
-hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
+hd_status hd_cuda_add_copy(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
                            hd_diag *diag)
 {
@@ -65,9 +65,9 @@ hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
 
     if (bytes == 0)
         return HD_OK;
-    command = hd_cuda_add(device, HD_CUDA_COPY, stream, step);
+    command = hd_cuda_add(plan, HD_CUDA_COPY, stream, step);
     if (command == NULL)
-        return hd_cuda_no_room(device, diag);
+        return hd_cuda_no_room(plan->device, diag);
     command->to = to;
     command->from = from;
     command->bytes = bytes;
@@ -76,8 +76,8 @@ hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
 
 // ------------------------------------------------------------ addresses
 
-bool hd_cuda_address_of(const hd_device *device, const hd_cuda_command *command,
-                        int i, hd_cuda_at *out)
+bool hd_cuda_address_of(const hd_cuda_plan *plan,
+                        const hd_cuda_command *command, int i, hd_cuda_at *out)
 {
     const hd_cuda_at copy[] = {command->to, command->from};
     const hd_cuda_at product[] = {command->a, command->b, command->c,
@@ -95,15 +95,13 @@ bool hd_cuda_address_of(const hd_device *device, const hd_cuda_command *command,
         n = 4;
         break;
     case HD_CUDA_ATTEND:
-        at = device->plan->attend[command->first].at;
+        at = plan->attend[command->first].at;
         n = HD_CUDA_PARTS;
         break;
     case HD_CUDA_KERNEL:
-        n = device->plan->launch[command->launch].npatches;
+        n = plan->launch[command->launch].npatches;
         if (i < n)
-            *out = device->plan
-                       ->patch[device->plan->launch[command->launch].patch + i]
-                       .at;
+            *out = plan->patch[plan->launch[command->launch].patch + i].at;
         return i < n;
     case HD_CUDA_CALL:
         n = command->step->op->nviews;
@@ -145,14 +143,12 @@ static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
     return true;
 }
 
-static hd_status add_parameter(hd_device *device, hd_cuda_launch *launch, int i,
-                               hd_cuda_at at, hd_diag *diag)
+static hd_status add_parameter(hd_cuda_plan *plan, hd_cuda_launch *launch,
+                               int i, hd_cuda_at at, hd_diag *diag)
 {
-    hd_cuda_plan *plan = device->plan;
-
     if (!hd_cuda_grow((void **)&plan->patch, plan->npatches, &plan->patch_room,
                       sizeof *plan->patch))
-        return hd_cuda_no_room(device, diag);
+        return hd_cuda_no_room(plan->device, diag);
     plan->patch[plan->npatches++] =
         (hd_cuda_patch){launch->blob + (size_t)i * sizeof(uint64_t), at};
     launch->npatches++;
@@ -170,9 +166,8 @@ int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at)
                : device->buffer[at.buffer].argument;
 }
 
-void hd_cuda_settle(hd_device *device)
+void hd_cuda_settle(hd_cuda_plan *plan)
 {
-    hd_cuda_plan *plan = device->plan;
     int kept = 0;
 
     for (int i = 0; i < plan->nlaunches; i++) {
@@ -184,36 +179,34 @@ void hd_cuda_settle(hd_device *device)
             hd_cuda_patch patch = plan->patch[k];
 
             if (patch.at.buffer == HD_CUDA_WORD_VALUE ||
-                hd_cuda_argument_of(device, patch.at) >= 0)
+                hd_cuda_argument_of(plan->device, patch.at) >= 0)
                 plan->patch[kept++] = patch;
             else
-                hd_cuda_patch_now(device, &patch, 0);
+                hd_cuda_patch_now(plan, &patch, 0);
         }
         launch->npatches = kept - launch->patch;
     }
     plan->npatches = kept;
 }
 
-void hd_cuda_parameters_now(const hd_device *device,
+void hd_cuda_parameters_now(const hd_cuda_plan *plan,
                             const hd_cuda_launch *launch, uint64_t run,
                             hd_cuda_parameters *out)
 {
-    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER,
-                     device->plan->blob + launch->blob,
+    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER, plan->blob + launch->blob,
                      (void *)HD_CU_LAUNCH_BUFFER_SIZE, &out->bytes,
                      (void *)HD_CU_LAUNCH_END};
 
     for (int i = 0; i < launch->npatches; i++)
-        hd_cuda_patch_now(device, &device->plan->patch[launch->patch + i], run);
+        hd_cuda_patch_now(plan, &plan->patch[launch->patch + i], run);
     out->bytes = launch->bytes;
     memcpy(out->extra, extra, sizeof extra);
 }
 
-static hd_status add_launch(hd_device *device, hd_cu_function function,
+static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
                             hd_kernel_grid grid, const hd_cuda_at *at,
                             hd_diag *diag)
 {
-    hd_cuda_plan *plan = device->plan;
     hd_cuda_launch launch = {.function = function,
                              .grid = {grid.blocks, 1, 1},
                              .block = {grid.threads, 1, 1},
@@ -224,19 +217,21 @@ static hd_status add_launch(hd_device *device, hd_cu_function function,
     if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
                       &plan->launch_room, sizeof launch) ||
         !grow_blob(plan, launch.bytes, &launch.blob))
-        return hd_cuda_no_room(device, diag);
+        return hd_cuda_no_room(plan->device, diag);
     for (int i = 0; i < grid.pointers; i++)
-        HD_TRY(add_parameter(device, &launch, i, at[i], diag));
+        HD_TRY(add_parameter(plan, &launch, i, at[i], diag));
     memcpy(plan->blob + launch.blob + (size_t)grid.pointers * sizeof *grid.size,
            grid.size, (size_t)grid.sizes * sizeof *grid.size);
     plan->launch[plan->nlaunches++] = launch;
     return HD_OK;
 }
 
-hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
-                             hd_text *text, hd_kernel_grid grid,
-                             const hd_cuda_at *at, int n, hd_diag *diag)
+hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, hd_text *text,
+                             hd_kernel_grid grid, const hd_cuda_at *at, int n,
+                             hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_cu_function function = NULL;
     hd_cuda_command *command;
     hd_status status =
@@ -248,15 +243,15 @@ hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
     HD_TRY(status);
     assert(grid.pointers <= n); // it may do without the last
     (void)n;
-    HD_TRY(add_launch(device, function, grid, at, diag));
-    command = hd_cuda_add(device, HD_CUDA_KERNEL, stream, step);
+    HD_TRY(add_launch(plan, function, grid, at, diag));
+    command = hd_cuda_add(plan, HD_CUDA_KERNEL, stream, step);
     if (command == NULL)
         return hd_cuda_no_room(device, diag);
-    command->launch = device->plan->nlaunches - 1;
+    command->launch = plan->nlaunches - 1;
     return HD_OK;
 }
 
-hd_status hd_cuda_add_step(hd_device *device, int stream, const hd_step *step,
+hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_diag *diag)
 {
     hd_cuda_at at[HD_KERNEL_POINTERS];
@@ -267,22 +262,23 @@ hd_status hd_cuda_add_step(hd_device *device, int stream, const hd_step *step,
     for (int i = 0; i < n; i++)
         at[i] = hd_cuda_at_span(&step->span[i]);
     if (hd_emit_tells(step)) {
-        at[n++] = hd_cuda_need(device, stream, HD_CUDA_MISCOUNT,
+        at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
                                sizeof(hd_kernel_miscount));
         at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
     }
     HD_TRY(hd_emit_step(step, diag, &text, &grid));
-    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, n, diag);
+    return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
 }
 
 // -------------------------------------------------------------- events
 
-hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)
+hd_status hd_cuda_new_event(hd_cuda_plan *plan, hd_diag *diag, int *out)
 {
+    hd_device *device = plan->device;
     size_t room = (size_t)device->nevents + 1;
     hd_cu_event *grown;
 
-    *out = device->plan->nevents++;
+    *out = plan->nevents++;
     // Runs follow each other: plans have events in common.
     if (*out < device->nevents)
         return HD_OK;
@@ -299,23 +295,23 @@ hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)
     return HD_OK;
 }
 
-hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
+hd_status hd_cuda_add_event(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
                             const hd_step *step, int event, hd_diag *diag)
 {
-    hd_cuda_command *command = hd_cuda_add(device, kind, stream, step);
+    hd_cuda_command *command = hd_cuda_add(plan, kind, stream, step);
 
     if (command == NULL)
-        return hd_cuda_no_room(device, diag);
+        return hd_cuda_no_room(plan->device, diag);
     command->event = event;
     return HD_OK;
 }
 
-hd_status hd_cuda_tie(hd_device *device, int first, int later,
+hd_status hd_cuda_tie(hd_cuda_plan *plan, int first, int later,
                       const hd_step *step, hd_diag *diag)
 {
     int event = 0;
 
-    HD_TRY(hd_cuda_new_event(device, diag, &event));
-    HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD, first, step, event, diag));
-    return hd_cuda_add_event(device, HD_CUDA_WAIT, later, step, event, diag);
+    HD_TRY(hd_cuda_new_event(plan, diag, &event));
+    HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD, first, step, event, diag));
+    return hd_cuda_add_event(plan, HD_CUDA_WAIT, later, step, event, diag);
 }

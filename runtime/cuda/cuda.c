@@ -116,7 +116,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_runs_open(device, diag));
     HD_TRY(hd_cuda_captures_open(device, diag));
     HD_TRY(hd_cuda_plan_make(device, diag));
-    HD_TRY(hd_cuda_singles_open(device, diag));
+    HD_TRY(hd_cuda_singles_open(device->whole, diag));
     return hd_cuda_watch_start(device, diag);
 }
 

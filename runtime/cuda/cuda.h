@@ -139,7 +139,6 @@ struct hd_device {
 
     // Owned; NULL until they are needed.
     hd_cuda_peers *peers;
-    hd_cuda_plan *plan;  // borrowed: that is made, or issued
     hd_cuda_plan *whole; // of the binding's steps: others need no more room
     hd_cuda_plan *variant[HD_VARIANTS];
     hd_cuda_waits waits;
@@ -236,11 +235,11 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
 // plan is known: of the binding's steps, other plans need no more. Scratch is
 // the stream's next: what one step or group takes lies side by side, and the
 // next one's takes its place.
-hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
+hd_cuda_at hd_cuda_need(hd_cuda_plan *plan, int stream, hd_cuda_room room,
                         size_t bytes);
 int hd_cuda_room_of(const hd_device *device, int stream, int room);
 // Whether the stream has room for a product, and for so much more scratch.
-bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch);
+bool hd_cuda_has_room(const hd_cuda_plan *plan, int stream, size_t scratch);
 hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag);
 // Copies and waits, on the rescue stream.
 hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,

@@ -350,14 +350,16 @@ static int find_known(const hd_cuda_dnn *dnn, const hd_cuda_attention *shape)
 // Of a variant, which is made between runs, none is made: that takes as long as
 // a compilation, and to load what it makes may wait for streams that wait for
 // peers.
-hd_status hd_cuda_dnn_find(hd_device *device, const hd_cuda_attention *shape,
-                           hd_diag *diag, int *out, const char **reason)
+hd_status hd_cuda_dnn_find(const hd_cuda_plan *plan,
+                           const hd_cuda_attention *shape, hd_diag *diag,
+                           int *out, const char **reason)
 {
+    hd_device *device = plan->device;
     hd_cuda_dnn *dnn = device->dnn;
     int found = find_known(dnn, shape);
 
     *out = -1;
-    if (found < 0 && device->plan != device->whole) {
+    if (found < 0 && plan != device->whole) {
         *reason = "the sizes of the run are not those that the session was "
                   "made with";
         return HD_OK;
@@ -458,10 +460,12 @@ static hd_status ready_pack(hd_device *device, hd_cuda_attend *attend,
     return status;
 }
 
-hd_status hd_cuda_dnn_issue(hd_device *device, const hd_cuda_command *command,
-                            hd_cu_stream stream, hd_diag *diag)
+hd_status hd_cuda_dnn_issue(const hd_cuda_plan *plan,
+                            const hd_cuda_command *command, hd_cu_stream stream,
+                            hd_diag *diag)
 {
-    hd_cuda_attend *attend = &device->plan->attend[command->first];
+    hd_device *device = plan->device;
+    hd_cuda_attend *attend = &plan->attend[command->first];
 
     HD_TRY(ready_pack(device, attend, diag));
     DNN_TRY(device, diag, stream_set, device->dnn->handle, stream);

@@ -80,19 +80,18 @@ hd_status hd_cuda_fused_open(hd_device *device, hd_diag *diag)
     return status;
 }
 
-hd_status hd_cuda_fused_plan(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_fused_plan(hd_cuda_plan *plan, const hd_step *steps, int n,
                              int *events, hd_diag *diag)
 {
     int stream = steps->stream + 1;
-    hd_cuda_command *command =
-        hd_cuda_add(device, HD_CUDA_FUSED, stream, steps);
+    hd_cuda_command *command = hd_cuda_add(plan, HD_CUDA_FUSED, stream, steps);
 
     assert(n == 1); // it is no member of a group
     (void)events;
     if (command == NULL)
-        return hd_cuda_no_room(device, diag);
-    command->first = device->plan->nfused++;
-    return hd_cuda_mark_nccl(device, steps, n, stream, diag);
+        return hd_cuda_no_room(plan->device, diag);
+    command->first = plan->nfused++;
+    return hd_cuda_mark_nccl(plan, steps, n, stream, diag);
 }
 
 hd_status hd_cuda_fused_issue(hd_device *device, const hd_cuda_command *command,

@@ -24,7 +24,7 @@ extern const hd_cuda_provider hd_cuda_cublasmp; // cuda/cublasmp.c
 // The axis of the program's fused steps; -1 if it has none.
 int hd_cuda_fused_axis(const hd_device *device);
 hd_status hd_cuda_fused_open(hd_device *device, hd_diag *diag);
-hd_status hd_cuda_fused_plan(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_fused_plan(hd_cuda_plan *plan, const hd_step *steps, int n,
                              int *events, hd_diag *diag);
 hd_status hd_cuda_fused_issue(hd_device *device, const hd_cuda_command *command,
                               hd_diag *diag);

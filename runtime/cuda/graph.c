@@ -12,21 +12,21 @@
 #include "base/diag.h"
 #include "runtime/cuda/single.h"
 
-hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
+hd_status hd_cuda_graph_new(const hd_cuda_plan *plan, hd_diag *diag,
                             hd_cuda_graph *out)
 {
-    size_t n = (size_t)device->narguments + 1;
+    size_t n = (size_t)plan->device->narguments + 1;
     hd_cuda_graph graph = {
-        .plan = device->plan,
+        .plan = plan,
         .argument = calloc(n * HD_CUDA_TURNS, sizeof *graph.argument),
         .fixed = calloc(n, sizeof *graph.fixed),
         .held = calloc(n, sizeof *graph.held),
-        .now.nodes = calloc((size_t)device->plan->ncommands + 1,
-                            sizeof *graph.now.nodes)};
+        .now.nodes =
+            calloc((size_t)plan->ncommands + 1, sizeof *graph.now.nodes)};
 
     if (graph.argument == NULL || graph.fixed == NULL || graph.held == NULL ||
         graph.now.nodes == NULL) {
-        hd_cuda_graph_free(device, &graph);
+        hd_cuda_graph_free(plan->device, &graph);
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a graph");
     }
     *out = graph;
@@ -55,12 +55,12 @@ void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
     free(graph->held);
 }
 
-static bool carries_number(const hd_device *device,
+static bool carries_number(const hd_cuda_plan *plan,
                            const hd_cuda_command *command)
 {
     hd_cuda_at at;
 
-    for (int i = 0; hd_cuda_address_of(device, command, i, &at); i++) {
+    for (int i = 0; hd_cuda_address_of(plan, command, i, &at); i++) {
         if (at.buffer == HD_CUDA_WORD_VALUE)
             return true;
     }
@@ -172,12 +172,13 @@ static bool is_understood(const hd_device *device,
 }
 
 // NCCL's calls may name any.
-static void mark_named(const hd_device *device, const hd_cuda_command *command,
+static void mark_named(const hd_cuda_plan *plan, const hd_cuda_command *command,
                        bool *marks)
 {
+    const hd_device *device = plan->device;
     hd_cuda_at at;
 
-    for (int i = 0; hd_cuda_address_of(device, command, i, &at); i++) {
+    for (int i = 0; hd_cuda_address_of(plan, command, i, &at); i++) {
         if (hd_cuda_argument_of(device, at) >= 0)
             marks[hd_cuda_argument_of(device, at)] = true;
     }
@@ -188,7 +189,7 @@ static void mark_named(const hd_device *device, const hd_cuda_command *command,
 
 void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
 {
-    const hd_cuda_command *c = &device->plan->command[command];
+    const hd_cuda_command *c = &graph->plan->command[command];
     hd_cuda_nodes nodes =
         find_nodes(device, graph, device->stream[c->stream].stream);
     bool understood = is_understood(device, c, &nodes);
@@ -196,11 +197,11 @@ void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
     if (understood) {
         graph->now.nodes[command] = nodes;
     } else {
-        graph->numberless |= carries_number(device, c);
-        mark_named(device, c, graph->fixed);
+        graph->numberless |= carries_number(graph->plan, c);
+        mark_named(graph->plan, c, graph->fixed);
     }
     if (!understood || c->kind == HD_CUDA_COPY)
-        mark_named(device, c, graph->held);
+        mark_named(graph->plan, c, graph->held);
 }
 
 // ---------------------------------------------------------- setting anew
@@ -220,16 +221,16 @@ static bool update(hd_device *device, hd_cu_graph_exec exec, hd_cu_graph to)
     return true;
 }
 
-static bool set_words(hd_device *device, hd_cu_graph_exec exec,
+static bool set_words(const hd_cuda_plan *plan, hd_cu_graph_exec exec,
                       const hd_cuda_command *command, hd_cu_node node,
                       uint64_t run)
 {
-    hd_cu_words_node words = {.context = device->home->context,
+    hd_cu_words_node words = {.context = plan->device->home->context,
                               .n = (unsigned)command->n,
-                              .op = &device->plan->word[command->first]};
+                              .op = &plan->word[command->first]};
 
-    hd_cuda_number_words(device, command, run);
-    return device->cu.set_words_node(exec, node, &words) == HD_CU_SUCCESS;
+    hd_cuda_number_words(plan, command, run);
+    return plan->device->cu.set_words_node(exec, node, &words) == HD_CU_SUCCESS;
 }
 
 static bool set_copy(hd_device *device, hd_cu_graph_exec exec,
@@ -247,11 +248,11 @@ static bool set_copy(hd_device *device, hd_cu_graph_exec exec,
            HD_CU_SUCCESS;
 }
 
-static bool set_kernel(hd_device *device, hd_cu_graph_exec exec,
+static bool set_kernel(const hd_cuda_plan *plan, hd_cu_graph_exec exec,
                        const hd_cuda_command *command, hd_cu_node node,
                        uint64_t run)
 {
-    const hd_cuda_launch *launch = &device->plan->launch[command->launch];
+    const hd_cuda_launch *launch = &plan->launch[command->launch];
     hd_cuda_parameters parameters;
     hd_cu_kernel_node kernel = {.function = launch->function,
                                 .shared_bytes = launch->shared_bytes,
@@ -259,32 +260,33 @@ static bool set_kernel(hd_device *device, hd_cu_graph_exec exec,
 
     memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
     memcpy(kernel.block, launch->block, sizeof kernel.block);
-    hd_cuda_parameters_now(device, launch, run, &parameters);
-    return device->cu.set_kernel_node(exec, node, &kernel) == HD_CU_SUCCESS;
+    hd_cuda_parameters_now(plan, launch, run, &parameters);
+    return plan->device->cu.set_kernel_node(exec, node, &kernel) ==
+           HD_CU_SUCCESS;
 }
 
 static bool set_nodes(hd_device *device, const hd_cuda_graph *graph, int i,
                       uint64_t run)
 {
-    const hd_cuda_command *command = &device->plan->command[i];
+    const hd_cuda_command *command = &graph->plan->command[i];
     const hd_cuda_nodes *nodes = &graph->first.nodes[i];
     const hd_cuda_nodes *like = &graph->now.nodes[i];
     hd_cu_graph_exec exec = exec_of(graph, run);
 
     if (command->kind == HD_CUDA_WORDS)
-        return set_words(device, exec, command, nodes->at[0], run);
+        return set_words(graph->plan, exec, command, nodes->at[0], run);
     if (command->kind == HD_CUDA_COPY)
         return set_copy(device, exec, command, nodes->at[0], like->at[0]);
     if (command->kind == HD_CUDA_KERNEL)
-        return set_kernel(device, exec, command, nodes->at[0], run);
-    return hd_cuda_single_set(device, command, exec, nodes, like);
+        return set_kernel(graph->plan, exec, command, nodes->at[0], run);
+    return hd_cuda_single_set(graph->plan, command, exec, nodes, like);
 }
 
 static bool set_numbers(hd_device *device, const hd_cuda_graph *graph,
                         uint64_t run)
 {
-    for (int i = 0; i < device->plan->ncommands; i++) {
-        if (carries_number(device, &device->plan->command[i]) &&
+    for (int i = 0; i < graph->plan->ncommands; i++) {
+        if (carries_number(graph->plan, &graph->plan->command[i]) &&
             !set_nodes(device, graph, i, run))
             return false;
     }
@@ -299,10 +301,10 @@ static hd_cuda_argument *arguments_of(const hd_device *device,
            run % (unsigned)graph->nturns * (unsigned)device->narguments;
 }
 
-static int count_turns(const hd_device *device, const hd_cuda_graph *graph)
+static int count_turns(const hd_cuda_graph *graph)
 {
-    for (int i = 0; i < device->plan->ncommands && !graph->numberless; i++) {
-        if (carries_number(device, &device->plan->command[i]))
+    for (int i = 0; i < graph->plan->ncommands && !graph->numberless; i++) {
+        if (carries_number(graph->plan, &graph->plan->command[i]))
             return HD_CUDA_TURNS;
     }
     return 1;
@@ -313,7 +315,7 @@ hd_status hd_cuda_graph_make(hd_device *device, hd_cuda_graph *graph,
                              hd_diag *diag)
 {
     graph->first = graph->now;
-    graph->nturns = count_turns(device, graph);
+    graph->nturns = count_turns(graph);
     for (uint64_t i = run; i < run + (unsigned)graph->nturns; i++) {
         HD_CUDA_TRY(device, diag, graph_instantiate,
                     &graph->exec[i % (unsigned)graph->nturns],
@@ -326,14 +328,14 @@ hd_status hd_cuda_graph_make(hd_device *device, hd_cuda_graph *graph,
     return HD_OK;
 }
 
-bool hd_cuda_graph_is_alike(const hd_device *device, const hd_cuda_graph *graph,
+bool hd_cuda_graph_is_alike(const hd_cuda_graph *graph,
                             const hd_cuda_graph *other)
 {
     int n = graph->plan->ncommands;
 
     if (graph->nnodes == SIZE_MAX || graph->nnodes != other->nnodes ||
         graph->numberless || other->plan->ncommands != n ||
-        count_turns(device, graph) != other->nturns)
+        count_turns(graph) != other->nturns)
         return false;
     for (int i = 0; i < n; i++) {
         const hd_cuda_command *a = &graph->plan->command[i];
@@ -396,8 +398,8 @@ static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
 {
     hd_cuda_at at;
 
-    for (int i = 0;
-         hd_cuda_address_of(device, &device->plan->command[command], i, &at);
+    for (int i = 0; hd_cuda_address_of(graph->plan,
+                                       &graph->plan->command[command], i, &at);
          i++) {
         int named = hd_cuda_argument_of(device, at);
 
@@ -429,7 +431,7 @@ bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
         return false;
     if (memcmp(was, argument, bytes) == 0)
         return true;
-    for (int i = 0; i < device->plan->ncommands; i++) {
+    for (int i = 0; i < graph->plan->ncommands; i++) {
         if (graph->now.nodes[i].n > 0 &&
             names_changed(device, graph, was, argument, i) &&
             !set_nodes(device, graph, i, run))

@@ -42,7 +42,7 @@ typedef struct hd_cuda_graph {
     int nturns; // 1 if no node carries a number
 } hd_cuda_graph;
 
-hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
+hd_status hd_cuda_graph_new(const hd_cuda_plan *plan, hd_diag *diag,
                             hd_cuda_graph *out);
 void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph);
 // The command was just captured into `now`.
@@ -61,7 +61,7 @@ bool hd_cuda_graph_patch(hd_device *device, hd_cuda_graph *graph,
 // Whether what was captured becomes the same nodes in the same order, and is
 // known to be updated by CUDA: NCCL ties what it needs to the graph that it
 // was captured into.
-bool hd_cuda_graph_is_alike(const hd_device *device, const hd_cuda_graph *graph,
+bool hd_cuda_graph_is_alike(const hd_cuda_graph *graph,
                             const hd_cuda_graph *other);
 // Whether all that is fixed is as it was.
 bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,

@@ -32,23 +32,25 @@ static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
     } while (0)
 
 // The library's name for those who ask, with what was tuned.
-static void describe_library(hd_device *device)
+static void describe_library(hd_cuda_plan *plan)
 {
+    hd_device *device = plan->device;
     const hd_library *library = &device->products->library;
     int tuned = 0, n;
 
     n = snprintf(device->products->text, sizeof device->products->text,
                  "cuBLASLt %s (%.120s)", library->version, library->path);
-    for (int i = 0; i < device->plan->nproducts; i++)
-        tuned += device->plan->product[i].tuned;
+    for (int i = 0; i < plan->nproducts; i++)
+        tuned += plan->product[i].tuned;
     if (tuned > 0)
         snprintf(device->products->text + n,
                  sizeof device->products->text - (size_t)n,
-                 ", %d of %d plans tuned", tuned, device->plan->nproducts);
+                 ", %d of %d plans tuned", tuned, plan->nproducts);
 }
 
-static hd_status open_lt(hd_device *device, hd_diag *diag)
+static hd_status open_lt(hd_cuda_plan *plan, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_cuda_products *products = device->products;
 
     if (products != NULL)
@@ -59,7 +61,7 @@ static hd_status open_lt(hd_device *device, hd_diag *diag)
     HD_TRY(hd_library_open(&hd_lt_library, &products->lt, diag,
                            &products->library));
     LT_TRY(device, diag, create, &products->blas);
-    describe_library(device);
+    describe_library(plan);
     return HD_OK;
 }
 
@@ -202,69 +204,72 @@ static void remember(hd_device *device, const hd_cuda_product *product)
 }
 
 // As cuBLASLt expects, or as it is found out.
-static hd_status choose_anew(hd_device *device, hd_cuda_product *product,
+static hd_status choose_anew(hd_cuda_plan *plan, hd_cuda_product *product,
                              hd_diag *diag, bool *found)
 {
-    hd_lt_heuristic plan[HD_CUDA_PLANS];
-    bool tune = device->binding.tune && device->plan == device->whole;
+    hd_device *device = plan->device;
+    hd_lt_heuristic way[HD_CUDA_PLANS];
+    bool tune = device->binding.tune && plan == device->whole;
     int n = 0;
 
     *found = hd_cuda_tuned(device, product);
     if (*found)
         return HD_OK;
-    HD_TRY(ask(device, product, tune ? HD_CUDA_PLANS : 1, diag, plan, &n));
+    HD_TRY(ask(device, product, tune ? HD_CUDA_PLANS : 1, diag, way, &n));
     *found = n > 0;
     if (!*found)
         return HD_OK;
-    product->algo = plan[0].algo;
-    product->workspace = plan[0].workspace;
-    return tune ? hd_cuda_tune(device, product, plan, n, diag) : HD_OK;
+    product->algo = way[0].algo;
+    product->workspace = way[0].workspace;
+    return tune ? hd_cuda_tune(device, product, way, n, diag) : HD_OK;
 }
 
 // `found` tells whether cuBLASLt has a way at all. A variant is made between
 // runs: there nothing is timed, and what is known of its likes does.
-static hd_status choose(hd_device *device, hd_cuda_product *product,
+static hd_status choose(hd_cuda_plan *plan, hd_cuda_product *product,
                         hd_diag *diag, bool *found)
 {
-    *found = device->plan != device->whole && recall(device, product);
+    hd_device *device = plan->device;
+
+    *found = plan != device->whole && recall(device, product);
     if (*found)
         return HD_OK;
-    HD_TRY(choose_anew(device, product, diag, found));
+    HD_TRY(choose_anew(plan, product, diag, found));
     if (*found)
         remember(device, product);
     return HD_OK;
 }
 
 // The product of this shape, or -1 if cuBLASLt has none.
-static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
+static hd_status find_product(hd_cuda_plan *plan, const hd_cuda_shape *shape,
                               hd_diag *diag, int *out)
 {
+    hd_device *device = plan->device;
     hd_cuda_product product = {.shape = *shape};
     bool found = false;
     hd_status status;
 
     *out = -1;
-    for (int i = 0; i < device->plan->nproducts; i++) {
-        if (memcmp(&device->plan->product[i].shape, shape, sizeof *shape) ==
-            0) {
+    for (int i = 0; i < plan->nproducts; i++) {
+        if (memcmp(&plan->product[i].shape, shape, sizeof *shape) == 0) {
             *out = i;
             return HD_OK;
         }
     }
-    if (!hd_cuda_grow((void **)&device->plan->product, device->plan->nproducts,
-                      &device->plan->product_room, sizeof(product)))
+    if (!hd_cuda_grow((void **)&plan->product, plan->nproducts,
+                      &plan->product_room, sizeof(product)))
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a product");
     status = describe(device, &product, diag);
     if (status == HD_OK)
-        status = choose(device, &product, diag, &found);
+        status = choose(plan, &product, diag, &found);
     if (status != HD_OK || !found) {
         free_product(device, &product);
         return status;
     }
-    device->plan->product[device->plan->nproducts] = product;
-    *out = device->plan->nproducts++;
-    if (device->plan == device->whole)
-        describe_library(device);
+    plan->product[plan->nproducts] = product;
+    *out = plan->nproducts++;
+    if (plan == device->whole)
+        describe_library(plan);
     return HD_OK;
 }
 
@@ -290,7 +295,7 @@ void hd_cuda_products_close(hd_device *device)
 // -------------------------------------------------------------- analysis
 
 typedef struct job {
-    hd_device *device;
+    hd_cuda_plan *plan;
     const hd_step *step;
     int stream;
     hd_diag *diag;
@@ -377,10 +382,10 @@ static bool fit_addend(job *j)
            fit(&j->bias, NULL);
 }
 
-static job job_of(hd_device *device, int stream, const hd_step *step,
+static job job_of(hd_cuda_plan *plan, int stream, const hd_step *step,
                   hd_diag *diag)
 {
-    job j = {.device = device,
+    job j = {.plan = plan,
              .step = step,
              .stream = stream,
              .diag = diag,
@@ -516,12 +521,12 @@ static hd_cuda_at at_part(const job *j, int part, int64_t i)
 static hd_status add_products(const job *j, int product,
                               const hd_cuda_at *scratch)
 {
-    hd_cuda_at workspace = hd_cuda_need(j->device, j->stream, HD_CUDA_WORKSPACE,
+    hd_cuda_at workspace = hd_cuda_need(j->plan, j->stream, HD_CUDA_WORKSPACE,
                                         HD_CUDA_WORKSPACE_BYTES);
 
     for (int64_t i = 0; i < j->product.pieces; i++) {
         hd_cuda_command *command =
-            hd_cuda_add(j->device, HD_CUDA_PRODUCT, j->stream, j->step);
+            hd_cuda_add(j->plan, HD_CUDA_PRODUCT, j->stream, j->step);
 
         if (command == NULL)
             return hd_fail(j->diag, HD_ERROR_NO_MEMORY,
@@ -561,32 +566,32 @@ static hd_status add_scratched(const job *j, int product)
     hd_kernel_grid grid = {0};
     int n = j->step->op->nviews;
     hd_cuda_at scratch =
-        hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH, scratch_bytes(j));
+        hd_cuda_need(j->plan, j->stream, HD_CUDA_SCRATCH, scratch_bytes(j));
 
     HD_TRY(add_products(j, product, &scratch));
     for (int i = 0; i < n; i++)
         at[i] = hd_cuda_at_span(&j->step->span[i]);
     at[n] = scratch;
     HD_TRY(hd_emit_epilogue(j->step, j->diag, &text, &grid));
-    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+    return hd_cuda_add_kernel(j->plan, j->stream, j->step, &text, grid, at,
                               n + 1, j->diag);
 }
 
-hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
+hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
                               const hd_step *step, hd_diag *diag)
 {
-    job j = job_of(device, stream, step, diag);
+    job j = job_of(plan, stream, step, diag);
     int epilogue = 0, product = -1;
     hd_cuda_shape shape;
 
     if (j.product.k == 0 || j.product.counts >= 0 ||
-        !hd_cuda_has_room(device, stream, 0))
-        return hd_cuda_add_step(device, stream, step, diag);
-    HD_TRY(open_lt(device, diag));
+        !hd_cuda_has_room(plan, stream, 0))
+        return hd_cuda_add_step(plan, stream, step, diag);
+    HD_TRY(open_lt(plan, diag));
     if (own_epilogue(&j, &epilogue)) {
         shape = shape_of(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)),
                          j.c.row_stride, epilogue, type_of_row(&j));
-        HD_TRY(find_product(device, &shape, diag, &product));
+        HD_TRY(find_product(plan, &shape, diag, &product));
         if (product >= 0)
             return add_products(&j, product, NULL);
     }
@@ -594,13 +599,13 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
     j.adds = false;
     j.c.row_stride = j.product.n;
     if (fit(&j.a, &j.product.ta) && fit(&j.b, &j.product.tb) &&
-        hd_cuda_has_room(device, stream, scratch_bytes(&j))) {
+        hd_cuda_has_room(plan, stream, scratch_bytes(&j))) {
         shape = shape_of(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32,
                          j.product.n, HD_LT_EPILOGUE_DEFAULT, -1);
-        HD_TRY(find_product(device, &shape, diag, &product));
+        HD_TRY(find_product(plan, &shape, diag, &product));
     }
     return product >= 0 ? add_scratched(&j, product)
-                        : hd_cuda_add_step(device, stream, step, diag);
+                        : hd_cuda_add_step(plan, stream, step, diag);
 }
 
 // --------------------------------------------------------------- running
@@ -610,10 +615,12 @@ static void *address(const hd_device *device, hd_cuda_at at)
     return (void *)(uintptr_t)hd_cuda_address(device, at);
 }
 
-hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
-                           hd_cu_stream stream, hd_diag *diag)
+hd_status hd_cuda_multiply(const hd_cuda_plan *plan,
+                           const hd_cuda_command *command, hd_cu_stream stream,
+                           hd_diag *diag)
 {
-    const hd_cuda_product *product = &device->plan->product[command->product];
+    hd_device *device = plan->device;
+    const hd_cuda_product *product = &plan->product[command->product];
     float alpha = (float)command->alpha, beta = (float)command->beta;
     bool wide = product->shape.wide;
     void *c = address(device, command->c);

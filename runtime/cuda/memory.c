@@ -194,25 +194,26 @@ int hd_cuda_room_of(const hd_device *device, int stream, int room)
            room;
 }
 
-hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
+hd_cuda_at hd_cuda_need(hd_cuda_plan *plan, int stream, hd_cuda_room room,
                         size_t bytes)
 {
+    hd_device *device = plan->device;
     hd_cuda_stream *mine = &device->stream[stream];
     size_t at = room == HD_CUDA_SCRATCH ? align_up(mine->used, 512) : 0;
 
     if (room == HD_CUDA_SCRATCH)
         mine->used = at + bytes;
-    assert(device->plan == device->whole || at + bytes <= mine->need[room]);
+    assert(plan == device->whole || at + bytes <= mine->need[room]);
     if (mine->need[room] < at + bytes)
         mine->need[room] = at + bytes;
     return (hd_cuda_at){hd_cuda_room_of(device, stream, (int)room), at};
 }
 
-bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch)
+bool hd_cuda_has_room(const hd_cuda_plan *plan, int stream, size_t scratch)
 {
-    const hd_cuda_stream *mine = &device->stream[stream];
+    const hd_cuda_stream *mine = &plan->device->stream[stream];
 
-    return device->plan == device->whole ||
+    return plan == plan->device->whole ||
            (align_up(mine->used, 512) + scratch <=
                 mine->need[HD_CUDA_SCRATCH] &&
             mine->need[HD_CUDA_WORKSPACE] > 0);

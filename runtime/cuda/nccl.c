@@ -1059,16 +1059,18 @@ static hd_status issue_on(hd_device *device, const batch *batch, hd_diag *diag)
     return status;
 }
 
-static void plan_gathers(hd_device *device, const hd_step *steps, int n,
+static void plan_gathers(hd_cuda_plan *plan, const hd_step *steps, int n,
                          int stream)
 {
+    hd_device *device = plan->device;
+
     for (int i = 0; i < n; i++) {
         const hd_step *step = &steps[i];
 
         // At one place, whatever the sizes.
         if (only_gathers(device, step) && hd_step_reduces(step))
             device->nccl->gathered[step->index] = hd_cuda_need(
-                device, stream, HD_CUDA_SCRATCH,
+                plan, stream, HD_CUDA_SCRATCH,
                 (size_t)device->binding.module->axis[step->op->axis].size *
                     hd_piece_of(&hd_cuda_whole(device, step)->span[0], -1)
                         .bytes);
@@ -1077,10 +1079,10 @@ static void plan_gathers(hd_device *device, const hd_step *steps, int n,
 
 _Static_assert(HD_NCCL_GATHERED < HD_KERNEL_POINTERS, "and the result");
 
-static hd_status plan_reduction(hd_device *device, const hd_step *step,
+static hd_status plan_reduction(hd_cuda_plan *plan, const hd_step *step,
                                 int stream, hd_diag *diag)
 {
-    int n = (int)device->binding.module->axis[step->op->axis].size;
+    int n = (int)plan->device->binding.module->axis[step->op->axis].size;
     hd_piece out = hd_piece_of(&step->span[0], -1);
     hd_dtype dtype = step->span[0].buffer->type.dtype;
     hd_cuda_at at[HD_KERNEL_POINTERS] = {hd_cuda_at_place(out.place)};
@@ -1095,19 +1097,18 @@ static hd_status plan_reduction(hd_device *device, const hd_step *step,
                           hd_length_of_part(step, elements), diag, &text,
                           &grid));
     for (int i = 0; i < n; i++) {
-        at[1 + i] = device->nccl->gathered[step->index];
+        at[1 + i] = plan->device->nccl->gathered[step->index];
         at[1 + i].offset += (uint64_t)i * out.bytes;
     }
-    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 1 + n,
-                              diag);
+    return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, 1 + n, diag);
 }
 
-static hd_status plan_reductions(hd_device *device, const hd_step *steps, int n,
-                                 int stream, hd_diag *diag)
+static hd_status plan_reductions(hd_cuda_plan *plan, const hd_step *steps,
+                                 int n, int stream, hd_diag *diag)
 {
     for (int i = 0; i < n; i++)
-        if (only_gathers(device, &steps[i]) && hd_step_reduces(&steps[i]))
-            HD_TRY(plan_reduction(device, &steps[i], stream, diag));
+        if (only_gathers(plan->device, &steps[i]) && hd_step_reduces(&steps[i]))
+            HD_TRY(plan_reduction(plan, &steps[i], stream, diag));
     return HD_OK;
 }
 
@@ -1123,13 +1124,13 @@ static bool has_several(const hd_device *device)
 }
 
 // The stream of the first calls from step `i` on, -1 if there are none.
-static int next_stream(const hd_device *device, int64_t i)
+static int next_stream(const hd_cuda_plan *plan, int64_t i)
 {
-    const hd_steps *steps = device->plan->steps;
+    const hd_steps *steps = plan->steps;
 
     for (; i < steps->nsteps; i++)
         if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
-            by_nccl(device, &steps->step[i]))
+            by_nccl(plan->device, &steps->step[i]))
             return steps->step[i].stream + 1;
     return -1;
 }
@@ -1137,51 +1138,51 @@ static int next_stream(const hd_device *device, int64_t i)
 // NCCL promises no progress where a device begins calls of several
 // communicators in another order than the host issues them. So those on another
 // stream wait for the ones before, whichever communicator has them.
-static hd_status plan_order(hd_device *device, const hd_step *last, int stream,
+static hd_status plan_order(hd_cuda_plan *plan, const hd_step *last, int stream,
                             hd_diag *diag)
 {
-    int next = has_several(device) ? next_stream(device, last->index + 1) : -1;
+    hd_device *device = plan->device;
+    int next = has_several(device) ? next_stream(plan, last->index + 1) : -1;
 
     if (next < 0 || next == stream)
         return HD_OK;
-    HD_TRY(hd_cuda_new_event(device, diag, &device->nccl->ahead));
-    return hd_cuda_add_event(device, HD_CUDA_RECORD, stream, last,
+    HD_TRY(hd_cuda_new_event(plan, diag, &device->nccl->ahead));
+    return hd_cuda_add_event(plan, HD_CUDA_RECORD, stream, last,
                              device->nccl->ahead, diag);
 }
 
-static hd_status follow_order(hd_device *device, const hd_step *step,
+static hd_status follow_order(hd_cuda_plan *plan, const hd_step *step,
                               int stream, hd_diag *diag)
 {
-    int event = device->nccl->ahead;
+    int event = plan->device->nccl->ahead;
 
-    device->nccl->ahead = -1;
+    plan->device->nccl->ahead = -1;
     return event < 0 ? HD_OK
-                     : hd_cuda_add_event(device, HD_CUDA_WAIT, stream, step,
+                     : hd_cuda_add_event(plan, HD_CUDA_WAIT, stream, step,
                                          event, diag);
 }
 
 // Those of a group that go by NCCL, in one group of its. NCCL holds up its
 // stream for deferred sends too.
-hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_nccl_plan(hd_cuda_plan *plan, const hd_step *steps, int n,
                             int *events, hd_diag *diag)
 {
     int stream = steps->stream + 1;
     hd_cuda_command *command;
 
-    plan_gathers(device, steps, n, stream);
-    HD_TRY(follow_order(device, steps, stream, diag));
-    command = hd_cuda_add(device, HD_CUDA_NCCL, stream, steps);
+    plan_gathers(plan, steps, n, stream);
+    HD_TRY(follow_order(plan, steps, stream, diag));
+    command = hd_cuda_add(plan, HD_CUDA_NCCL, stream, steps);
     if (command == NULL)
-        return hd_cuda_no_room(device, diag);
+        return hd_cuda_no_room(plan->device, diag);
     command->n = n;
-    HD_TRY(plan_order(device, &steps[n - 1], stream, diag));
-    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
+    HD_TRY(plan_order(plan, &steps[n - 1], stream, diag));
+    HD_TRY(hd_cuda_mark_nccl(plan, steps, n, stream, diag));
     for (int i = 0; i < n; i++) {
-        if (hd_step_defers(&steps[i]) && by_nccl(device, &steps[i]))
-            HD_TRY(
-                hd_cuda_plan_record(device, stream, &steps[i], events, diag));
+        if (hd_step_defers(&steps[i]) && by_nccl(plan->device, &steps[i]))
+            HD_TRY(hd_cuda_plan_record(plan, stream, &steps[i], events, diag));
     }
-    return plan_reductions(device, steps, n, stream, diag);
+    return plan_reductions(plan, steps, n, stream, diag);
 }
 
 // Axis by axis each collective and then all else: the order that the proof of

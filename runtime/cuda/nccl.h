@@ -7,7 +7,7 @@
 // --------------------------------------------------- cuda/nccl.c
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
-hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_nccl_plan(hd_cuda_plan *plan, const hd_step *steps, int n,
                             int *events, hd_diag *diag);
 void hd_cuda_nccl_close(hd_device *device);
 // Ends the communicators of a home that has failed; false if NCCL does not come

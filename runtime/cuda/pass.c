@@ -108,16 +108,16 @@ static int find_pitch(const hd_packing *rows)
     return best;
 }
 
-static hd_packing rows_of(const hd_device *device, const hd_root *root)
+static hd_packing rows_of(const hd_cuda_plan *plan, const hd_root *root)
 {
-    return hd_packing_of(device->plan->module, root->buffer, device->rank,
-                         device->passed->passing[root->argument].stride);
+    return hd_packing_of(plan->module, root->buffer, plan->device->rank,
+                         plan->device->passed->passing[root->argument].stride);
 }
 
-static hd_status check_rows(const hd_device *device, const hd_root *root,
+static hd_status check_rows(const hd_cuda_plan *plan, const hd_root *root,
                             hd_diag *diag)
 {
-    hd_packing rows = rows_of(device, root);
+    hd_packing rows = rows_of(plan, root);
     int pitch = find_pitch(&rows);
     size_t copies = 1;
 
@@ -128,7 +128,7 @@ static hd_status check_rows(const hd_device *device, const hd_root *root,
     return hd_fail(diag, HD_ERROR_ARGUMENT,
                    "rank %d: argument %%%s, with these strides, would be "
                    "copied in more than %d parts: make it dense first",
-                   device->rank, root->buffer->name, COPIES_MOST);
+                   plan->device->rank, root->buffer->name, COPIES_MOST);
 }
 
 typedef struct job {
@@ -175,11 +175,12 @@ static hd_status copy_each(const job *job, int d, hd_cu_ptr theirs,
     return HD_OK;
 }
 
-static hd_status copy_strided(hd_device *device, const hd_root *root, bool in,
-                              hd_diag *diag)
+static hd_status copy_strided(const hd_cuda_plan *plan, const hd_root *root,
+                              bool in, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     int i = root->argument;
-    hd_packing rows = rows_of(device, root);
+    hd_packing rows = rows_of(plan, root);
     job job = {device, &rows, find_pitch(&rows), in, diag};
 
     if (rows.bytes == 0)
@@ -211,16 +212,18 @@ static hd_status fill_value(hd_device *device, const hd_root *root,
     return hd_cuda_throttle(device, 0, diag);
 }
 
-hd_status hd_cuda_pass_take(hd_device *device, const hd_passing *passing,
+hd_status hd_cuda_pass_take(const hd_cuda_plan *plan, const hd_passing *passing,
                             void *const *argument, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     device->passed->passing = passing;
     device->passed->argument = argument;
     for (int i = 0; passing != NULL && i < device->nbuffers; i++) {
         const hd_root *root = &device->buffer[i];
 
         if (root->argument >= 0 && passing[root->argument].strided)
-            HD_TRY(check_rows(device, root, diag));
+            HD_TRY(check_rows(plan, root, diag));
     }
     return HD_OK;
 }
@@ -238,8 +241,9 @@ void *hd_cuda_passed_at(const hd_device *device, int argument, void *at)
                : at;
 }
 
-hd_status hd_cuda_pass(hd_device *device, bool in, hd_diag *diag)
+hd_status hd_cuda_pass(const hd_cuda_plan *plan, bool in, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     const hd_passing *passing = device->passed->passing;
 
     for (int i = 0; passing != NULL && i < device->nbuffers; i++) {
@@ -252,7 +256,7 @@ hd_status hd_cuda_pass(hd_device *device, bool in, hd_diag *diag)
             HD_TRY(fill_value(device, root, diag));
         if (passing[root->argument].strided &&
             (in ? role != HD_ROLE_OUT : role != HD_ROLE_IN))
-            HD_TRY(copy_strided(device, root, in, diag));
+            HD_TRY(copy_strided(plan, root, in, diag));
     }
     return HD_OK;
 }

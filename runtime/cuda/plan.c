@@ -17,86 +17,85 @@ static int stream_of(const hd_step *step)
 
 // What a step records is one event of the device, if anything waits for it:
 // events[step].
-hd_status hd_cuda_plan_record(hd_device *device, int stream,
+hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
                               const hd_step *step, int *events, hd_diag *diag)
 {
     int *event = &events[step->index];
 
     for (int i = 0; i < step->op->nviews; i++) {
-        int argument = device->buffer[step->span[i].buffer->id].argument;
+        int argument = plan->device->buffer[step->span[i].buffer->id].argument;
 
         if (argument >= 0 && hd_op_access(step->op, i) == HD_ACCESS_RECORD)
-            HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD_ARGUMENT, stream,
+            HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD_ARGUMENT, stream,
                                      step, argument, diag));
     }
     if (*event < 0)
         return HD_OK;
-    HD_TRY(hd_cuda_new_event(device, diag, event));
-    return hd_cuda_add_event(device, HD_CUDA_RECORD, stream, step, *event,
-                             diag);
+    HD_TRY(hd_cuda_new_event(plan, diag, event));
+    return hd_cuda_add_event(plan, HD_CUDA_RECORD, stream, step, *event, diag);
 }
 
 // The helper starts a deferred send when its stream has come to it; a stream
 // that did nothing since its last one need not say so again.
-hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
+hd_status hd_cuda_plan_deferred(hd_cuda_plan *plan, const hd_step *step,
                                 int *events, hd_diag *diag)
 {
-    int helper = hd_cuda_helper(device);
-    hd_cuda_stream *stream = &device->stream[stream_of(step)];
+    int helper = hd_cuda_helper(plan->device);
+    hd_cuda_stream *stream = &plan->device->stream[stream_of(step)];
 
     if (stream->handed == 0 || stream->handed != stream->planned)
-        HD_TRY(hd_cuda_tie(device, stream_of(step), helper, step, diag));
+        HD_TRY(hd_cuda_tie(plan, stream_of(step), helper, step, diag));
     stream->handed = stream->planned;
-    HD_TRY(hd_cuda_plan_batch(device, step, 1, helper, true, diag));
-    return hd_cuda_plan_record(device, helper, step, events, diag);
+    HD_TRY(hd_cuda_plan_batch(plan, step, 1, helper, true, diag));
+    return hd_cuda_plan_record(plan, helper, step, events, diag);
 }
 
-hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_windows(hd_cuda_plan *plan, const hd_step *steps, int n,
                                int *events, hd_diag *diag)
 {
     (void)events;
-    return hd_cuda_plan_batch(device, steps, n, stream_of(steps), false, diag);
+    return hd_cuda_plan_batch(plan, steps, n, stream_of(steps), false, diag);
 }
 
 // ---------------------------------------------------------------- sync
 
-static hd_status plan_wait(hd_device *device, const hd_step *step,
+static hd_status plan_wait(hd_cuda_plan *plan, const hd_step *step,
                            const int *events, hd_diag *diag)
 {
     for (int i = 0; i < step->op->nviews; i++) {
         int record = step->record[i].step;
 
         HD_TRY(hd_cuda_add_event(
-            device, record >= 0 ? HD_CUDA_WAIT : HD_CUDA_WAIT_ARGUMENT,
+            plan, record >= 0 ? HD_CUDA_WAIT : HD_CUDA_WAIT_ARGUMENT,
             stream_of(step), step,
-            record >= 0 ? events[record]
-                        : device->buffer[step->span[i].buffer->id].argument,
+            record >= 0
+                ? events[record]
+                : plan->device->buffer[step->span[i].buffer->id].argument,
             diag));
     }
     return HD_OK;
 }
 
-static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
+static hd_status plan_sync(hd_cuda_plan *plan, const hd_step *step, int *events,
                            hd_diag *diag)
 {
     int event = 0;
 
     switch (hd_op_sync(step->op)) {
     case HD_SYNC_FORK:
-        HD_TRY(hd_cuda_new_event(device, diag, &event));
-        HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD, 0, step, event, diag));
-        for (int i = 1; i < hd_cuda_helper(device); i++)
-            HD_TRY(
-                hd_cuda_add_event(device, HD_CUDA_WAIT, i, step, event, diag));
+        HD_TRY(hd_cuda_new_event(plan, diag, &event));
+        HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD, 0, step, event, diag));
+        for (int i = 1; i < hd_cuda_helper(plan->device); i++)
+            HD_TRY(hd_cuda_add_event(plan, HD_CUDA_WAIT, i, step, event, diag));
         return HD_OK;
     case HD_SYNC_JOIN:
-        for (int i = 1; i < hd_cuda_helper(device); i++)
-            HD_TRY(hd_cuda_tie(device, i, 0, step, diag));
+        for (int i = 1; i < hd_cuda_helper(plan->device); i++)
+            HD_TRY(hd_cuda_tie(plan, i, 0, step, diag));
         return HD_OK;
     case HD_SYNC_RECORD:
-        return hd_cuda_plan_record(device, stream_of(step), step, events, diag);
+        return hd_cuda_plan_record(plan, stream_of(step), step, events, diag);
     case HD_SYNC_WAIT:
-        return plan_wait(device, step, events, diag);
+        return plan_wait(plan, step, events, diag);
     case HD_SYNC_NONE:
         break;
     }
@@ -106,7 +105,7 @@ static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
 // ------------------------------------------------------------- compute
 
 // All its steps' work is the first one's.
-static hd_status plan_chain(hd_device *device, const hd_chain *chain,
+static hd_status plan_chain(hd_cuda_plan *plan, const hd_chain *chain,
                             hd_diag *diag)
 {
     hd_cuda_at at[HD_CHAIN_VALUES];
@@ -116,25 +115,25 @@ static hd_status plan_chain(hd_device *device, const hd_chain *chain,
     for (int i = 0; i < chain->nvalues; i++)
         at[i] = hd_cuda_at_span(chain->value[i].span);
     if (hd_emit_chain(chain, &text, &grid) != HD_OK)
-        return hd_cuda_no_room(device, diag);
-    return hd_cuda_add_kernel(device, stream_of(chain->step[0]), chain->step[0],
+        return hd_cuda_no_room(plan->device, diag);
+    return hd_cuda_add_kernel(plan, stream_of(chain->step[0]), chain->step[0],
                               &text, grid, at, chain->nvalues, diag);
 }
 
 // A function of the caller's, by its number.
-static hd_status plan_call(hd_device *device, const hd_step *step,
+static hd_status plan_call(hd_cuda_plan *plan, const hd_step *step,
                            hd_diag *diag)
 {
     hd_cuda_command *command =
-        hd_cuda_add(device, HD_CUDA_CALL, stream_of(step), step);
+        hd_cuda_add(plan, HD_CUDA_CALL, stream_of(step), step);
 
     if (command == NULL)
-        return hd_cuda_no_room(device, diag);
-    command->first = hd_callees_find(device->binding.calls, step->op);
+        return hd_cuda_no_room(plan->device, diag);
+    command->first = hd_callees_find(plan->device->binding.calls, step->op);
     return HD_OK;
 }
 
-static hd_status plan_single(hd_device *device, const hd_step *step,
+static hd_status plan_single(hd_cuda_plan *plan, const hd_step *step,
                              hd_diag *diag)
 {
     const hd_span *to = &step->span[0], *from = &step->span[1];
@@ -142,42 +141,41 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
     // Any result of these may be empty, and counts that are read are checked.
     if (hd_op_family(step->op) == HD_FAMILY_PICK ||
         (hd_op_has_counts(step->op) && !hd_op_meets_keys(step->op)))
-        return hd_cuda_add_step(device, stream_of(step), step, diag);
+        return hd_cuda_add_step(plan, stream_of(step), step, diag);
     if (hd_span_elements(to) == 0 && !hd_op_has_counts(step->op) &&
         !hd_op_has_sequences(step->op))
         return HD_OK;
     if (hd_op_family(step->op) == HD_FAMILY_CALL)
-        return plan_call(device, step, diag);
+        return plan_call(plan, step, diag);
     if (hd_op_meets_keys(step->op))
-        return hd_cuda_plan_attention(device, stream_of(step), step,
-                                      &device->plan->detour[step->index], diag);
+        return hd_cuda_plan_attention(plan, stream_of(step), step,
+                                      &plan->detour[step->index], diag);
     if (step->op->code == HD_OP_MATMUL)
-        return hd_cuda_plan_matmul(device, stream_of(step), step, diag);
+        return hd_cuda_plan_matmul(plan, stream_of(step), step, diag);
     if (step->op->code == HD_OP_COPY && hd_span_is_dense(to) &&
         hd_span_is_dense(from) &&
         to->buffer->type.dtype == from->buffer->type.dtype)
-        return hd_cuda_add_copy(device, stream_of(step), step,
+        return hd_cuda_add_copy(plan, stream_of(step), step,
                                 hd_cuda_at_span(to), hd_cuda_at_span(from),
                                 (uint64_t)hd_span_elements(to) *
                                     hd_dtype_size(to->buffer->type.dtype),
                                 diag);
-    return hd_cuda_add_step(device, stream_of(step), step, diag);
+    return hd_cuda_add_step(plan, stream_of(step), step, diag);
 }
 
-static hd_status plan_compute(hd_device *device, const hd_step *step,
+static hd_status plan_compute(hd_cuda_plan *plan, const hd_step *step,
                               const hd_chains *chains, hd_diag *diag)
 {
-    const hd_steps *room = device->binding.steps;
+    const hd_steps *room = plan->device->binding.steps;
     hd_chain chain;
 
-    if (chains->joined[step->index] ||
-        device->plan->detour[step->index].left_out)
+    if (chains->joined[step->index] || plan->detour[step->index].left_out)
         return HD_OK;
     hd_chains_find(chains, room, step->index, &chain);
     if (chain.nsteps <= 1)
-        return plan_single(device, step, diag);
-    chain = hd_chain_now(&chain, room, device->plan->steps);
-    return plan_chain(device, &chain, diag);
+        return plan_single(plan, step, diag);
+    chain = hd_chain_now(&chain, room, plan->steps);
+    return plan_chain(plan, &chain, diag);
 }
 
 // ----------------------------------------------------- a run's ends
@@ -209,16 +207,16 @@ bool hd_cuda_is_staged_in(const hd_root *buffer)
 }
 
 // Indices of the dimension that this rank has at the plan's sizes.
-static int64_t length_of(const hd_device *device, hd_dim dim)
+static int64_t length_of(const hd_cuda_plan *plan, hd_dim dim)
 {
     int64_t first, count;
 
-    hd_module_part(device->plan->module, dim, device->rank, &first, &count);
+    hd_module_part(plan->module, dim, plan->device->rank, &first, &count);
     return count;
 }
 
 // Bytes from the buffer's beginning to the end of what a run has in it.
-static uint64_t used_bytes(const hd_device *device, const hd_root *buffer)
+static uint64_t used_bytes(const hd_cuda_plan *plan, const hd_root *buffer)
 {
     const hd_type *type = &buffer->buffer->type;
 
@@ -227,7 +225,7 @@ static uint64_t used_bytes(const hd_device *device, const hd_root *buffer)
 
         if (hd_dim_is_sized(type->dim[d]))
             return buffer->bytes / room *
-                   (uint64_t)length_of(device, type->dim[d]);
+                   (uint64_t)length_of(plan, type->dim[d]);
         if (room > 1)
             break;
     }
@@ -238,8 +236,10 @@ static uint64_t used_bytes(const hd_device *device, const hd_root *buffer)
 // not map memory whose address may change from run to run on one rank alone.
 // What is room alone is left as the caller has it: where that lies in between,
 // by bringing it along.
-static hd_status plan_staging(hd_device *device, bool in, hd_diag *diag)
+static hd_status plan_staging(hd_cuda_plan *plan, bool in, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
         hd_cuda_at window = {i, 0};
@@ -247,9 +247,9 @@ static hd_status plan_staging(hd_device *device, bool in, hd_diag *diag)
 
         if (in ? hd_cuda_is_staged_in(buffer)
                : is_staged(buffer) && buffer->buffer->role != HD_ROLE_IN)
-            HD_TRY(hd_cuda_add_copy(device, 0, NULL, in ? window : theirs,
+            HD_TRY(hd_cuda_add_copy(plan, 0, NULL, in ? window : theirs,
                                     in ? theirs : window,
-                                    used_bytes(device, buffer), diag));
+                                    used_bytes(plan, buffer), diag));
     }
     return HD_OK;
 }
@@ -276,9 +276,9 @@ static bool follow_records(const hd_steps *steps, const hd_step *wait,
 // A stream is tied to the start if it first waits for what the caller's stream
 // recorded, or a fork comes before its first step; to the end if a join comes
 // after its last step, or the caller's stream waits for its last record.
-static void find_ties(const hd_device *device, bool *starts, bool *ends)
+static void find_ties(const hd_cuda_plan *plan, bool *starts, bool *ends)
 {
-    const hd_steps *steps = device->plan->steps;
+    const hd_steps *steps = plan->steps;
     bool forked = false;
     bool begun[HD_CUDA_STREAMS_MOST] = {false};
 
@@ -306,39 +306,40 @@ static void find_ties(const hd_device *device, bool *starts, bool *ends)
     }
 }
 
-static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
+static hd_status plan_head(hd_cuda_plan *plan, const bool *starts,
+                           hd_diag *diag)
 {
-    HD_TRY(hd_cuda_plan_count(device, HD_CUDA_OP_BEGIN, diag));
-    HD_TRY(hd_cuda_signal_early(device, diag));
-    HD_TRY(plan_staging(device, true, diag));
-    for (int i = 1; i < hd_cuda_helper(device); i++) {
+    HD_TRY(hd_cuda_plan_count(plan, HD_CUDA_OP_BEGIN, diag));
+    HD_TRY(hd_cuda_signal_early(plan, diag));
+    HD_TRY(plan_staging(plan, true, diag));
+    for (int i = 1; i < hd_cuda_helper(plan->device); i++) {
         if (!starts[i])
-            HD_TRY(hd_cuda_tie(device, 0, i, NULL, diag));
+            HD_TRY(hd_cuda_tie(plan, 0, i, NULL, diag));
     }
     return HD_OK;
 }
 
 // A program that was not checked may wait for none of its deferred sends.
-static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
+static hd_status plan_tail(hd_cuda_plan *plan, const bool *ends, hd_diag *diag)
 {
-    int helper = hd_cuda_helper(device);
+    int helper = hd_cuda_helper(plan->device);
 
     for (int i = 1; i < helper; i++) {
         if (!ends[i])
-            HD_TRY(hd_cuda_tie(device, i, 0, NULL, diag));
+            HD_TRY(hd_cuda_tie(plan, i, 0, NULL, diag));
     }
-    if (device->stream[helper].planned > 0)
-        HD_TRY(hd_cuda_tie(device, helper, 0, NULL, diag));
-    HD_TRY(plan_staging(device, false, diag));
-    return hd_cuda_plan_count(device, HD_CUDA_OP_END, diag);
+    if (plan->device->stream[helper].planned > 0)
+        HD_TRY(hd_cuda_tie(plan, helper, 0, NULL, diag));
+    HD_TRY(plan_staging(plan, false, diag));
+    return hd_cuda_plan_count(plan, HD_CUDA_OP_END, diag);
 }
 
 // ----------------------------------------------------------- the steps
 
-static hd_status plan_steps(hd_device *device, int *events,
+static hd_status plan_steps(hd_cuda_plan *plan, int *events,
                             const hd_chains *chains, hd_diag *diag)
 {
-    const hd_steps *steps = device->plan->steps;
+    const hd_steps *steps = plan->steps;
     int n;
 
     for (int64_t i = 0; i < steps->nsteps; i += n) {
@@ -346,35 +347,33 @@ static hd_status plan_steps(hd_device *device, int *events,
 
         n = hd_steps_together(steps, i);
         for (int k = 0; k < n; k++)
-            device->plan->first[i + k] = device->plan->ncommands;
-        device->stream[stream_of(step)].used = 0;
+            plan->first[i + k] = plan->ncommands;
+        plan->device->stream[stream_of(step)].used = 0;
         if (hd_op_is(step->op, HD_UNIT_TRANSFER))
-            HD_TRY(hd_cuda_transports_plan(device, step, n, events, diag));
+            HD_TRY(hd_cuda_transports_plan(plan, step, n, events, diag));
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
-            HD_TRY(plan_sync(device, step, events, diag));
+            HD_TRY(plan_sync(plan, step, events, diag));
         else
-            HD_TRY(plan_compute(device, step, chains, diag));
+            HD_TRY(plan_compute(plan, step, chains, diag));
     }
-    device->plan->first[steps->nsteps] = device->plan->ncommands;
+    plan->first[steps->nsteps] = plan->ncommands;
     return HD_OK;
 }
 
 // cuDNN, which they are for, does nothing of a run's own shape.
-static hd_status find_detours(hd_device *device, const hd_chains *chains,
+static hd_status find_detours(hd_cuda_plan *plan, const hd_chains *chains,
                               hd_diag *diag)
 {
-    const hd_cuda_plan *plan = device->plan;
-
     if (plan->module->nsizes > 0 || plan->steps->nsteps > HD_CUDA_COMPARED)
         return HD_OK;
-    HD_TRY(hd_cuda_find_zeros(device, chains, diag));
-    return hd_cuda_find_sums(device, chains, diag);
+    HD_TRY(hd_cuda_find_zeros(plan, chains, diag));
+    return hd_cuda_find_sums(plan, chains, diag);
 }
 
-static hd_status plan_all(hd_device *device, int *events,
+static hd_status plan_all(hd_cuda_plan *plan, int *events,
                           const hd_chains *chains, hd_diag *diag)
 {
-    const hd_steps *steps = device->plan->steps;
+    const hd_steps *steps = plan->steps;
     bool starts[HD_CUDA_STREAMS_MOST] = {false};
     bool ends[HD_CUDA_STREAMS_MOST] = {false};
 
@@ -388,16 +387,16 @@ static hd_status plan_all(hd_device *device, int *events,
             if (step->record[k].step >= 0)
                 events[step->record[k].step] = 0;
     }
-    find_ties(device, starts, ends);
-    HD_TRY(find_detours(device, chains, diag));
-    HD_TRY(plan_head(device, starts, diag));
-    HD_TRY(plan_steps(device, events, chains, diag));
-    return plan_tail(device, ends, diag);
+    find_ties(plan, starts, ends);
+    HD_TRY(find_detours(plan, chains, diag));
+    HD_TRY(plan_head(plan, starts, diag));
+    HD_TRY(plan_steps(plan, events, chains, diag));
+    return plan_tail(plan, ends, diag);
 }
 
-static hd_status make(hd_device *device, hd_diag *diag)
+static hd_status make(hd_cuda_plan *plan, hd_diag *diag)
 {
-    hd_cuda_plan *plan = device->plan;
+    hd_device *device = plan->device;
     size_t n = (size_t)plan->steps->nsteps + 1;
     int *events = calloc(n, sizeof *events);
     hd_chains chains = {0};
@@ -412,18 +411,19 @@ static hd_status make(hd_device *device, hd_diag *diag)
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
                  ? hd_cuda_no_room(device, diag)
-                 : plan_all(device, events, &chains, diag);
+                 : plan_all(plan, events, &chains, diag);
     hd_chains_free(&chains);
     free(events);
     return status;
 }
 
 // Times are of steps as they are written.
-static hd_status finish(hd_device *device, hd_diag *diag)
+static hd_status finish(hd_cuda_plan *plan, hd_diag *diag)
 {
-    hd_cuda_settle(device);
-    device->plans++;
-    return device->binding.times == NULL ? hd_cuda_prune(device, diag) : HD_OK;
+    hd_cuda_settle(plan);
+    plan->device->plans++;
+    return plan->device->binding.times == NULL ? hd_cuda_prune(plan, diag)
+                                               : HD_OK;
 }
 
 // A mark is needed until its run is over, or so many commands of its stream
@@ -446,10 +446,12 @@ static hd_status open_marks(hd_device *device, hd_cuda_marks *marks,
 
 // On the streams that are left of those that were planned. In a variant others
 // may be: each has as many marks in the same order, wherever they are recorded.
-static hd_status plan_marks(hd_device *device, hd_diag *diag)
+static hd_status plan_marks(hd_cuda_plan *plan, hd_diag *diag)
 {
-    for (int i = 0; i < device->plan->ncommands; i++) {
-        const hd_cuda_command *command = &device->plan->command[i];
+    hd_device *device = plan->device;
+
+    for (int i = 0; i < plan->ncommands; i++) {
+        const hd_cuda_command *command = &plan->command[i];
         hd_cuda_wait *wait;
 
         if (command->wait < 0)
@@ -463,12 +465,14 @@ static hd_status plan_marks(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-static hd_cuda_plan *new_plan(const hd_module *module, const hd_steps *steps)
+static hd_cuda_plan *new_plan(hd_device *device, const hd_module *module,
+                              const hd_steps *steps)
 {
     hd_cuda_plan *plan = calloc(1, sizeof *plan);
 
     if (plan == NULL)
         return NULL;
+    plan->device = device;
     plan->module = module;
     plan->steps = steps;
     for (int i = 0; i < module->nsizes; i++)
@@ -478,14 +482,14 @@ static hd_cuda_plan *new_plan(const hd_module *module, const hd_steps *steps)
 
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
 {
-    device->plan = device->whole =
-        new_plan(device->binding.module, device->binding.steps);
-    if (device->plan == NULL)
+    device->whole =
+        new_plan(device, device->binding.module, device->binding.steps);
+    if (device->whole == NULL)
         return hd_cuda_no_room(device, diag);
-    HD_TRY(make(device, diag));
+    HD_TRY(make(device->whole, diag));
     HD_TRY(hd_cuda_alloc_rooms(device, diag));
-    HD_TRY(finish(device, diag));
-    return plan_marks(device, diag);
+    HD_TRY(finish(device->whole, diag));
+    return plan_marks(device->whole, diag);
 }
 
 static void free_plan(hd_device *device, hd_cuda_plan *plan)
@@ -514,13 +518,13 @@ hd_status hd_cuda_plan_vary(hd_device *device, int variant,
     if (*plan != NULL)
         hd_cuda_runs_forget(device, *plan);
     free_plan(device, *plan);
-    device->plan = *plan = new_plan(module, steps);
+    *plan = new_plan(device, module, steps);
     if (*plan == NULL)
         return hd_cuda_no_room(device, diag);
-    HD_TRY(make(device, diag));
+    HD_TRY(make(*plan, diag));
     assert((*plan)->nwaits == device->waits.n); // its steps are the same
-    HD_TRY(finish(device, diag));
-    return hd_cuda_singles_open(device, diag);
+    HD_TRY(finish(*plan, diag));
+    return hd_cuda_singles_open(*plan, diag);
 }
 
 void hd_cuda_plans_free(hd_device *device)

@@ -100,6 +100,7 @@ typedef struct hd_cuda_detour {
 // has a session's rooms, waits and marks made, and one for each variant, which
 // uses them.
 struct hd_cuda_plan {
+    hd_device *device;          // borrowed: whose it is
     const hd_module *module;    // borrowed, with the sizes of now
     const hd_steps *steps;      // borrowed
     int64_t size[HD_MAX_SIZES]; // of runs, by size of the module
@@ -148,12 +149,12 @@ static inline const hd_step *hd_cuda_whole(const hd_device *device,
 // Whether the caller's argument is copied into the window when a run begins.
 bool hd_cuda_is_staged_in(const hd_root *buffer);
 // The event that the step records, into events[step] if anything waits for it.
-hd_status hd_cuda_plan_record(hd_device *device, int stream,
+hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
                               const hd_step *step, int *events, hd_diag *diag);
 // A deferred send through the windows; and of `n` steps, a group, the others.
-hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
+hd_status hd_cuda_plan_deferred(hd_cuda_plan *plan, const hd_step *step,
                                 int *events, hd_diag *diag);
-hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_windows(hd_cuda_plan *plan, const hd_step *steps, int n,
                                int *events, hd_diag *diag);
 // ------------------------------------------------ cuda/command.c
 
@@ -162,28 +163,29 @@ hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
 bool hd_cuda_grow(void **array, int n, int *room, size_t size);
 hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag);
 // A command to fill in; NULL if memory runs out.
-hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
+hd_cuda_command *hd_cuda_add(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
                              const hd_step *step);
 // The `i`th address that a run writes into the command; false after the last.
-bool hd_cuda_address_of(const hd_device *device, const hd_cuda_command *command,
-                        int i, hd_cuda_at *out);
+bool hd_cuda_address_of(const hd_cuda_plan *plan,
+                        const hd_cuda_command *command, int i, hd_cuda_at *out);
 hd_cuda_at hd_cuda_at_span(const hd_span *span);
 hd_cuda_at hd_cuda_at_place(hd_location place);
-hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
+hd_status hd_cuda_add_copy(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
                            hd_diag *diag);
 // A kernel that is given the addresses `at`; the text is freed.
-hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
-                             hd_text *text, hd_kernel_grid grid,
-                             const hd_cuda_at *at, int n, hd_diag *diag);
+hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, hd_text *text,
+                             hd_kernel_grid grid, const hd_cuda_at *at, int n,
+                             hd_diag *diag);
 // The kernel of all that a step of unit COMPUTE does.
-hd_status hd_cuda_add_step(hd_device *device, int stream, const hd_step *step,
+hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_diag *diag);
-hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out);
-hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
+hd_status hd_cuda_new_event(hd_cuda_plan *plan, hd_diag *diag, int *out);
+hd_status hd_cuda_add_event(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
                             const hd_step *step, int event, hd_diag *diag);
 // `later` goes on when `first` has come this far.
-hd_status hd_cuda_tie(hd_device *device, int first, int later,
+hd_status hd_cuda_tie(hd_cuda_plan *plan, int first, int later,
                       const hd_step *step, hd_diag *diag);
 
 // Which argument's own memory the address is in; -1: memory of the session's
@@ -191,13 +193,13 @@ hd_status hd_cuda_tie(hd_device *device, int first, int later,
 int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at);
 // Writes the addresses that stay as they are into the launches' parameters, and
 // keeps no patch for them.
-void hd_cuda_settle(hd_device *device);
+void hd_cuda_settle(hd_cuda_plan *plan);
 // The parameters of a launch as CUDA takes them, with what a run patches.
 typedef struct hd_cuda_parameters {
     size_t bytes;
     void *extra[5]; // points into this, and into the plan's blob
 } hd_cuda_parameters;
-void hd_cuda_parameters_now(const hd_device *device,
+void hd_cuda_parameters_now(const hd_cuda_plan *plan,
                             const hd_cuda_launch *launch, uint64_t run,
                             hd_cuda_parameters *out);
 // What a run writes into words: its number. In a session with graphs it is one
@@ -225,47 +227,47 @@ static inline bool hd_cuda_has_come(const hd_device *device, uint32_t word,
                                  : (int32_t)(word - awaited) >= 0;
 }
 // Gives words what the run tells and waits for.
-static inline void hd_cuda_number_words(const hd_device *device,
+static inline void hd_cuda_number_words(const hd_cuda_plan *plan,
                                         const hd_cuda_command *command,
                                         uint64_t run)
 {
     for (int i = 0; i < command->n; i++) {
-        hd_cu_memop *word = &device->plan->word[command->first + i];
+        hd_cu_memop *word = &plan->word[command->first + i];
 
         word->word.value = word->operation == HD_CU_OP_WAIT_32
-                               ? hd_cuda_awaited(device, run)
-                               : hd_cuda_told(device, run);
+                               ? hd_cuda_awaited(plan->device, run)
+                               : hd_cuda_told(plan->device, run);
     }
 }
-static inline void hd_cuda_patch_now(const hd_device *device,
+static inline void hd_cuda_patch_now(const hd_cuda_plan *plan,
                                      const hd_cuda_patch *patch, uint64_t run)
 {
     uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
-                         ? hd_cuda_told(device, run)
-                         : hd_cuda_address(device, patch->at);
+                         ? hd_cuda_told(plan->device, run)
+                         : hd_cuda_address(plan->device, patch->at);
 
-    memcpy(device->plan->blob + patch->offset, &value, sizeof value);
+    memcpy(plan->blob + patch->offset, &value, sizeof value);
 }
 
 // ------------------------------------------------- cuda/prune.c
 
 // Leaves out what the plan can do without.
-hd_status hd_cuda_prune(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_prune(hd_cuda_plan *plan, hd_diag *diag);
 
 // ----------------------------------------------- cuda/transfer.c
 
 // Those of `n` steps, a group, that are deferred, or those that are not.
-hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_batch(hd_cuda_plan *plan, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);
 // Which steps signal "ready" at the start of a run: peers->early.
 void hd_cuda_find_early(hd_device *device);
 // No stream of a plan has waited for what peers tell early.
 void hd_cuda_hear_anew(hd_device *device);
-hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_signal_early(hd_cuda_plan *plan, hd_diag *diag);
 // Where the device counts its runs: one begins or ends, on the caller's stream.
-hd_status hd_cuda_plan_count(hd_device *device, int operation, hd_diag *diag);
+hd_status hd_cuda_plan_count(hd_cuda_plan *plan, int operation, hd_diag *diag);
 // Of `n` steps, a group, those that NCCL is given with the last command.
-hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_mark_nccl(hd_cuda_plan *plan, const hd_step *steps, int n,
                             int stream, hd_diag *diag);
 // Whether it may be this rank that the wait is for.
 bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,

@@ -49,7 +49,7 @@ struct hd_cuda_products {
 
 // ------------------------------------------------- cuda/matmul.c
 
-hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
+hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
                               const hd_step *step, hd_diag *diag);
 // What cuBLASLt adds to, its C: the addend, or else the result itself.
 static inline hd_lt_layout hd_cuda_added(const hd_cuda_product *product)
@@ -57,8 +57,9 @@ static inline hd_lt_layout hd_cuda_added(const hd_cuda_product *product)
     return product->layout[product->shape.ld_addend > 0 ? 3 : 2];
 }
 // By cuBLASLt's call.
-hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
-                           hd_cu_stream stream, hd_diag *diag);
+hd_status hd_cuda_multiply(const hd_cuda_plan *plan,
+                           const hd_cuda_command *command, hd_cu_stream stream,
+                           hd_diag *diag);
 void hd_cuda_products_free(hd_device *device, hd_cuda_plan *plan);
 void hd_cuda_products_close(hd_device *device);
 // For those who ask what multiplies; "" if nothing does.

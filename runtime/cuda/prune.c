@@ -11,7 +11,7 @@
 #include "runtime/order.h"
 
 typedef struct pruner {
-    hd_device *device;
+    hd_cuda_plan *plan;
     hd_order *order;   // owned, by command
     int *into;         // owned, by command: whose words it joins, or itself
     int *at;           // owned, by command: where it is afterwards
@@ -44,19 +44,19 @@ static hd_order order_of(const hd_cuda_command *command)
 // What waits on two streams in turns costs the device 2 us or more a turn.
 static hd_status find_order(pruner *pruner)
 {
-    const hd_device *device = pruner->device;
-    int n = device->plan->ncommands, nevents = device->plan->nevents;
+    const hd_cuda_plan *plan = pruner->plan;
+    int nstreams = plan->device->nstreams;
+    int n = plan->ncommands, nevents = plan->nevents;
     int joined = 0;
 
     for (int i = 0; i < n; i++)
-        pruner->order[i] = order_of(&device->plan->command[i]);
-    HD_TRY(hd_order_reduce(pruner->order, n, device->nstreams, nevents));
-    HD_TRY(hd_order_join(pruner->order, n, device->nstreams, nevents, &joined));
+        pruner->order[i] = order_of(&plan->command[i]);
+    HD_TRY(hd_order_reduce(pruner->order, n, nstreams, nevents));
+    HD_TRY(hd_order_join(pruner->order, n, nstreams, nevents, &joined));
     for (int i = 0; i < n; i++)
-        device->plan->command[i].stream = pruner->order[i].stream;
-    return joined > 0
-               ? hd_order_reduce(pruner->order, n, device->nstreams, nevents)
-               : HD_OK;
+        plan->command[i].stream = pruner->order[i].stream;
+    return joined > 0 ? hd_order_reduce(pruner->order, n, nstreams, nevents)
+                      : HD_OK;
 }
 
 // The words that come first after those of the run's own beginning, if their
@@ -66,14 +66,14 @@ static hd_status find_order(pruner *pruner)
 // case.
 static int find_taker(const pruner *pruner, int n)
 {
-    const hd_device *device = pruner->device;
+    const hd_cuda_plan *plan = pruner->plan;
     bool begun[HD_CUDA_STREAMS_MOST] = {false};
     bool tied[HD_CUDA_STREAMS_MOST] = {false};
     int beginning = -1; // the event that is recorded there
 
-    for (int i = 1; i < device->plan->ncommands; i++) {
+    for (int i = 1; i < plan->ncommands; i++) {
         const hd_order *order = &pruner->order[i];
-        const hd_cuda_command *command = &device->plan->command[i];
+        const hd_cuda_command *command = &plan->command[i];
         int s = order->stream;
 
         if (order->needless)
@@ -98,15 +98,15 @@ static int find_taker(const pruner *pruner, int n)
 // another stream begins with.
 static void hand_on_words(pruner *pruner)
 {
-    hd_cuda_plan *plan = pruner->device->plan;
-    int to, steps = (int)pruner->device->plan->steps->nsteps;
+    hd_cuda_plan *plan = pruner->plan;
+    int to, steps = (int)plan->steps->nsteps;
     hd_cuda_command words;
     hd_order order;
 
     // Where the device counts runs, one begins on the caller's stream.
     if (plan->ncommands == 0 || plan->first[0] == 0 ||
         plan->command[0].kind != HD_CUDA_WORDS ||
-        pruner->device->captures != NULL)
+        plan->device->captures != NULL)
         return;
     to = find_taker(pruner, plan->command[0].n);
     if (to < 0)
@@ -132,13 +132,13 @@ static bool stays(const pruner *pruner, int i)
 // Words join those that are the last command on their stream so far.
 static void find_words(pruner *pruner)
 {
-    const hd_device *device = pruner->device;
+    const hd_cuda_plan *plan = pruner->plan;
     int last[HD_CUDA_STREAMS_MOST], n[HD_CUDA_STREAMS_MOST];
 
     for (int s = 0; s < HD_CUDA_STREAMS_MOST; s++)
         last[s] = -1;
-    for (int i = 0; i < device->plan->ncommands; i++) {
-        const hd_cuda_command *command = &device->plan->command[i];
+    for (int i = 0; i < plan->ncommands; i++) {
+        const hd_cuda_command *command = &plan->command[i];
         int s = command->stream;
 
         pruner->into[i] = i;
@@ -159,69 +159,67 @@ static void find_words(pruner *pruner)
 // `first` and `n` of words become what they are afterwards.
 static void join_words(pruner *pruner)
 {
-    hd_device *device = pruner->device;
+    hd_cuda_plan *plan = pruner->plan;
     int next = 0;
 
-    for (int i = 0; i < device->plan->ncommands; i++) {
-        if (device->plan->command[i].kind == HD_CUDA_WORDS)
-            pruner->end[pruner->into[i]] += device->plan->command[i].n;
+    for (int i = 0; i < plan->ncommands; i++) {
+        if (plan->command[i].kind == HD_CUDA_WORDS)
+            pruner->end[pruner->into[i]] += plan->command[i].n;
     }
-    for (int i = 0; i < device->plan->ncommands; i++) {
+    for (int i = 0; i < plan->ncommands; i++) {
         int room = pruner->end[i];
 
         pruner->end[i] = next;
         next += room;
     }
-    for (int i = 0; i < device->plan->ncommands; i++) {
-        hd_cuda_command *command = &device->plan->command[i];
+    for (int i = 0; i < plan->ncommands; i++) {
+        hd_cuda_command *command = &plan->command[i];
         int head = pruner->into[i];
 
         if (command->kind != HD_CUDA_WORDS)
             continue;
-        memcpy(&pruner->word[pruner->end[head]],
-               &device->plan->word[command->first],
+        memcpy(&pruner->word[pruner->end[head]], &plan->word[command->first],
                (size_t)command->n * sizeof *pruner->word);
         if (head == i)
             command->first = pruner->end[i];
         else
-            device->plan->command[head].n += command->n;
+            plan->command[head].n += command->n;
         pruner->end[head] += command->n;
     }
     if (next > 0)
-        memcpy(device->plan->word, pruner->word,
-               (size_t)next * sizeof *pruner->word);
+        memcpy(plan->word, pruner->word, (size_t)next * sizeof *pruner->word);
 }
 
 static void close_gaps(pruner *pruner)
 {
-    hd_device *device = pruner->device;
+    hd_cuda_plan *plan = pruner->plan;
     int kept = 0;
 
-    for (int i = 0; i < device->plan->ncommands; i++) {
+    for (int i = 0; i < plan->ncommands; i++) {
         pruner->at[i] = kept;
         if (!stays(pruner, i))
             continue;
-        device->plan->command[kept] = device->plan->command[i];
-        if (device->plan->command[kept].kind == HD_CUDA_WAIT)
-            device->plan->command[kept].event = pruner->order[i].event;
+        plan->command[kept] = plan->command[i];
+        if (plan->command[kept].kind == HD_CUDA_WAIT)
+            plan->command[kept].event = pruner->order[i].event;
         kept++;
     }
-    pruner->at[device->plan->ncommands] = kept;
-    device->plan->ncommands = kept;
-    for (int64_t i = 0; i <= device->plan->steps->nsteps; i++)
-        device->plan->first[i] = pruner->at[device->plan->first[i]];
+    pruner->at[plan->ncommands] = kept;
+    plan->ncommands = kept;
+    for (int64_t i = 0; i <= plan->steps->nsteps; i++)
+        plan->first[i] = pruner->at[plan->first[i]];
 }
 
-hd_status hd_cuda_prune(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_prune(hd_cuda_plan *plan, hd_diag *diag)
 {
-    size_t n = (size_t)device->plan->ncommands + 1;
-    pruner pruner = {
-        .device = device,
-        .order = calloc(n, sizeof(hd_order)),
-        .into = calloc(n, sizeof(int)),
-        .at = calloc(n, sizeof(int)),
-        .end = calloc(n, sizeof(int)),
-        .word = calloc((size_t)device->plan->nwords + 1, sizeof(hd_cu_memop))};
+    size_t n = (size_t)plan->ncommands + 1;
+    pruner pruner = {.plan = plan,
+                     .order = calloc(n, sizeof(hd_order)),
+                     .into = calloc(n, sizeof(int)),
+                     .at = calloc(n, sizeof(int)),
+                     .end = calloc(n, sizeof(int)),
+                     .word =
+                         calloc((size_t)plan->nwords + 1, sizeof(hd_cu_memop))};
     hd_status status = HD_ERROR_NO_MEMORY;
 
     if (pruner.order != NULL && pruner.into != NULL && pruner.at != NULL &&
@@ -234,7 +232,7 @@ hd_status hd_cuda_prune(hd_device *device, hd_diag *diag)
         join_words(&pruner);
         close_gaps(&pruner);
     } else {
-        status = hd_cuda_no_room(device, diag);
+        status = hd_cuda_no_room(plan->device, diag);
     }
     free(pruner.order);
     free(pruner.into);

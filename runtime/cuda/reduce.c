@@ -176,11 +176,11 @@ static void need_for_less(hd_words *words, hd_piece out)
     hd_device *device = words->device;
     uint64_t most = out.bytes < MEETING_MOST ? out.bytes : MEETING_MOST;
 
-    if (device->plan != device->whole || device->binding.module->nsizes == 0)
+    if (words->plan != device->whole || device->binding.module->nsizes == 0)
         return;
-    hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
+    hd_cuda_need(words->plan, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
     if (hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
-        hd_cuda_need(device, words->stream, HD_CUDA_SCRATCH, most);
+        hd_cuda_need(words->plan, words->stream, HD_CUDA_SCRATCH, most);
 }
 
 // Where the result is put: one that lies over this rank's own operand goes
@@ -199,8 +199,7 @@ static hd_status place_result(hd_words *words, hd_transfers *batch,
         hd_cuda_is_twoshot(words->device, words->step) ||
         !hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
         return HD_OK;
-    *at =
-        hd_cuda_need(words->device, words->stream, HD_CUDA_SCRATCH, out.bytes);
+    *at = hd_cuda_need(words->plan, words->stream, HD_CUDA_SCRATCH, out.bytes);
     return hd_cuda_land(words, batch, hd_cuda_at_place(out.place), *at,
                         out.bytes);
 }
@@ -345,8 +344,8 @@ static hd_status add_meeting(hd_words *words, const hd_transfers *batch, int n,
     HD_TRY(give_words(words, batch, HD_SIDE_OFFER, HD_CUDA_READY, HD_CUDA_DONE,
                       &at[word], &at[word + 3 * (n - 1)]));
     at[last] = hd_cuda_number_at(device);
-    at[last + 1] =
-        hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
+    at[last + 1] = hd_cuda_need(words->plan, words->stream, HD_CUDA_COUNTER,
+                                sizeof(uint32_t));
     at[last + 2] = (hd_cuda_at){-1, offset / size}; // two-shot alone
     HD_TRY(twice ? hd_emit_twoshot(dtype, hd_op_fold(step->op), n, turns,
                                    hd_length_of_part(step, elements),
@@ -355,9 +354,9 @@ static hd_status add_meeting(hd_words *words, const hd_transfers *batch, int n,
                  : hd_emit_oneshot(dtype, hd_op_fold(step->op), n, turns,
                                    hd_length_of_part(step, elements),
                                    words->diag, &text, &grid));
-    HD_TRY(hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
+    HD_TRY(hd_cuda_add_kernel(words->plan, words->stream, step, &text, grid, at,
                               grid.pointers, words->diag));
-    device->plan->command[device->plan->ncommands - 1].meets = true;
+    words->plan->command[words->plan->ncommands - 1].meets = true;
     return HD_OK;
 }
 
@@ -401,7 +400,7 @@ hd_status hd_cuda_reduce(hd_words *words, hd_transfers *batch, int first)
     HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
                           hd_length_of_part(step, elements), words->diag, &text,
                           &grid));
-    return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
+    return hd_cuda_add_kernel(words->plan, words->stream, step, &text, grid, at,
                               n + 1, words->diag);
 }
 
@@ -416,7 +415,7 @@ static hd_status fetch(hd_words *words, const hd_rendezvous *rendezvous)
 
     HD_TRY(find_their_share(words, rendezvous, share.bytes, &from));
     return hd_cuda_add_copy(
-        device, words->stream, step,
+        words->plan, words->stream, step,
         plus(hd_cuda_at_place(hd_piece_of(&step->span[0], -1).place),
              share.offset),
         from, share.bytes, words->diag);
@@ -428,7 +427,7 @@ static hd_status fetch_own(hd_words *words)
     share share = reduced(device, words->step);
 
     return hd_cuda_add_copy(
-        device, words->stream, words->step,
+        words->plan, words->stream, words->step,
         plus(hd_cuda_at_place(hd_piece_of(&words->step->span[0], -1).place),
              share.offset),
         own_share(device, words->step), share.bytes, words->diag);

@@ -46,6 +46,7 @@ struct hd_cuda_runs {
     hd_cu_event *moment;   // owned: two a step, if times are asked for
     uint64_t random;       // of chaos
     double seconds;
+    uint64_t sending; // bytes to peers, by this run
     bool capturing;
     // For the thread that watches: runs of which something is issued, and those
     // whose end is recorded.
@@ -87,22 +88,25 @@ static void tell_issued(hd_device *device)
 
 // ------------------------------------------------------------- commands
 
-static hd_status write_words(hd_device *device, const hd_cuda_command *command,
+static hd_status write_words(const hd_cuda_plan *plan,
+                             const hd_cuda_command *command,
                              hd_cu_stream stream, hd_diag *diag)
 {
-    hd_cu_memop *word = &device->plan->word[command->first];
+    hd_device *device = plan->device;
+    hd_cu_memop *word = &plan->word[command->first];
 
     if (device->captures != NULL)
-        return hd_cuda_count_words(device, command, stream, diag);
-    hd_cuda_number_words(device, command, device->run->n);
+        return hd_cuda_count_words(device, word, command->n, stream, diag);
+    hd_cuda_number_words(plan, command, device->run->n);
     HD_CUDA_TRY(device, diag, stream_words, stream, (unsigned)command->n, word,
                 0);
     return HD_OK;
 }
 
 // CUDA reads the parameters in the call.
-static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
-                              hd_cu_stream stream, hd_diag *diag)
+static hd_status start_kernel(const hd_cuda_plan *plan,
+                              const hd_cuda_launch *launch, hd_cu_stream stream,
+                              hd_diag *diag)
 {
     hd_cuda_parameters parameters;
     hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
@@ -114,8 +118,8 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
     memcpy(config.grid, launch->grid, sizeof config.grid);
     memcpy(config.block, launch->block, sizeof config.block);
     memcpy(cluster.value.cluster, launch->cluster, sizeof launch->cluster);
-    hd_cuda_parameters_now(device, launch, device->run->n, &parameters);
-    HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL,
+    hd_cuda_parameters_now(plan, launch, plan->device->run->n, &parameters);
+    HD_CUDA_TRY(plan->device, diag, launch, &config, launch->function, NULL,
                 parameters.extra);
     return HD_OK;
 }
@@ -177,25 +181,25 @@ static hd_status call(hd_device *device, const hd_cuda_command *command,
     return hd_cuda_report(device, diag);
 }
 
-static hd_status issue_command(hd_device *device,
+static hd_status issue_command(const hd_cuda_plan *plan,
                                const hd_cuda_command *command, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_cu_stream stream = device->stream[command->stream].stream;
 
     switch (command->kind) {
     case HD_CUDA_WORDS:
-        return write_words(device, command, stream, diag);
+        return write_words(plan, command, stream, diag);
     case HD_CUDA_COPY:
         HD_CUDA_TRY(device, diag, copy, hd_cuda_address(device, command->to),
                     hd_cuda_address(device, command->from), command->bytes,
                     stream);
         return HD_OK;
     case HD_CUDA_KERNEL:
-        return start_kernel(device, &device->plan->launch[command->launch],
-                            stream, diag);
+        return start_kernel(plan, &plan->launch[command->launch], stream, diag);
     case HD_CUDA_PRODUCT:
     case HD_CUDA_ATTEND:
-        return hd_cuda_issue_single(device, command, stream, diag);
+        return hd_cuda_issue_single(plan, command, stream, diag);
     case HD_CUDA_CALL:
         return call(device, command, stream, diag);
     case HD_CUDA_RECORD:
@@ -253,13 +257,16 @@ static void delay(hd_device *device)
         nanosleep(&t, NULL);
 }
 
-static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
+static hd_status issue(const hd_cuda_plan *plan, int first, int end,
+                       hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     for (int i = first; i < end; i++) {
-        const hd_cuda_command *command = &device->plan->command[i];
+        const hd_cuda_command *command = &plan->command[i];
 
         delay(device);
-        HD_TRY(issue_command(device, command, diag));
+        HD_TRY(issue_command(plan, command, diag));
         if (device->run->capturing && !device->captured)
             hd_cuda_graph_note(device, device->run->replay, i);
         HD_TRY(hd_cuda_throttle(device, command->stream, diag));
@@ -282,21 +289,21 @@ static hd_status note_moment(hd_device *device, const hd_step *step, int n,
 }
 
 // A step, or a group of `n`.
-static hd_status issue_step(hd_device *device, const hd_step *step, int n,
-                            hd_diag *diag)
+static hd_status issue_step(const hd_cuda_plan *plan, const hd_step *step,
+                            int n, hd_diag *diag)
 {
-    const int *first = &device->plan->first[step->index];
+    const int *first = &plan->first[step->index];
 
-    HD_TRY(note_moment(device, step, n, 0, diag));
-    HD_TRY(issue(device, first[0], first[n], diag));
-    return note_moment(device, step, n, 1, diag);
+    HD_TRY(note_moment(plan->device, step, n, 0, diag));
+    HD_TRY(issue(plan, first[0], first[n], diag));
+    return note_moment(plan->device, step, n, 1, diag);
 }
 
 // Step by step, for those who want to know what belongs to which.
-static hd_status issue_steps(hd_device *device, hd_diag *diag)
+static hd_status issue_steps(const hd_cuda_plan *plan, hd_diag *diag)
 {
-    const hd_binding *binding = &device->binding;
-    const hd_steps *steps = device->plan->steps;
+    const hd_binding *binding = &plan->device->binding;
+    const hd_steps *steps = plan->steps;
     hd_status status = HD_OK;
     int n;
 
@@ -305,22 +312,22 @@ static hd_status issue_steps(hd_device *device, hd_diag *diag)
 
         n = hd_steps_together(steps, i);
         hd_ranges_step(binding->ranges, step);
-        status = issue_step(device, step, n, diag);
+        status = issue_step(plan, step, n, diag);
         hd_ranges_end(binding->ranges);
     }
     return status;
 }
 
-static hd_status issue_all(hd_device *device, hd_diag *diag)
+static hd_status issue_all(const hd_cuda_plan *plan, hd_diag *diag)
 {
-    int64_t nsteps = device->plan->steps->nsteps;
+    int64_t nsteps = plan->steps->nsteps;
 
-    if (device->run->moment == NULL && device->binding.ranges == NULL)
-        return issue(device, 0, device->plan->ncommands, diag);
-    HD_TRY(issue(device, 0, device->plan->first[0], diag));
-    HD_TRY(issue_steps(device, diag));
-    return issue(device, device->plan->first[nsteps], device->plan->ncommands,
-                 diag);
+    if (plan->device->run->moment == NULL &&
+        plan->device->binding.ranges == NULL)
+        return issue(plan, 0, plan->ncommands, diag);
+    HD_TRY(issue(plan, 0, plan->first[0], diag));
+    HD_TRY(issue_steps(plan, diag));
+    return issue(plan, plan->first[nsteps], plan->ncommands, diag);
 }
 
 // --------------------------------------------------------------- graphs
@@ -382,14 +389,15 @@ void hd_cuda_runs_forget(hd_device *device, const hd_cuda_plan *plan)
 }
 
 // One that is, or can be, set for this run.
-static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
+static hd_cuda_graph *find_graph(const hd_cuda_plan *plan, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_cuda_runs *runs = device->run;
 
     for (int i = 0; i < runs->ngraphs; i++) {
         hd_cuda_graph *graph = &runs->graph[i];
 
-        if (graph->plan != device->plan ||
+        if (graph->plan != plan ||
             !hd_cuda_graph_fits(device, graph, runs->argument))
             continue;
         if (hd_cuda_graph_set(device, graph, runs->argument, runs->n))
@@ -401,10 +409,12 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
     return NULL;
 }
 
-static hd_status new_graph(hd_device *device, hd_diag *diag)
+static hd_status new_graph(const hd_cuda_plan *plan, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     device->run->replay = &device->run->graph[device->run->ngraphs];
-    HD_TRY(hd_cuda_graph_new(device, diag, device->run->replay));
+    HD_TRY(hd_cuda_graph_new(plan, diag, device->run->replay));
     device->run->ngraphs++;
     device->run->capturing = true;
     device->stream[0].stream = device->home->capture;
@@ -435,7 +445,7 @@ static bool take_place(hd_device *device)
     if (runs->ngraphs <= HD_CUDA_GRAPHS)
         return false;
     while (i < HD_CUDA_GRAPHS &&
-           !hd_cuda_graph_is_alike(device, graph, &runs->graph[i]))
+           !hd_cuda_graph_is_alike(graph, &runs->graph[i]))
         i++;
     if (i < HD_CUDA_GRAPHS)
         patched = hd_cuda_graph_patch(device, graph, &runs->graph[i],
@@ -514,8 +524,9 @@ static hd_status follow(hd_device *device, hd_cu_stream stream, hd_diag *diag)
 }
 
 // Waits for the run that had its place, and for those before it.
-static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
+static hd_status begin(const hd_cuda_plan *plan, void *stream, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     uint64_t before = device->run->n, n = before + 1;
     bool alone =
         before == device->run->finished && device->binding.times == NULL;
@@ -529,7 +540,7 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
         atomic_store_explicit(&device->run->last_alone, n,
                               memory_order_relaxed);
     device->run->n = n;
-    hd_cuda_sizes_say(device, n);
+    hd_cuda_sizes_say(plan, n);
     device->run->caller = stream;
     device->stream[0].stream = stream;
     if (alone || has_start(device))
@@ -542,40 +553,44 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
 
 // What the caller records cannot be waited for inside a graph: the caller's
 // stream does, before it, and likewise records for the caller after it.
-static hd_status touch_events(hd_device *device, hd_cuda_kind kind,
+static hd_status touch_events(const hd_cuda_plan *plan, hd_cuda_kind kind,
                               hd_diag *diag)
 {
-    for (int i = 0; i < device->plan->ncommands; i++) {
-        if (device->plan->command[i].kind == kind)
-            HD_TRY(touch_event(device, &device->plan->command[i],
-                               device->run->caller, diag));
+    for (int i = 0; i < plan->ncommands; i++) {
+        if (plan->command[i].kind == kind)
+            HD_TRY(touch_event(plan->device, &plan->command[i],
+                               plan->device->run->caller, diag));
     }
     return HD_OK;
 }
 
-static hd_status launch_graph(hd_device *device, hd_diag *diag)
+static hd_status launch_graph(const hd_cuda_plan *plan, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     if (device->run->takes_events)
-        HD_TRY(touch_events(device, HD_CUDA_WAIT_ARGUMENT, diag));
+        HD_TRY(touch_events(plan, HD_CUDA_WAIT_ARGUMENT, diag));
     HD_TRY(hd_cuda_graph_launch(device, device->run->replay, device->run->n,
                                 device->run->caller, diag));
     if (device->run->takes_events)
-        HD_TRY(touch_events(device, HD_CUDA_RECORD_ARGUMENT, diag));
+        HD_TRY(touch_events(plan, HD_CUDA_RECORD_ARGUMENT, diag));
     return HD_OK;
 }
 
-static hd_status run_graph(hd_device *device, hd_diag *diag)
+static hd_status run_graph(const hd_cuda_plan *plan, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     number_allocations(device);
-    device->run->replay = find_graph(device, diag);
+    device->run->replay = find_graph(plan, diag);
     if (device->run->replay == NULL && device->run->rigid)
-        return issue_all(device, diag);
+        return issue_all(plan, diag);
     if (device->run->replay == NULL) {
-        HD_TRY(new_graph(device, diag));
-        HD_TRY(issue_all(device, diag));
+        HD_TRY(new_graph(plan, diag));
+        HD_TRY(issue_all(plan, diag));
         HD_TRY(end_capture(device, diag));
     }
-    return launch_graph(device, diag);
+    return launch_graph(plan, diag);
 }
 
 // Nothing more of the run is issued, and its end is there to be seen.
@@ -591,40 +606,44 @@ static void tell_begun(hd_device *device)
     tell_issued(device);
 }
 
-static hd_status run(hd_device *device, void *stream, hd_diag *diag)
+static hd_status run(const hd_cuda_plan *plan, void *stream, hd_diag *diag)
 {
+    hd_device *device = plan->device;
+
     tell_issuing(device);
-    HD_TRY(begin(device, stream, diag));
-    HD_TRY(hd_cuda_pass(device, true, diag));
+    HD_TRY(begin(plan, stream, diag));
+    HD_TRY(hd_cuda_pass(plan, true, diag));
     HD_TRY(device->binding.graph && !device->run->rigid
-               ? run_graph(device, diag)
-               : issue_all(device, diag));
+               ? run_graph(plan, diag)
+               : issue_all(plan, diag));
     // A capture has its own.
     device->stream[0].stream = device->run->caller;
-    HD_TRY(hd_cuda_pass(device, false, diag));
+    HD_TRY(hd_cuda_pass(plan, false, diag));
     HD_CUDA_TRY(device, diag, event_record,
                 ends_of(device, device->run->n)->end, stream);
     tell_begun(device);
     return HD_OK;
 }
 
-static hd_status issue_passed(hd_device *device, hd_diag *diag)
+static hd_status issue_passed(const hd_cuda_plan *plan, hd_diag *diag)
 {
-    HD_TRY(hd_cuda_pass(device, true, diag));
-    HD_TRY(issue_all(device, diag));
-    return hd_cuda_pass(device, false, diag);
+    HD_TRY(hd_cuda_pass(plan, true, diag));
+    HD_TRY(issue_all(plan, diag));
+    return hd_cuda_pass(plan, false, diag);
 }
 
 // What the caller captures is not begun: no number, no events of its own, and
 // nothing that waits for what happens outside of the capture.
-static hd_status capture_run(hd_device *device, void *stream, hd_diag *diag)
+static hd_status capture_run(const hd_cuda_plan *plan, void *stream,
+                             hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_status issued, ended;
 
     HD_TRY(hd_cuda_report(device, diag));
     HD_TRY(hd_cuda_capture_begin(device, stream, diag));
     device->run->capturing = device->captured = true;
-    issued = issue_passed(device, diag);
+    issued = issue_passed(plan, diag);
     device->run->capturing = device->captured = false;
     if (issued != HD_OK)
         hd_cuda_capture_break(device);
@@ -633,13 +652,15 @@ static hd_status capture_run(hd_device *device, void *stream, hd_diag *diag)
 }
 
 // The thread that watches leaves the streams alone as long.
-static hd_status capture_alone(hd_device *device, void *stream, hd_diag *diag)
+static hd_status capture_alone(const hd_cuda_plan *plan, void *stream,
+                               hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_status status;
 
     pthread_mutex_lock(&device->home->issue);
     tell_issuing(device);
-    status = capture_run(device, stream, diag);
+    status = capture_run(plan, stream, diag);
     tell_issued(device);
     pthread_mutex_unlock(&device->home->issue);
     return status;
@@ -763,11 +784,12 @@ static hd_status check_no_events(hd_device *device, hd_diag *diag)
 }
 
 // To wait for an event of a capture is to become part of it.
-static hd_status check_events(hd_device *device, hd_diag *diag)
+static hd_status check_events(const hd_cuda_plan *plan, hd_diag *diag)
 {
-    for (int i = 0; device->run->takes_events && i < device->plan->ncommands;
-         i++) {
-        const hd_cuda_command *command = &device->plan->command[i];
+    hd_device *device = plan->device;
+
+    for (int i = 0; device->run->takes_events && i < plan->ncommands; i++) {
+        const hd_cuda_command *command = &plan->command[i];
 
         if (command->kind == HD_CUDA_WAIT_ARGUMENT &&
             device->cu.event_query(device->run->argument[command->event].at) ==
@@ -782,12 +804,14 @@ static hd_status check_events(hd_device *device, hd_diag *diag)
 }
 
 // Runs of several threads' sessions are issued one after the other.
-static hd_status run_alone(hd_device *device, void *stream, hd_diag *diag)
+static hd_status run_alone(const hd_cuda_plan *plan, void *stream,
+                           hd_diag *diag)
 {
+    hd_device *device = plan->device;
     hd_status status;
 
     pthread_mutex_lock(&device->home->issue);
-    status = run(device, stream, diag);
+    status = run(plan, stream, diag);
     if (status != HD_OK)
         abandon(device, status, "issue");
     pthread_mutex_unlock(&device->home->issue);
@@ -798,11 +822,13 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
                       const hd_passing *passing, int variant, hd_diag *diag,
                       bool *captured)
 {
+    const hd_cuda_plan *plan =
+        variant < 0 ? device->whole : device->variant[variant];
     hd_status status;
     int mode;
 
-    device->plan = variant < 0 ? device->whole : device->variant[variant];
-    HD_TRY(hd_cuda_pass_take(device, passing, arguments, diag));
+    device->run->sending = plan->sending;
+    HD_TRY(hd_cuda_pass_take(plan, passing, arguments, diag));
     HD_TRY(take_arguments(device, arguments, diag));
     status = hd_cuda_enter(device, diag, &mode);
     if (status != HD_OK) {
@@ -814,10 +840,10 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
         status = check_default(device, stream, diag);
     if (status == HD_OK)
         status = *captured ? check_no_events(device, diag)
-                           : check_events(device, diag);
+                           : check_events(plan, diag);
     if (status == HD_OK)
-        status = *captured ? capture_alone(device, stream, diag)
-                           : run_alone(device, stream, diag);
+        status = *captured ? capture_alone(plan, stream, diag)
+                           : run_alone(plan, stream, diag);
     else if (status != HD_ERROR_ARGUMENT)
         abandon(device, status, "issue");
     hd_cuda_leave(device, mode);
@@ -1108,6 +1134,6 @@ void hd_cuda_run_stats(const hd_device *device, hd_stats *stats)
 {
     if (device->run == NULL || device->run->n == 0)
         return;
-    stats->bytes_sent = device->plan->sending;
+    stats->bytes_sent = device->run->sending;
     stats->seconds = device->run->seconds;
 }

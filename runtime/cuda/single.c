@@ -24,14 +24,14 @@
 
 #define GRAPHS_MOST 1024 // of a session's calls
 
-static void find_operands(const hd_device *device,
+static void find_operands(const hd_cuda_plan *plan,
                           const hd_cuda_command *command, hd_cu_ptr *out)
 {
     hd_cuda_at at;
 
     memset(out, 0, HD_CUDA_OPERANDS * sizeof *out);
-    for (int i = 0; hd_cuda_address_of(device, command, i, &at); i++)
-        out[i] = hd_cuda_address(device, at);
+    for (int i = 0; hd_cuda_address_of(plan, command, i, &at); i++)
+        out[i] = hd_cuda_address(plan->device, at);
 }
 
 static bool is_single(const hd_cuda_command *command)
@@ -39,12 +39,12 @@ static bool is_single(const hd_cuda_command *command)
     return command->kind == HD_CUDA_PRODUCT || command->kind == HD_CUDA_ATTEND;
 }
 
-static hd_status call(hd_device *device, const hd_cuda_command *command,
+static hd_status call(const hd_cuda_plan *plan, const hd_cuda_command *command,
                       hd_cu_stream stream, hd_diag *diag)
 {
     return command->kind == HD_CUDA_PRODUCT
-               ? hd_cuda_multiply(device, command, stream, diag)
-               : hd_cuda_dnn_issue(device, command, stream, diag);
+               ? hd_cuda_multiply(plan, command, stream, diag)
+               : hd_cuda_dnn_issue(plan, command, stream, diag);
 }
 
 // ------------------------------------------------------------- captures
@@ -113,18 +113,19 @@ static bool find_nodes(const hd_device *device, hd_cu_graph graph,
 }
 
 // False, and nothing to give back, if its nodes could not be set anew.
-static bool capture(hd_device *device, const hd_cuda_command *command,
+static bool capture(const hd_cuda_plan *plan, const hd_cuda_command *command,
                     hd_cuda_captured *out)
 {
+    hd_device *device = plan->device;
     hd_cuda_captured now = {0};
     hd_cuda_nodes nodes = {.n = 0};
     bool fine;
 
-    find_operands(device, command, now.operand);
+    find_operands(plan, command, now.operand);
     if (device->cu.capture_begin(device->home->capture,
                                  HD_CU_CAPTURE_RELAXED) != HD_CU_SUCCESS)
         return false;
-    fine = call(device, command, device->home->capture, NULL) == HD_OK;
+    fine = call(plan, command, device->home->capture, NULL) == HD_OK;
     fine = device->cu.capture_end(device->home->capture, &now.graph) ==
                HD_CU_SUCCESS &&
            fine && find_nodes(device, now.graph, &nodes) &&
@@ -155,37 +156,37 @@ static hd_cuda_captured *make_room(hd_device *device, hd_cuda_single *single)
 }
 
 // The call on the addresses of now; NULL if it cannot be had.
-static const hd_cuda_captured *capture_now(hd_device *device,
+static const hd_cuda_captured *capture_now(const hd_cuda_plan *plan,
                                            const hd_cuda_command *command)
 {
     hd_cuda_single *single = command->single;
     hd_cuda_captured now, *kept;
     hd_cu_ptr operand[HD_CUDA_OPERANDS];
 
-    find_operands(device, command, operand);
+    find_operands(plan, command, operand);
     for (int i = 0; i < single->n; i++) {
         if (memcmp(single->captured[i].operand, operand, sizeof operand) == 0)
             return &single->captured[i];
     }
-    if (!capture(device, command, &now))
+    if (!capture(plan, command, &now))
         return NULL;
-    kept = make_room(device, single);
+    kept = make_room(plan->device, single);
     if (kept == NULL)
-        device->cu.graph_destroy(now.graph);
+        plan->device->cu.graph_destroy(now.graph);
     else
         *kept = now;
     return kept;
 }
 
-bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
-                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes,
-                        const hd_cuda_nodes *like)
+bool hd_cuda_single_set(const hd_cuda_plan *plan,
+                        const hd_cuda_command *command, hd_cu_graph_exec exec,
+                        const hd_cuda_nodes *nodes, const hd_cuda_nodes *like)
 {
-    const hd_cuda_captured *now = capture_now(device, command);
+    const hd_cuda_captured *now = capture_now(plan, command);
     hd_cuda_work before[HD_CUDA_NODES_MOST];
 
     if (now == NULL || now->n != nodes->n ||
-        !hd_cuda_single_read(device, like, before))
+        !hd_cuda_single_read(plan->device, like, before))
         return false;
     for (size_t i = 0; i < nodes->n; i++) {
         const hd_cuda_work *work = find_work(now->work, now->n, &before[i]);
@@ -193,8 +194,8 @@ bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
         if (work == NULL)
             return false;
         if (work->type == HD_CU_NODE_KERNEL &&
-            device->cu.set_kernel_node(exec, nodes->at[i], &work->kernel) !=
-                HD_CU_SUCCESS)
+            plan->device->cu.set_kernel_node(exec, nodes->at[i],
+                                             &work->kernel) != HD_CU_SUCCESS)
             return false;
     }
     return true;
@@ -222,22 +223,23 @@ static void stand_in(hd_device *device)
 }
 
 // The stream for captures is the home's: another thread may issue a run.
-static const hd_cuda_captured *capture_alone(hd_device *device,
+static const hd_cuda_captured *capture_alone(const hd_cuda_plan *plan,
                                              const hd_cuda_command *command)
 {
     const hd_cuda_captured *now;
 
-    pthread_mutex_lock(&device->home->issue);
-    now = capture_now(device, command);
-    pthread_mutex_unlock(&device->home->issue);
+    pthread_mutex_lock(&plan->device->home->issue);
+    now = capture_now(plan, command);
+    pthread_mutex_unlock(&plan->device->home->issue);
     return now;
 }
 
 // Uploaded, its first launch needs no memory of the device's.
-static void make_graph(hd_device *device, const hd_cuda_command *command)
+static void make_graph(const hd_cuda_plan *plan, const hd_cuda_command *command)
 {
+    hd_device *device = plan->device;
     hd_cuda_single *single = command->single;
-    const hd_cuda_captured *now = capture_alone(device, command);
+    const hd_cuda_captured *now = capture_alone(plan, command);
 
     if (now == NULL || !find_nodes(device, now->graph, &single->nodes) ||
         device->cu.graph_instantiate(&single->exec, now->graph, 0) !=
@@ -250,9 +252,9 @@ static void make_graph(hd_device *device, const hd_cuda_command *command)
                           single->exec, device->home->rescue) != HD_CU_SUCCESS;
 }
 
-hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_singles_open(hd_cuda_plan *plan, hd_diag *diag)
 {
-    hd_cuda_plan *plan = device->plan;
+    hd_device *device = plan->device;
     bool graphs = !device->binding.graph && plan == device->whole;
 
     if (plan->nproducts == 0 && plan->nattends == 0)
@@ -269,7 +271,7 @@ hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)
             continue;
         command->single = &plan->single[plan->nsingles++];
         if (graphs && plan->nsingles <= GRAPHS_MOST)
-            make_graph(device, command);
+            make_graph(plan, command);
     }
     return HD_OK;
 }
@@ -290,33 +292,34 @@ void hd_cuda_singles_close(hd_device *device, hd_cuda_plan *plan)
 
 // Set for the addresses of now, where it may be launched: a graph is no part of
 // the caller's. One that cannot be set is given up, but kept: it may run still.
-static bool is_ready(hd_device *device, const hd_cuda_command *command)
+static bool is_ready(const hd_cuda_plan *plan, const hd_cuda_command *command)
 {
     hd_cuda_single *single = command->single;
     hd_cu_ptr operand[HD_CUDA_OPERANDS];
 
-    if (single->exec == NULL || single->refused || device->captured)
+    if (single->exec == NULL || single->refused || plan->device->captured)
         return false;
-    find_operands(device, command, operand);
+    find_operands(plan, command, operand);
     if (memcmp(operand, single->operand, sizeof operand) == 0)
         return true;
-    single->refused = !hd_cuda_single_set(device, command, single->exec,
+    single->refused = !hd_cuda_single_set(plan, command, single->exec,
                                           &single->nodes, &single->nodes);
     if (single->refused)
         hd_log(HD_SEVERITY_WARNING,
                "rank %d: CUDA does not set the graph of step %lld anew: from "
                "now on it is started call by call",
-               device->rank, (long long)command->step->index);
+               plan->device->rank, (long long)command->step->index);
     memcpy(single->operand, operand, sizeof operand);
     return !single->refused;
 }
 
-hd_status hd_cuda_issue_single(hd_device *device,
+hd_status hd_cuda_issue_single(const hd_cuda_plan *plan,
                                const hd_cuda_command *command,
                                hd_cu_stream stream, hd_diag *diag)
 {
-    if (!is_ready(device, command))
-        return call(device, command, stream, diag);
-    HD_CUDA_TRY(device, diag, graph_launch, command->single->exec, stream);
+    if (!is_ready(plan, command))
+        return call(plan, command, stream, diag);
+    HD_CUDA_TRY(plan->device, diag, graph_launch, command->single->exec,
+                stream);
     return HD_OK;
 }

@@ -37,10 +37,10 @@ typedef struct hd_cuda_single {
 
 // Makes those of the plan's calls, which it has until they are closed; those of
 // a variant have no graphs of their own, since runs are under way.
-hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_singles_open(hd_cuda_plan *plan, hd_diag *diag);
 void hd_cuda_singles_close(hd_device *device, hd_cuda_plan *plan);
 // By its own graph, or else by the library's call.
-hd_status hd_cuda_issue_single(hd_device *device,
+hd_status hd_cuda_issue_single(const hd_cuda_plan *plan,
                                const hd_cuda_command *command,
                                hd_cu_stream stream, hd_diag *diag);
 // What nodes are; false if one is anything else, or two are the same, of which
@@ -49,8 +49,8 @@ bool hd_cuda_single_read(const hd_device *device, const hd_cuda_nodes *nodes,
                          hd_cuda_work *out);
 // Sets the command's nodes in a graph, which are like those of `like`, for the
 // addresses of now. False if they cannot be set.
-bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
-                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes,
-                        const hd_cuda_nodes *like);
+bool hd_cuda_single_set(const hd_cuda_plan *plan,
+                        const hd_cuda_command *command, hd_cu_graph_exec exec,
+                        const hd_cuda_nodes *nodes, const hd_cuda_nodes *like);
 
 #endif

@@ -111,9 +111,9 @@ static uint64_t mix(uint64_t hash, int64_t value)
 
 // A reader sees 0, or all of what belongs to the number that it sees before
 // and after.
-void hd_cuda_sizes_say(hd_device *device, uint64_t run)
+void hd_cuda_sizes_say(const hd_cuda_plan *plan, uint64_t run)
 {
-    hd_cuda_said *said = device->said;
+    hd_cuda_said *said = plan->device->said;
     entry *entry;
 
     if (said == NULL)
@@ -121,9 +121,9 @@ void hd_cuda_sizes_say(hd_device *device, uint64_t run)
     entry = entry_of(&said->own, run);
     atomic_store_explicit(&entry->run, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    for (int i = 0; i < device->binding.module->nsizes; i++) {
-        said->hash = mix(said->hash, device->plan->size[i]);
-        atomic_store_explicit(&entry->size[i], device->plan->size[i],
+    for (int i = 0; i < plan->device->binding.module->nsizes; i++) {
+        said->hash = mix(said->hash, plan->size[i]);
+        atomic_store_explicit(&entry->size[i], plan->size[i],
                               memory_order_relaxed);
     }
     atomic_store_explicit(&entry->hash, said->hash, memory_order_relaxed);

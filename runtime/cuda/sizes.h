@@ -15,8 +15,8 @@ int hd_cuda_sizes_export(const hd_device *device, int peer);
 // Takes `fd` over.
 hd_status hd_cuda_sizes_import(hd_device *device, int peer, int fd,
                                hd_diag *diag);
-// Run `run` is of the device's plan.
-void hd_cuda_sizes_say(hd_device *device, uint64_t run);
+// Run `run` is of the plan.
+void hd_cuda_sizes_say(const hd_cuda_plan *plan, uint64_t run);
 // Whether a rank of this host was given others in a run, which `text` then
 // tells. Any thread may call.
 bool hd_cuda_sizes_differ(const hd_device *device, char *text, size_t bytes);

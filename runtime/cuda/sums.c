@@ -21,7 +21,7 @@
 
 // What is found of a list of steps.
 typedef struct sums {
-    hd_device *device;
+    hd_cuda_plan *plan;
     const hd_steps *steps;
     const hd_chains *chains;
     int *named;  // owned, by buffer: how many views are of it
@@ -38,7 +38,7 @@ static const hd_step *step_at(const sums *s, int64_t i)
 
 static hd_cuda_detour *detour_at(const sums *s, int64_t i)
 {
-    return &s->device->plan->detour[i];
+    return &s->plan->detour[i];
 }
 
 // Whether a span has all elements of one of the same buffer.
@@ -95,7 +95,8 @@ static bool is_last(const sums *s, int i, int last)
 // Whether the parts and the copy alone see the temporary.
 static bool is_private(const sums *s, const hd_buffer *temp)
 {
-    return temp->role == HD_ROLE_TEMP && !s->device->buffer[temp->id].shared &&
+    return temp->role == HD_ROLE_TEMP &&
+           !s->plan->device->buffer[temp->id].shared &&
            s->named[temp->id] == s->parts[temp->id] + 1;
 }
 
@@ -192,7 +193,7 @@ static hd_status look_at(const sums *s, const hd_step *copy, bool *out)
         const hd_step *step = step_at(s, i);
         hd_cuda_detour detour = detour_of(s, i, last, copy);
 
-        HD_TRY(hd_cuda_attends_by(s->device, step->stream + 1, step, &detour,
+        HD_TRY(hd_cuda_attends_by(s->plan, step->stream + 1, step, &detour,
                                   s->diag, out));
     }
     return HD_OK;
@@ -213,7 +214,7 @@ static hd_status look_at_chain(const sums *s, int64_t i)
     hd_chain chain;
     bool needless = true;
 
-    hd_chains_find(s->chains, s->device->binding.steps, i, &chain);
+    hd_chains_find(s->chains, s->plan->device->binding.steps, i, &chain);
     if (chain.nsteps == 0)
         return HD_OK;
     for (int k = 0; k < chain.nsteps && needless; k++)
@@ -226,7 +227,7 @@ static hd_status look_at_chain(const sums *s, int64_t i)
 // Of steps that do anything.
 static void count_views(sums *s)
 {
-    for (int b = 0; b < s->device->nbuffers; b++)
+    for (int b = 0; b < s->plan->device->nbuffers; b++)
         s->latest[b] = -1;
     for (int64_t i = 0; i < s->steps->nsteps; i++) {
         const hd_step *step = step_at(s, i);
@@ -260,12 +261,13 @@ static bool has_parts(const hd_steps *steps)
     return false;
 }
 
-hd_status hd_cuda_find_sums(hd_device *device, const hd_chains *chains,
+hd_status hd_cuda_find_sums(hd_cuda_plan *plan, const hd_chains *chains,
                             hd_diag *diag)
 {
-    const hd_steps *steps = device->plan->steps;
+    hd_device *device = plan->device;
+    const hd_steps *steps = plan->steps;
     size_t n = (size_t)device->nbuffers + 1;
-    sums s = {.device = device, .steps = steps, .chains = chains, .diag = diag};
+    sums s = {.plan = plan, .steps = steps, .chains = chains, .diag = diag};
     hd_status status;
 
     if (!has_parts(steps))

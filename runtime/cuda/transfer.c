@@ -24,38 +24,38 @@
 // A run gives it its value.
 static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
 {
-    hd_device *device = words->device;
-    hd_cuda_command *last =
-        device->plan->ncommands > words->after
-            ? &device->plan->command[device->plan->ncommands - 1]
-            : NULL;
+    hd_cuda_plan *plan = words->plan;
+    hd_cuda_command *last = plan->ncommands > words->after
+                                ? &plan->command[plan->ncommands - 1]
+                                : NULL;
 
     if (last == NULL || last->kind != HD_CUDA_WORDS ||
         last->n == HD_CUDA_BATCH || last->stream != words->stream) {
-        last = hd_cuda_add(device, HD_CUDA_WORDS, words->stream, words->step);
+        last =
+            hd_cuda_add(words->plan, HD_CUDA_WORDS, words->stream, words->step);
         if (last == NULL)
-            return hd_cuda_no_room(device, words->diag);
-        last->first = device->plan->nwords;
+            return hd_cuda_no_room(words->device, words->diag);
+        last->first = plan->nwords;
     }
-    if (!hd_cuda_grow((void **)&device->plan->word, device->plan->nwords,
-                      &device->plan->word_room, sizeof *device->plan->word))
-        return hd_cuda_no_room(device, words->diag);
-    memset(&device->plan->word[device->plan->nwords], 0,
-           sizeof *device->plan->word);
-    device->plan->word[device->plan->nwords].word.operation = operation;
-    device->plan->word[device->plan->nwords].word.address = address;
-    device->plan->word[device->plan->nwords].word.flags =
-        operation != HD_CU_OP_WAIT_32 ? HD_CU_WRITE_DEFAULT
-        : device->binding.graph       ? HD_CU_WAIT_AND
-                                      : HD_CU_WAIT_GEQ;
-    device->plan->nwords++;
+    if (!hd_cuda_grow((void **)&plan->word, plan->nwords, &plan->word_room,
+                      sizeof *plan->word))
+        return hd_cuda_no_room(words->device, words->diag);
+    memset(&plan->word[plan->nwords], 0, sizeof *plan->word);
+    plan->word[plan->nwords].word.operation = operation;
+    plan->word[plan->nwords].word.address = address;
+    plan->word[plan->nwords].word.flags =
+        operation != HD_CU_OP_WAIT_32  ? HD_CU_WRITE_DEFAULT
+        : words->device->binding.graph ? HD_CU_WAIT_AND
+                                       : HD_CU_WAIT_GEQ;
+    plan->nwords++;
     last->n++;
     return HD_OK;
 }
 
-hd_status hd_cuda_plan_count(hd_device *device, int operation, hd_diag *diag)
+hd_status hd_cuda_plan_count(hd_cuda_plan *plan, int operation, hd_diag *diag)
 {
-    hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
+    hd_device *device = plan->device;
+    hd_words words = {plan, device, NULL, 0, plan->ncommands, diag};
 
     return device->captures != NULL ? add_word(&words, operation, device->tally)
                                     : HD_OK;
@@ -96,14 +96,13 @@ hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
 // Variants wait for the same in the same order.
 static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
 {
-    hd_device *device = words->device;
-    hd_cuda_waits *waits = &device->waits;
+    hd_cuda_waits *waits = &words->device->waits;
 
-    if (device->plan->nwaits++ < waits->n)
+    if (words->plan->nwaits++ < waits->n)
         return HD_OK;
     if (!hd_cuda_grow((void **)&waits->wait, waits->n, &waits->room,
                       sizeof *waits->wait))
-        return hd_cuda_no_room(device, words->diag);
+        return hd_cuda_no_room(words->device, words->diag);
     waits->wait[waits->n++] = *wait;
     return HD_OK;
 }
@@ -173,10 +172,11 @@ bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
 // NCCL's kernels tell nothing, so the stream has a mark behind each call. In a
 // graph each would be a node, and of a run that was captured the host knows no
 // number that marks could be counted by.
-hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_mark_nccl(hd_cuda_plan *plan, const hd_step *steps, int n,
                             int stream, hd_diag *diag)
 {
-    hd_words words = {device, steps, stream, device->plan->ncommands, diag};
+    hd_device *device = plan->device;
+    hd_words words = {plan, device, steps, stream, plan->ncommands, diag};
     hd_cuda_wait wait = {
         .step = steps, .n = n, .peer = -1, .stream = stream, .mark = -1};
     bool alone = true;
@@ -186,8 +186,7 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
     if (alone)
         return HD_OK;
     if (!device->binding.graph && device->captures == NULL)
-        device->plan->command[device->plan->ncommands - 1].wait =
-            device->plan->nwaits;
+        plan->command[plan->ncommands - 1].wait = plan->nwaits;
     return add_wait(&words, &wait);
 }
 
@@ -213,7 +212,7 @@ static hd_status note_rendezvous(hd_device *device, const hd_step *step,
 }
 
 // Bytes that this rank's memory sends, whoever moves them.
-static void count_bytes(hd_device *device, const hd_transfers *batch)
+static void count_bytes(hd_cuda_plan *plan, const hd_transfers *batch)
 {
     for (int i = 0; i < batch->n; i++) {
         const hd_batch_part *part = &batch->part[i];
@@ -221,9 +220,9 @@ static void count_bytes(hd_device *device, const hd_transfers *batch)
         bool read = hd_op_touched(op) >= op->noutputs;
 
         if (part->rendezvous.side == HD_SIDE_PUT)
-            device->plan->sending += part->rendezvous.bytes;
+            plan->sending += part->rendezvous.bytes;
         else if (part->rendezvous.side == HD_SIDE_OFFER && read)
-            device->plan->sending += hd_cuda_reads(device, part);
+            plan->sending += hd_cuda_reads(plan->device, part);
     }
 }
 
@@ -279,9 +278,9 @@ static hd_status add_push(hd_words *words, const push *p)
         at[n++] = p->word[i];
     at[n++] = hd_cuda_number_at(words->device);
     // Kernels of one stream follow each other: one counter does for all.
-    at[n++] = hd_cuda_need(words->device, words->stream, HD_CUDA_COUNTER,
+    at[n++] = hd_cuda_need(words->plan, words->stream, HD_CUDA_COUNTER,
                            sizeof(uint32_t));
-    return hd_cuda_add_kernel(words->device, words->stream, words->step, &text,
+    return hd_cuda_add_kernel(words->plan, words->stream, words->step, &text,
                               grid, at, n, words->diag);
 }
 
@@ -314,17 +313,17 @@ static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
     if (word != NULL)
         at[n++] = *word;
     at[n++] = hd_cuda_number_at(device);
-    at[n++] =
-        hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
+    at[n++] = hd_cuda_need(words->plan, words->stream, HD_CUDA_COUNTER,
+                           sizeof(uint32_t));
     at[n++] = hd_cuda_at_place(counts);
-    at[n++] = hd_cuda_need(device, words->stream, HD_CUDA_MISCOUNT,
+    at[n++] = hd_cuda_need(words->plan, words->stream, HD_CUDA_MISCOUNT,
                            sizeof(hd_kernel_miscount));
     at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
     at[n++] = (hd_cuda_at){-1, (uint64_t)hd_rows_number(&rows, 0)};
     HD_TRY(hd_emit_rows(&rows, step->span[view].buffer->type.dtype,
                         word != NULL, device->captures != NULL, &text, &grid));
-    return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at, n,
-                              words->diag);
+    return hd_cuda_add_kernel(words->plan, words->stream, step, &text, grid, at,
+                              n, words->diag);
 }
 
 // Where one piece goes to all peers, one kernel feeds all links at once, and
@@ -390,7 +389,7 @@ static hd_status move(hd_words *words, const hd_rendezvous *rendezvous)
 
         return add_push(words, &p);
     }
-    HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to, from,
+    HD_TRY(hd_cuda_add_copy(words->plan, words->stream, words->step, to, from,
                             rendezvous->bytes, words->diag));
     return hd_cuda_signal(words, rendezvous, HD_CUDA_DONE);
 }
@@ -431,11 +430,11 @@ hd_status hd_cuda_land(hd_words *words, hd_transfers *batch, hd_cuda_at to,
     return HD_OK;
 }
 
-static hd_status land(hd_device *device, int stream, const hd_transfers *batch,
+static hd_status land(hd_cuda_plan *plan, int stream, const hd_transfers *batch,
                       hd_diag *diag)
 {
     for (int i = 0; i < batch->nlandings; i++)
-        HD_TRY(hd_cuda_add_copy(device, stream, batch->landing[i].step,
+        HD_TRY(hd_cuda_add_copy(plan, stream, batch->landing[i].step,
                                 batch->landing[i].to, batch->landing[i].from,
                                 batch->landing[i].bytes, diag));
     return HD_OK;
@@ -573,10 +572,11 @@ void hd_cuda_hear_anew(hd_device *device)
     }
 }
 
-hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_signal_early(hd_cuda_plan *plan, hd_diag *diag)
 {
-    const hd_steps *steps = device->plan->steps;
-    hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
+    hd_device *device = plan->device;
+    const hd_steps *steps = plan->steps;
+    hd_words words = {plan, device, NULL, 0, plan->ncommands, diag};
 
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (device->peers->early[i])
@@ -608,18 +608,19 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
         return add_rows(words, step, device->rank, hd_cuda_at_place(to.place),
                         hd_cuda_at_place(from.place), NULL);
     return hd_cuda_add_copy(
-        device, words->stream, step, hd_cuda_at_place(to.place),
+        words->plan, words->stream, step, hd_cuda_at_place(to.place),
         hd_cuda_at_place(from.place), to.bytes, words->diag);
 }
 
-static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
+static hd_status plan_batch(hd_cuda_plan *plan, const hd_step *steps, int n,
                             int stream, bool deferred, hd_transfers *batch,
                             hd_diag *diag)
 {
-    hd_words words = {device, steps, stream, device->plan->ncommands, diag};
+    hd_device *device = plan->device;
+    hd_words words = {plan, device, steps, stream, plan->ncommands, diag};
 
     HD_TRY(meet(device, steps, n, deferred, diag, batch));
-    count_bytes(device, batch);
+    count_bytes(plan, batch);
     batch->meets = hd_cuda_meets(device, batch);
     if (!batch->meets)
         HD_TRY(signal_ready(&words, batch));
@@ -634,15 +635,15 @@ static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
         HD_TRY(await_all(&words, batch));
     }
     HD_TRY(hd_cuda_fetch_shares(&words, batch));
-    return land(device, stream, batch, diag);
+    return land(plan, stream, batch, diag);
 }
 
-hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_batch(hd_cuda_plan *plan, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag)
 {
     hd_transfers batch = {0};
     hd_status status =
-        plan_batch(device, steps, n, stream, deferred, &batch, diag);
+        plan_batch(plan, steps, n, stream, deferred, &batch, diag);
 
     free(batch.part);
     free(batch.landing);

@@ -51,15 +51,16 @@ static bool is_apart(const hd_device *device, const hd_step *step)
 }
 
 // Sends that hold up nothing come first, so that they do not wait for the rest.
-hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
+hd_status hd_cuda_transports_plan(hd_cuda_plan *plan, const hd_step *steps,
                                   int n, int *events, hd_diag *diag)
 {
+    hd_device *device = plan->device;
     const hd_cuda_transport *planned = NULL;
 
     for (int i = 0; i < n; i++) {
         if (is_apart(device, &steps[i]))
             HD_TRY(hd_cuda_transport_of(device, &steps[i])
-                       ->defer(device, &steps[i], events, diag));
+                       ->defer(plan, &steps[i], events, diag));
     }
     // From the last row on: a library's calls go before waits for words.
     for (int t = NTRANSPORTS - 1; t >= 0; t--) {
@@ -71,7 +72,7 @@ hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
                      !is_apart(device, &steps[i]);
         if (!found || (planned != NULL && planned->plan == row->plan))
             continue;
-        HD_TRY(row->plan(device, steps, n, events, diag));
+        HD_TRY(row->plan(plan, steps, n, events, diag));
         planned = row;
     }
     return HD_OK;

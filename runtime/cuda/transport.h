@@ -15,11 +15,11 @@ typedef struct hd_cuda_transport {
     hd_status (*open)(hd_device *device, hd_diag *diag);
     // A deferred send, apart from its group; NULL if it holds up its stream as
     // others do.
-    hd_status (*defer)(hd_device *device, const hd_step *step, int *events,
+    hd_status (*defer)(hd_cuda_plan *plan, const hd_step *step, int *events,
                        hd_diag *diag);
     // Of `n` steps, a group, the others that go by it. Transports of one
     // function are planned in one call.
-    hd_status (*plan)(hd_device *device, const hd_step *steps, int n,
+    hd_status (*plan)(hd_cuda_plan *plan, const hd_step *steps, int n,
                       int *events, hd_diag *diag);
     // Whether what has run went well.
     hd_status (*check)(hd_device *device, int64_t deadline, hd_diag *diag,
@@ -45,7 +45,7 @@ hd_cuda_transport_of(const hd_device *device, const hd_step *step)
 }
 
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag);
-hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
+hd_status hd_cuda_transports_plan(hd_cuda_plan *plan, const hd_step *steps,
                                   int n, int *events, hd_diag *diag);
 hd_status hd_cuda_transports_check(hd_device *device, int64_t deadline,
                                    hd_diag *diag, bool *told);

@@ -114,15 +114,15 @@ static bool has_gradients(const hd_steps *steps)
 }
 
 // cuDNN alone stores what it would add: otherwise all is as it was written.
-static hd_status keep_if_theirs(hd_device *device, hd_diag *diag)
+static hd_status keep_if_theirs(hd_cuda_plan *plan, hd_diag *diag)
 {
-    const hd_steps *steps = device->plan->steps;
-    hd_cuda_detour *detour = device->plan->detour;
+    const hd_steps *steps = plan->steps;
+    hd_cuda_detour *detour = plan->detour;
     bool theirs = true;
 
     for (int64_t i = 0; i < steps->nsteps && theirs; i++)
         if (detour[i].stores[0] || detour[i].stores[1] || detour[i].stores[2])
-            HD_TRY(hd_cuda_attends_by(device, steps->step[i].stream + 1,
+            HD_TRY(hd_cuda_attends_by(plan, steps->step[i].stream + 1,
                                       &steps->step[i], &detour[i], diag,
                                       &theirs));
     for (int64_t i = 0; i < steps->nsteps && !theirs; i++)
@@ -132,10 +132,10 @@ static hd_status keep_if_theirs(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
+hd_status hd_cuda_find_zeros(hd_cuda_plan *plan, const hd_chains *chains,
                              hd_diag *diag)
 {
-    const hd_steps *steps = device->plan->steps;
+    const hd_steps *steps = plan->steps;
     hd_chain chain;
 
     if (!has_gradients(steps))
@@ -143,8 +143,8 @@ hd_status hd_cuda_find_zeros(hd_device *device, const hd_chains *chains,
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (chains->joined[i] || !fills_with_zeros(&steps->step[i]))
             continue;
-        hd_chains_find(chains, device->binding.steps, i, &chain);
-        look_at_chain(steps, &chain, device->plan->detour);
+        hd_chains_find(chains, plan->device->binding.steps, i, &chain);
+        look_at_chain(steps, &chain, plan->detour);
     }
-    return keep_if_theirs(device, diag);
+    return keep_if_theirs(plan, diag);
 }
