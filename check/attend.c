@@ -42,9 +42,9 @@ static uint64_t exponential(uint64_t lse)
     return power(lse, (2 * (HD_FIELD_PRIME - 1) + 1) / 3);
 }
 
-static int64_t row_at(const hd_tile *tile, int64_t head, int64_t row)
+static int64_t row_at(const hd_span *tile, int64_t head, int64_t row)
 {
-    return tile->at + head * tile->stride[0] + row * tile->stride[1];
+    return tile->offset + head * tile->stride[0] + row * tile->stride[1];
 }
 
 static hd_dtype dtype_of(const hd_op *op, int view)
@@ -64,7 +64,7 @@ static void put(hd_values *values, const hd_attention *a, int view, int64_t at,
 static uint64_t dot(const hd_values *values, const hd_attention *a, int x,
                     int64_t x_at, int y, int64_t y_at)
 {
-    const hd_tile *one = &a->tile[x], *other = &a->tile[y];
+    const hd_span *one = &a->tile[x], *other = &a->tile[y];
     uint64_t sum = 0;
 
     for (int64_t d = 0; d < one->extent[2]; d++)
@@ -163,7 +163,7 @@ static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
 static uint64_t mix_column(const hd_values *values, const hd_attention *a,
                            int64_t head, int64_t c, const uint64_t *share)
 {
-    const hd_tile *v = &a->tile[4];
+    const hd_span *v = &a->tile[4];
     int64_t shared = head / (a->tile[2].extent[0] / v->extent[0]);
     uint64_t x = 0;
 
@@ -196,7 +196,7 @@ static bool leaves_row(const hd_attention *a, int64_t row)
 static void attend_row(hd_values *values, const hd_attention *a, int64_t head,
                        int64_t row, uint64_t *share)
 {
-    const hd_tile *o = &a->tile[0];
+    const hd_span *o = &a->tile[0];
     int64_t out = row_at(o, head, row), at = row_at(&a->tile[1], head, row);
     uint64_t sum = 0, before = 0;
 
@@ -271,7 +271,7 @@ typedef struct grads {
 } grads;
 
 static void add_times(uint64_t *to, uint64_t factor, const hd_values *values,
-                      const hd_tile *from, int64_t at)
+                      const hd_span *from, int64_t at)
 {
     for (int64_t d = 0; d < from->extent[2]; d++)
         to[d] = hd_field_add(
@@ -285,7 +285,7 @@ static void add_times(uint64_t *to, uint64_t factor, const hd_values *values,
 static void put_row(hd_values *values, const hd_attention *a, int view,
                     int64_t at, const uint64_t *sum)
 {
-    const hd_tile *to = &a->tile[view];
+    const hd_span *to = &a->tile[view];
     bool joins = view == DQ && hd_op_has_blocks(a->op, K);
 
     for (int64_t d = 0; d < to->extent[2]; d++) {

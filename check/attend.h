@@ -14,7 +14,7 @@ HD_BEGIN_DECLS
 // One element of a batch.
 typedef struct hd_attention {
     const hd_op *op;
-    hd_tile tile[HD_ATTEND_VIEWS];
+    hd_span tile[HD_ATTEND_VIEWS];
     int64_t nblocks;                // of keys; tiles are of the first
     int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
     const int32_t *causal;          // of each block, as hd_step has it

@@ -40,11 +40,11 @@ static int64_t find_elsewhere(const trail *t, const hd_reading *l, bool near)
 {
     const hd_evaluation *e = t->e;
     const hd_buffer *root = hd_places_root(t->places, l->at);
-    int64_t first = l->rank * e->share, n = e->share;
+    int64_t first = l->rank * e->host.share, n = e->host.share;
 
     if (near) {
-        first += e->local_at[root->id];
-        n = e->grain.local[root->id].elements;
+        first += e->host.at[root->id];
+        n = e->host.sieve[root->id].elements;
     }
     if (n > t->blame->looks)
         return -1;
@@ -66,7 +66,7 @@ static int find_peer(const hd_evaluation *e, const hd_reading *l)
         return -1;
     for (int64_t i = 0; i < module->axis[op->axis].size; i++) {
         int peer = (int)hd_mesh_peer(module, l->rank, op->axis, i);
-        int64_t at = l->at + (peer - l->rank) * e->share;
+        int64_t at = l->at + (peer - l->rank) * e->host.share;
 
         if (hd_history_value(e, at, l->event) == l->want)
             return peer;
@@ -229,10 +229,10 @@ static const hd_change *find_misplaced(const trail *t)
     const hd_evaluation *e = t->e;
     const hd_buffer *mine = e->argument[t->tensor->id];
     int rank = t->link[0].rank;
-    int64_t first = rank * e->share + e->local_at[mine->id];
+    int64_t first = rank * e->host.share + e->host.at[mine->id];
     uint64_t want = t->link[0].want;
 
-    for (int64_t i = 0; i < e->grain.local[mine->id].elements; i++) {
+    for (int64_t i = 0; i < e->host.sieve[mine->id].elements; i++) {
         int64_t whole = hd_evaluation_whole(e, t->tensor, rank, i);
 
         if (whole >= 0 && e->local.value[first + i] == want &&
@@ -328,9 +328,10 @@ static const hd_op *find_like(const trail *t, const hd_reading *made,
                               int64_t at, int64_t there)
 {
     const hd_op *op = there >= 0 ? hd_places_maker(t->places, there) : NULL;
-    hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
+    hd_work_item item;
 
-    return op != NULL && op->code == item.op->code &&
+    hd_layout_step(&t->e->host, made->rank, made->step, &item);
+    return op != NULL && op->code == item.step.op->code &&
                    hd_compute_find(&item, at) >= 0
                ? op
                : NULL;
@@ -340,16 +341,18 @@ static const hd_op *find_like(const trail *t, const hd_reading *made,
 static bool find_operand(const trail *t, const hd_reading *made, int64_t at,
                          const hd_op *op, int64_t there, hd_reading *out)
 {
-    hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
-    hd_work_item dense = hd_evaluation_op(t->e, op);
-    int64_t i = hd_compute_find(&item, at);
-    int64_t j = hd_compute_find(&dense, there);
+    hd_work_item item, dense;
+    int64_t i, j;
 
-    for (int view = item.op->noutputs; view < item.ntiles; view++) {
-        int other = same_view(item.op, view, op);
+    hd_layout_step(&t->e->host, made->rank, made->step, &item);
+    hd_layout_op(&t->e->whole, op, &dense);
+    i = hd_compute_find(&item, at);
+    j = hd_compute_find(&dense, there);
+    for (int view = op->noutputs; view < item.step.op->nviews; view++) {
+        int other = same_view(item.step.op, view, op);
         int64_t n = hd_compute_terms(&item, view);
 
-        if (!(hd_op_access(item.op, view) & HD_ACCESS_READ) || other < 0 ||
+        if (!(hd_op_access(item.step.op, view) & HD_ACCESS_READ) || other < 0 ||
             hd_compute_terms(&dense, other) != n)
             continue;
         for (int64_t k = 0; k < n; k++) {
@@ -402,12 +405,13 @@ static bool turns(const trail *t, const hd_reading *made, const hd_op *tensor)
     static const hd_key_code codes[] = {HD_KEY_TA, HD_KEY_TB, HD_KEY_DIM,
                                         HD_KEY_DIM0, HD_KEY_DIM1};
     const hd_op *host = op_of(t, made);
-    hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
+    hd_work_item item;
     bool same;
 
     if (tensor->ninputs == 0 || host->ninputs == 0) // a fill
         return false;
-    same = item.tile[host->noutputs].ndims ==
+    hd_layout_step(&t->e->host, made->rank, made->step, &item);
+    same = item.span[host->noutputs].ndims ==
            hd_view_type(&tensor->view[tensor->noutputs]).ndims;
     for (size_t i = 0; i < (same ? sizeof codes / sizeof *codes : 2); i++)
         if (!same_key(t, host, tensor, codes[i]))
@@ -685,7 +689,8 @@ hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
     t->diag = diag;
     t->tensor = tensor;
     t->sums = (hd_sums){.e = e, .places = t->places, .diag = diag};
-    output.at = rank * e->share + e->local_at[e->argument[tensor->id]->id] + i;
+    output.at =
+        rank * e->host.share + e->host.at[e->argument[tensor->id]->id] + i;
     there = hd_evaluation_whole(e, tensor, rank, i);
     output.want = e->dense.value[there];
     blame->places.zero = output.want == 0 ? there : -1;

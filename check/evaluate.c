@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "check/field.h"
-#include "ir/causal.h"
+#include "eval/evaluate.h"
 #include "ir/print.h"
 #include "steps/execute.h"
 
@@ -109,370 +108,87 @@ hd_status hd_arguments_match(const hd_module *host, const hd_module *tensor,
     return status;
 }
 
-// ------------------------------------------------------------------- places
-
-static hd_tile dense_tile(const hd_evaluation *e, const hd_view *view)
-{
-    const hd_sieve *sieve = &e->grain.dense[view->buffer->id];
-    hd_tile tile = {.at = e->dense_at[view->buffer->id]};
-
-    for (int d = 0; d < sieve->ndims; d++) {
-        const hd_range *range = hd_view_range(view, d);
-        int64_t first = hd_view_first(e->tensor, view, d);
-
-        tile.at += hd_sieve_index(sieve, d, first) * sieve->stride[d];
-        if (hd_view_picks(view, d))
-            continue;
-        tile.extent[tile.ndims] = range != NULL
-                                      ? hd_sieve_index(sieve, d, range->extent)
-                                      : sieve->extent[d];
-        tile.stride[tile.ndims] = sieve->stride[d];
-        tile.unit[tile.ndims++] = sieve->unit[d];
-    }
-    return tile;
-}
-
-static hd_tile tile_of(const hd_evaluation *e, int rank, const hd_part *part)
-{
-    const hd_part_frame *frame = &e->graph->frame[part->buffer];
-    const hd_sieve *sieve = &e->grain.local[part->buffer];
-    hd_tile tile = {.at = rank * e->share + e->local_at[frame->root]};
-
-    for (int d = 0; d < frame->ndims; d++) {
-        if ((part->kept >> d & 1) == 0) {
-            tile.at += hd_part_index(frame, part, d) * sieve->stride[d];
-            continue;
-        }
-        tile.extent[tile.ndims] = sieve->extent[d];
-        if (hd_part_extent(frame, part, d) < frame->extent[d]) {
-            tile.at += hd_sieve_index(sieve, d, hd_part_index(frame, part, d)) *
-                       sieve->stride[d];
-            tile.extent[tile.ndims] =
-                hd_sieve_index(sieve, d, hd_part_extent(frame, part, d));
-        }
-        tile.stride[tile.ndims] = sieve->stride[d];
-        tile.unit[tile.ndims++] = sieve->unit[d];
-    }
-    return tile;
-}
-
-hd_work_item hd_evaluation_step(const hd_evaluation *e, int rank, int64_t step)
-{
-    const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_work_item item = {
-        .op = node->op, .module = e->graph->module, .causal = node->link};
-
-    for (int64_t i = node->part; i < node[1].part; i++) {
-        const hd_part *part = &e->graph->part[i];
-
-        item.tile[part->view] = tile_of(e, rank, part);
-        item.ntiles = part->view + 1;
-    }
-    return item;
-}
-
-// What stands for a tensor's elements stands for those of its other shape, in
-// the same order.
-static hd_tile flat_tile(const hd_evaluation *e, const hd_view *view)
-{
-    int id = view->buffer->id;
-
-    return (hd_tile){.at = e->dense_at[id],
-                     .ndims = 1,
-                     .extent = {e->grain.dense[id].elements},
-                     .stride = {1},
-                     .unit = {1}};
-}
-
-hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
-{
-    hd_work_item item = {.op = op, .module = e->tensor, .ntiles = op->nviews};
-
-    for (int i = 0; i < item.ntiles; i++)
-        item.tile[i] = op->code == HD_OP_RESHAPE ? flat_tile(e, &op->view[i])
-                                                 : dense_tile(e, &op->view[i]);
-    return item;
-}
-
-hd_tile hd_evaluation_piece(const hd_evaluation *e, int rank, int64_t step,
-                            bool result, int64_t i)
-{
-    const hd_node *node = hd_graph_node(e->graph, rank, step);
-    int view = result ? 0 : node->op->noutputs;
-    int64_t at = node->part;
-    hd_tile tile;
-
-    while (at < node[1].part && e->graph->part[at].view != view)
-        at++;
-    if (at == node[1].part || (result && node->op->noutputs == 0))
-        return (hd_tile){.ndims = -1};
-    tile = tile_of(e, rank, &e->graph->part[at]);
-    if (hd_op_is_led(node->op, view))
-        tile = hd_tile_slice(&tile, 0, i);
-    return tile;
-}
-
 int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
                             int rank, int64_t i)
 {
     const hd_buffer *mine = e->argument[tensor->id];
-    const hd_sieve *local = &e->grain.local[mine->id];
-    const hd_sieve *whole = &e->grain.dense[tensor->id];
-    int64_t at = e->dense_at[tensor->id];
+    int64_t at =
+        hd_sieve_whole(e->graph->module, &mine->type, &e->host.sieve[mine->id],
+                       &e->whole.sieve[tensor->id], rank, i);
 
-    for (int d = local->ndims - 1; d >= 0; d--) {
-        hd_dim dim = mine->type.dim[d];
-        int64_t index = i % local->extent[d];
-
-        if (hd_dim_is_sharded(dim))
-            index += hd_mesh_coord(e->graph->module, rank, dim.mark) *
-                     local->extent[d];
-        if (index >= whole->extent[d])
-            return -1;
-        at += index * whole->stride[d];
-        i /= local->extent[d];
-    }
-    return at;
+    return at < 0 ? -1 : e->whole.at[tensor->id] + at;
 }
 
 // --------------------------------------------------------------- evaluating
 
-// Index by index, where ranks say what rows see.
-static void attend(hd_evaluation *e, const hd_work_item *item)
+static hd_status compute(void *memory, const hd_work_item *item)
 {
-    hd_work_item part = *item;
-    hd_placed placed;
+    hd_values *values = memory;
 
-    for (int64_t rank = 0; rank < e->tensor->nranks; rank++) {
-        if (!hd_causal_place(e->tensor, item->op, rank, &placed))
-            continue;
-        part.causal = placed.causal[0];
-        part.blocks = placed.causal;
-        for (int i = 0; i < item->ntiles; i++) {
-            part.tile[i] = item->tile[i];
-            for (int d = 0; d < part.tile[i].ndims; d++)
-                if (placed.index[i][d] >= 0) {
-                    part.tile[i].at +=
-                        placed.index[i][d] * part.tile[i].stride[d];
-                    part.tile[i].extent[d] = 1;
-                }
-        }
-        hd_compute(&e->dense, &part);
-    }
+    hd_compute(values, item);
+    return values->status;
 }
 
-static hd_status evaluate_tensor(hd_evaluation *e)
+static void copy(void *memory, int64_t to, int64_t from)
 {
-    for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
-        hd_work_item item = hd_evaluation_op(e, s->op);
+    hd_values *values = memory;
 
-        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
-            attend(e, &item);
-        else
-            hd_compute(&e->dense, &item);
-        HD_TRY(e->dense.status);
-    }
-    return HD_OK;
+    hd_values_put(values, to, values->value[from]);
 }
 
-static void write_as(hd_evaluation *e, hd_member who)
+static void forget(void *memory, int64_t to, int64_t from)
 {
-    e->local.node = e->graph->first[who.rank] + who.step;
+    hd_values_forget(memory, to, from);
 }
 
-static void reduce_to(hd_evaluation *e, hd_member who, const hd_tile *to,
-                      const hd_tile *from, int64_t n)
+static void join(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
+                 const hd_span *from, int64_t n, int64_t i)
 {
-    const hd_op *op = hd_graph_node(e->graph, who.rank, who.step)->op;
-    hd_fold fold = hd_op_fold(op);
-    int64_t elements = hd_tile_elements(to);
-
-    write_as(e, who);
-    for (int64_t i = 0; i < elements; i++)
-        hd_values_put(&e->local, hd_tile_place(to, i),
-                      hd_tiles_reduce(&e->local, fold,
-                                      op->view[0].buffer->type.dtype, from, n,
-                                      i));
+    hd_values_put(memory, to, hd_values_join(memory, fold, dtype, from, n, i));
 }
 
-// Where every rank has the same sum, it is made once and copied: it may be in
-// place on all of them.
-static void reduce(hd_evaluation *e, const hd_member *member, int64_t n,
-                   bool scatter, hd_tile *from)
+static int64_t count(const void *memory, int64_t at, int64_t room)
 {
-    hd_tile first = {.ndims = -1};
+    const hd_values *values = memory;
+    int64_t n = hd_draw_counted(values->draw, values->value[at]);
 
-    for (int64_t i = 0; i < n; i++) {
-        hd_tile to =
-            hd_evaluation_piece(e, member[i].rank, member[i].step, true, i);
-
-        if (to.ndims < 0) // another rank than the root of a reduce
-            continue;
-        if (!scatter && first.ndims >= 0) {
-            write_as(e, member[i]);
-            hd_tile_copy(&e->local, &to, &first);
-            continue;
-        }
-        first = to;
-        for (int64_t j = 0; j < n; j++)
-            from[j] = hd_evaluation_piece(e, member[j].rank, member[j].step,
-                                          false, i);
-        reduce_to(e, member[i], &to, from, n);
-    }
+    return n < room ? n : room;
 }
 
-// The counts of what a step moves for rank `i` of a line, and which dimension
-// of that they count.
-static hd_tile counts_of(const hd_evaluation *e, hd_member who, int64_t i,
-                         int *dim)
+static void begin(void *memory, int64_t node)
 {
-    const hd_op *op = hd_graph_node(e->graph, who.rank, who.step)->op;
-    hd_work_item item = hd_evaluation_step(e, who.rank, who.step);
-    const hd_view *view = &op->view[hd_op_counted(op)];
-    hd_tile counts = item.tile[hd_op_key_view(op, HD_KEY_COUNTS)];
-    bool led = hd_op_is_led(op, op->noutputs);
+    hd_values *values = memory;
 
-    *dim = hd_view_kept_ahead(view, view->buffer->counted) - led;
-    return led ? hd_tile_slice(&counts, 0, i) : counts;
+    values->node = node;
 }
 
-// What `from` has for rank `i` of a line goes to place `j` of `to`.
-static void carry(hd_evaluation *e, hd_member to, int64_t j, hd_member from,
-                  int64_t i)
-{
-    hd_tile there = hd_evaluation_piece(e, to.rank, to.step, true, j);
-    hd_tile here = hd_evaluation_piece(e, from.rank, from.step, false, i);
-    hd_tile counts;
-    int dim;
-
-    if (hd_op_counted(hd_graph_node(e->graph, from.rank, from.step)->op) < 0) {
-        hd_tile_copy(&e->local, &there, &here);
-        return;
-    }
-    counts = counts_of(e, from, i, &dim);
-    hd_tile_copy_counted(&e->local, &there, &here, &counts, dim);
-}
-
-static void exchange(hd_evaluation *e, const hd_member *member, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        write_as(e, member[i]);
-        for (int64_t j = 0; j < n; j++)
-            carry(e, member[i], j, member[j], i);
-    }
-}
-
-static void broadcast(hd_evaluation *e, const hd_member *member, int64_t n,
-                      int root)
-{
-    hd_tile from = {.ndims = -1};
-
-    for (int64_t i = 0; i < n; i++)
-        if (member[i].rank == root)
-            from = hd_evaluation_piece(e, root, member[i].step, false, 0);
-    for (int64_t i = 0; i < n; i++) {
-        hd_tile to =
-            hd_evaluation_piece(e, member[i].rank, member[i].step, true, 0);
-
-        write_as(e, member[i]);
-        if (to.ndims >= 0)
-            hd_tile_copy(&e->local, &to, &from);
-    }
-}
-
-static hd_status meet(hd_evaluation *e, const hd_node *node)
-{
-    const hd_graph *g = e->graph;
-    const hd_member *member = &g->member[g->rendezvous[node->link]];
-    int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
-    hd_tile *from;
-
-    switch (hd_op_move(node->op)) {
-    case HD_MOVE_REDUCE_SCATTER:
-    case HD_MOVE_ALL_REDUCE:
-    case HD_MOVE_REDUCE:
-        HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
-        reduce(e, member, n, hd_op_is_led(node->op, 1), from);
-        free(from);
-        return HD_OK;
-    case HD_MOVE_BROADCAST:
-        broadcast(e, member, n, node->peer);
-        return HD_OK;
-    case HD_MOVE_ALL_GATHER:
-    case HD_MOVE_ALL_TO_ALL:
-    case HD_MOVE_SEND:
-    case HD_MOVE_RECV:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
-    case HD_MOVE_NONE:
-        break;
-    }
-    exchange(e, member, n);
-    return HD_OK;
-}
+static const hd_algebra field = {compute, copy, forget, join, count, begin};
 
 static hd_status evaluate_step(void *context, int rank, int64_t step)
 {
     hd_evaluation *e = context;
-    const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_work_item item;
+    hd_evaluator of = {&field, &e->host, &e->local, e->diag};
 
     e->local.event++;
-    e->local.node = e->graph->first[rank] + step;
-    if (node->kind == HD_NODE_RECV) {
-        carry(e, (hd_member){rank, (int32_t)step}, 0,
-              (hd_member){node->peer, node->link}, 0);
-    } else if (node->kind == HD_NODE_COLLECTIVE) {
-        HD_TRY(meet(e, node));
-    } else {
-        item = hd_evaluation_step(e, rank, step);
-        hd_compute(&e->local, &item);
-    }
+    HD_TRY(hd_evaluate_step(&of, rank, step));
     return e->local.status;
 }
 
 // -------------------------------------------------------------------- whole
 
-// A sum of sizes; beyond the limit any number does.
-static int64_t more(int64_t n, int64_t elements)
+static hd_status check_room(const hd_evaluation *e)
 {
-    return n > MOST_VALUES ? n : n + elements;
-}
-
-static void place_tensors(hd_evaluation *e, int64_t *n)
-{
-    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
-        e->dense_at[b->id] = *n;
-        *n = more(*n, e->grain.dense[b->id].elements);
-    }
-}
-
-static void place_buffers(hd_evaluation *e)
-{
-    for (const hd_buffer *b = e->graph->module->buffers; b != NULL;
-         b = b->next) {
-        const hd_buffer *root = b->of != NULL ? b->of : b;
-
-        e->local_at[b->id] = b->of != NULL ? e->local_at[root->id] : e->share;
-        if (b->of == NULL && b->type.dtype != HD_DTYPE_EVENT)
-            e->share = more(e->share, e->grain.local[b->id].elements);
-    }
-}
-
-static hd_status check_room(const hd_evaluation *e, int64_t dense)
-{
-    if (dense > MOST_VALUES)
+    if (e->whole.share > MOST_VALUES)
         return hd_error(e->diag, HD_E0105, (hd_loc){0},
                         "tensor program %s is of more than %lld pieces; values "
                         "are not compared beyond",
                         e->tensor->name, (long long)MOST_VALUES);
-    if (e->share <= MOST_VALUES / e->graph->nranks)
+    if (e->host.share <= MOST_VALUES / e->graph->nranks)
         return HD_OK;
     return hd_error(e->diag, HD_E0105, (hd_loc){0},
                     "%lld pieces a rank on %d ranks; values are compared for "
                     "at most %lld pieces of all ranks",
-                    (long long)e->share, e->graph->nranks,
+                    (long long)e->host.share, e->graph->nranks,
                     (long long)MOST_VALUES);
 }
 
@@ -480,9 +196,12 @@ static hd_status check_room(const hd_evaluation *e, int64_t dense)
 static double step_work(const hd_evaluation *e, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_work_item item = hd_evaluation_step(e, rank, step);
-    double n = item.ntiles > 0 ? hd_compute_work(&item) : 0;
+    hd_work_item item;
+    double n = 0;
 
+    hd_layout_step(&e->host, rank, step, &item);
+    if (node[1].part > node->part)
+        n = hd_compute_work(&item);
     switch (hd_op_move(node->op)) {
     case HD_MOVE_REDUCE_SCATTER:
         return n * (double)e->graph->module->axis[node->op->axis].size;
@@ -529,8 +248,9 @@ static hd_status check_work(const hd_evaluation *e)
     double work = 0;
 
     for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
-        hd_work_item item = hd_evaluation_op(e, s->op);
+        hd_work_item item;
 
+        hd_layout_op(&e->whole, s->op, &item);
         work += hd_compute_work(&item);
         if (work > most_work)
             return refuse_work(e, e->tensor, s->op->loc);
@@ -552,10 +272,10 @@ static void fill_counts(hd_evaluation *e)
     uint64_t number = 0, turn = e->draw->turn;
 
     for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
-        uint64_t *value = &e->dense.value[e->dense_at[b->id]];
+        uint64_t *value = &e->dense.value[e->whole.at[b->id]];
         int64_t room = hd_draw_room(e->graph->module, e->tensor, b);
 
-        for (int64_t i = 0; room > 0 && i < e->grain.dense[b->id].elements; i++)
+        for (int64_t i = 0; room > 0 && i < e->whole.sieve[b->id].elements; i++)
             value[i] = (uint64_t)hd_draw_next(e->draw, number++, room, &turn);
     }
 }
@@ -569,34 +289,28 @@ static void fill_inputs(hd_evaluation *e)
 
         if (mine == NULL || b->role == HD_ROLE_OUT)
             continue;
-        n = e->grain.local[mine->id].elements;
+        n = e->host.sieve[mine->id].elements;
         for (int rank = 0; rank < e->graph->nranks; rank++)
             for (int64_t i = 0; i < n; i++) {
                 int64_t whole = hd_evaluation_whole(e, b, rank, i);
 
                 if (whole >= 0)
-                    e->local
-                        .value[rank * e->share + e->local_at[mine->id] + i] =
-                        e->dense.value[whole];
+                    e->local.value[rank * e->host.share + e->host.at[mine->id] +
+                                   i] = e->dense.value[whole];
             }
     }
 }
 
 static hd_status allocate(hd_evaluation *e)
 {
-    int64_t n = 0;
-
-    HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->dense_at, e->diag,
-                          (void **)&e->dense_at));
-    HD_TRY(hd_clear_array(e->graph->module->nbuffers, sizeof *e->local_at,
-                          e->diag, (void **)&e->local_at));
-    place_tensors(e, &n);
-    place_buffers(e);
-    HD_TRY(check_room(e, n));
+    HD_TRY(hd_layout_place(&e->whole, MOST_VALUES, e->diag));
+    HD_TRY(hd_layout_place(&e->host, MOST_VALUES, e->diag));
+    HD_TRY(check_room(e));
     HD_TRY(check_work(e));
-    HD_TRY(hd_values_create(e->draw, n, DENSE_KEY, e->diag, &e->dense));
-    return hd_values_create(e->draw, e->share * e->graph->nranks, LOCAL_KEY,
-                            e->diag, &e->local);
+    HD_TRY(hd_values_create(e->draw, e->whole.share, DENSE_KEY, e->diag,
+                            &e->dense));
+    return hd_values_create(e->draw, e->host.share * e->graph->nranks,
+                            LOCAL_KEY, e->diag, &e->local);
 }
 
 static hd_status evaluate_host(hd_evaluation *e)
@@ -611,17 +325,18 @@ static hd_status evaluate_host(hd_evaluation *e)
 
 static hd_status evaluate(hd_evaluation *e, bool keep)
 {
+    hd_evaluator tensor = {&field, &e->whole, &e->dense, e->diag};
+
     HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->argument, e->diag,
                           (void **)&e->argument));
     HD_TRY(
         hd_arguments_match(e->graph->module, e->tensor, e->diag, e->argument));
-    HD_TRY(
-        hd_grain_create(e->graph, e->tensor, e->argument, e->diag, &e->grain));
+    HD_TRY(hd_grain_find(e->argument, e->diag, &e->whole, &e->host));
     HD_TRY(allocate(e));
     if (e->draw->counts)
         fill_counts(e);
     fill_inputs(e);
-    HD_TRY(evaluate_tensor(e));
+    HD_TRY(hd_evaluate_tensor(&tensor));
     e->local.keep = keep;
     return evaluate_host(e);
 }
@@ -632,8 +347,12 @@ hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor,
 {
     hd_status status;
 
-    *out = (hd_evaluation){
-        .graph = graph, .tensor = tensor, .draw = draw, .diag = diag};
+    *out = (hd_evaluation){.graph = graph,
+                           .tensor = tensor,
+                           .draw = draw,
+                           .whole = {.module = tensor},
+                           .host = {.module = graph->module, .graph = graph},
+                           .diag = diag};
     status = evaluate(out, keep);
     if (status != HD_OK)
         hd_evaluation_free(out);
@@ -643,9 +362,8 @@ hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor,
 void hd_evaluation_free(hd_evaluation *e)
 {
     free(e->argument);
-    free(e->dense_at);
-    free(e->local_at);
-    hd_grain_free(&e->grain);
+    hd_layout_free(&e->whole);
+    hd_layout_free(&e->host);
     hd_values_free(&e->dense);
     hd_values_free(&e->local);
     *e = (hd_evaluation){0};

@@ -13,11 +13,8 @@ typedef struct hd_evaluation {
     const hd_module *tensor;    // borrowed
     const hd_draw *draw;        // borrowed
     const hd_buffer **argument; // owned, by id of a tensor: the host program's
-    hd_grain grain;             // owned
-    int64_t *dense_at; // owned, by id of a tensor: its first element in `dense`
-    int64_t *local_at; // owned, by buffer id: in each rank's share of `local`
-    int64_t share;     // elements of a rank in `local`
-    hd_values dense, local; // owned
+    hd_layout whole, host;      // owned: of `dense`, of `local`
+    hd_values dense, local;     // owned
     hd_diag *diag;
 } hd_evaluation;
 
@@ -33,16 +30,6 @@ hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor,
                       const hd_draw *draw, bool keep, hd_diag *diag,
                       hd_evaluation *out);
 void hd_evaluation_free(hd_evaluation *e);
-
-// A step with its views as places in `local`, an op of the tensor program with
-// its views as places in `dense`.
-hd_work_item hd_evaluation_step(const hd_evaluation *e, int rank, int64_t step);
-hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op);
-
-// The tile of the rank's step as a piece that a collective moves to or from
-// member `i` of its line.
-hd_tile hd_evaluation_piece(const hd_evaluation *e, int rank, int64_t step,
-                            bool result, int64_t i);
 
 // The whole tensor's element that element `i` of a rank's shard is.
 int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,

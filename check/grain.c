@@ -497,7 +497,8 @@ static void narrow_lines(const builder *b)
 
 static hd_sieve make_sieve(const builder *b, bool dense, const hd_buffer *x)
 {
-    hd_sieve s = {.ndims = x->type.ndims, .elements = 1};
+    hd_sieve s = {.ndims = x->type.ndims,
+                  .elements = x->type.dtype != HD_DTYPE_EVENT};
 
     for (int d = s.ndims - 1; d >= 0; d--) {
         int64_t unit = b->unit[leader_of(b, number_of(b, dense, x, d))];
@@ -543,7 +544,7 @@ static hd_status begin(builder *b)
 }
 
 static hd_status build(builder *b, const hd_buffer *const *argument,
-                       hd_grain *out)
+                       hd_layout *tensor, hd_layout *host)
 {
     HD_TRY(begin(b));
     pair_block(b, true, &b->tensor->body);
@@ -555,32 +556,19 @@ static hd_status build(builder *b, const hd_buffer *const *argument,
     HD_TRY(pair_shapes(b));
     HD_TRY(pair_transfers(b));
     narrow_lines(b);
-    HD_TRY(make_sieves(b, true, b->tensor, &out->dense));
-    return make_sieves(b, false, b->graph->module, &out->local);
+    HD_TRY(make_sieves(b, true, b->tensor, &tensor->sieve));
+    return make_sieves(b, false, b->graph->module, &host->sieve);
 }
 
-hd_status hd_grain_create(const hd_graph *graph, const hd_module *tensor,
-                          const hd_buffer *const *argument, hd_diag *diag,
-                          hd_grain *out)
+hd_status hd_grain_find(const hd_buffer *const *argument, hd_diag *diag,
+                        hd_layout *tensor, hd_layout *host)
 {
-    builder b = {.graph = graph, .tensor = tensor, .diag = diag};
-    hd_grain grain = {0};
-    hd_status status = build(&b, argument, &grain);
+    builder b = {.graph = host->graph, .tensor = tensor->module, .diag = diag};
+    hd_status status = build(&b, argument, tensor, host);
 
     free(b.class);
     free(b.unit);
     free(b.line);
     free(b.seen);
-    if (status != HD_OK)
-        hd_grain_free(&grain);
-    else
-        *out = grain;
     return status;
-}
-
-void hd_grain_free(hd_grain *grain)
-{
-    free(grain->dense);
-    free(grain->local);
-    *grain = (hd_grain){0};
 }

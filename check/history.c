@@ -59,7 +59,7 @@ uint64_t hd_history_value(const hd_evaluation *e, int64_t at, int64_t event)
 
 int hd_history_rank(const hd_evaluation *e, int64_t at)
 {
-    return (int)(at / e->share);
+    return (int)(at / e->host.share);
 }
 
 hd_reading hd_history_write(const hd_evaluation *e, const hd_change *change)
@@ -83,9 +83,9 @@ static bool find_piece(const hd_evaluation *e, const hd_node *node, int64_t at,
         return false;
     for (int64_t j = first; j < g->rendezvous[node->link + 1]; j++) {
         const hd_member *from = &g->member[j];
-        hd_tile tile =
-            hd_evaluation_piece(e, out->rank, out->step, true, j - first);
-        int64_t i = hd_tile_find(&tile, at);
+        hd_span tile =
+            hd_layout_piece(&e->host, out->rank, out->step, true, j - first);
+        int64_t i = hd_span_find(&tile, at);
 
         if (i < 0 || (hd_op_move(node->op) == HD_MOVE_BROADCAST &&
                       from->rank != node->peer))
@@ -93,8 +93,8 @@ static bool find_piece(const hd_evaluation *e, const hd_node *node, int64_t at,
         out->rank = from->rank;
         out->step = from->step;
         out->view = hd_graph_node(g, out->rank, out->step)->op->noutputs;
-        tile = hd_evaluation_piece(e, out->rank, out->step, false, me);
-        out->at = hd_tile_place(&tile, i);
+        tile = hd_layout_piece(&e->host, out->rank, out->step, false, me);
+        out->at = hd_span_place(&tile, i);
         return true;
     }
     return false;
@@ -103,13 +103,13 @@ static bool find_piece(const hd_evaluation *e, const hd_node *node, int64_t at,
 static bool find_sent(const hd_evaluation *e, const hd_node *node, int64_t at,
                       hd_reading *out)
 {
-    hd_tile to = hd_evaluation_piece(e, out->rank, out->step, true, 0);
-    hd_tile from = hd_evaluation_piece(e, node->peer, node->link, false, 0);
+    hd_span to = hd_layout_piece(&e->host, out->rank, out->step, true, 0);
+    hd_span from = hd_layout_piece(&e->host, node->peer, node->link, false, 0);
 
     out->rank = node->peer;
     out->step = node->link;
     out->view = 0;
-    out->at = hd_tile_place(&from, hd_tile_find(&to, at));
+    out->at = hd_span_place(&from, hd_span_find(&to, at));
     return true;
 }
 
@@ -117,9 +117,11 @@ static bool find_sent(const hd_evaluation *e, const hd_node *node, int64_t at,
 static bool find_moved(const hd_evaluation *e, const hd_node *node, int64_t at,
                        hd_reading *out)
 {
-    hd_work_item item = hd_evaluation_step(e, out->rank, out->step);
-    int64_t i = hd_tile_find(&item.tile[0], at);
+    hd_work_item item;
+    int64_t i;
 
+    hd_layout_step(&e->host, out->rank, out->step, &item);
+    i = hd_span_find(&item.span[0], at);
     out->at = hd_op_is_move(node->op) && i >= 0
                   ? hd_compute_place(&item, i, 1, 0)
                   : -1;

@@ -46,8 +46,8 @@ static void add_tensor(hd_places *places, const hd_buffer *b)
                         : places->maker[b->id].order;
 
     places->tensor[places->ntensors++] = b;
-    for (int64_t i = 0; i < e->grain.dense[b->id].elements; i++) {
-        int64_t at = e->dense_at[b->id] + i;
+    for (int64_t i = 0; i < e->whole.sieve[b->id].elements; i++) {
+        int64_t at = e->whole.at[b->id] + i;
 
         places->known[places->nknown++] =
             (hd_known){e->dense.value[at], order, at};
@@ -94,7 +94,7 @@ static const hd_buffer *buffer_at(const hd_buffer *const *buffer, int64_t n,
 
 const hd_buffer *hd_places_tensor(const hd_places *places, int64_t at)
 {
-    return buffer_at(places->tensor, places->ntensors, places->e->dense_at, at);
+    return buffer_at(places->tensor, places->ntensors, places->e->whole.at, at);
 }
 
 static bool makes(const hd_op *op, const hd_buffer *tensor)
@@ -117,7 +117,7 @@ static const hd_op *find_maker(const hd_places *places, const hd_buffer *tensor,
 
         if (!makes(s->op, tensor))
             continue;
-        item = hd_evaluation_op(places->e, s->op);
+        hd_layout_op(&places->e->whole, s->op, &item);
         if (hd_compute_find(&item, at) >= 0)
             last = s->op;
     }
@@ -134,8 +134,8 @@ const hd_op *hd_places_maker(const hd_places *places, int64_t at)
 
 const hd_buffer *hd_places_root(const hd_places *places, int64_t at)
 {
-    return buffer_at(places->root, places->nroots, places->e->local_at,
-                     at % places->e->share);
+    return buffer_at(places->root, places->nroots, places->e->host.at,
+                     at % places->e->host.share);
 }
 
 bool hd_places_belongs(const hd_places *places, int64_t at, uint64_t want)
@@ -144,13 +144,13 @@ bool hd_places_belongs(const hd_places *places, int64_t at, uint64_t want)
     const hd_buffer *root = hd_places_root(places, at);
     const hd_buffer *b =
         hd_module_buffer(e->tensor, root->name, strlen(root->name));
-    const hd_sieve *whole, *local = &e->grain.local[root->id];
-    int64_t i = at % e->share - e->local_at[root->id], place;
+    const hd_sieve *whole, *local = &e->host.sieve[root->id];
+    int64_t i = at % e->host.share - e->host.at[root->id], place;
 
     if (b == NULL || b->type.ndims != root->type.ndims)
         return false;
-    whole = &e->grain.dense[b->id];
-    place = e->dense_at[b->id];
+    whole = &e->whole.sieve[b->id];
+    place = e->whole.at[b->id];
     for (int d = 0; d < local->ndims; d++) {
         hd_dim dim = root->type.dim[d];
         int64_t index = i / local->stride[d] % local->extent[d];
@@ -209,7 +209,7 @@ static void print_index(const hd_evaluation *e, const hd_sieve *s,
 // The only dimension with an index, if each is of another rank; else -1.
 static int only_shard(const hd_evaluation *e, const hd_buffer *b)
 {
-    const hd_sieve *s = &e->grain.dense[b->id];
+    const hd_sieve *s = &e->whole.sieve[b->id];
     int shard = -1;
 
     for (int d = 0; d < s->ndims; d++) {
@@ -227,8 +227,8 @@ void hd_places_print_tensor(const hd_places *places, int64_t at, hd_text *text)
 {
     const hd_evaluation *e = places->e;
     const hd_buffer *b = hd_places_tensor(places, at);
-    const hd_sieve *s = &e->grain.dense[b->id];
-    int64_t i = at - e->dense_at[b->id];
+    const hd_sieve *s = &e->whole.sieve[b->id];
+    int64_t i = at - e->whole.at[b->id];
     int shard = only_shard(e, b);
 
     hd_text_printf(text, "%%%s", b->name);
@@ -256,8 +256,8 @@ void hd_places_print(const hd_places *places, int64_t at, hd_text *text)
     const hd_buffer *b = hd_places_root(places, at);
 
     hd_text_printf(text, "%%%s", b->name);
-    print_index(e, &e->grain.local[b->id], b, hd_history_rank(e, at),
-                at % e->share - e->local_at[b->id], text);
+    print_index(e, &e->host.sieve[b->id], b, hd_history_rank(e, at),
+                at % e->host.share - e->host.at[b->id], text);
 }
 
 // -------------------------------------------------------------------- whole

@@ -29,8 +29,8 @@ static bool is_output(const hd_evaluation *e, const hd_buffer *tensor)
 
 static int64_t place_of(const hd_evaluation *e, const output *o)
 {
-    return o->rank * e->share + e->local_at[e->argument[o->tensor->id]->id] +
-           o->i;
+    return o->rank * e->host.share +
+           e->host.at[e->argument[o->tensor->id]->id] + o->i;
 }
 
 // Where a rank has room for more indices than it has, nothing is wanted.
@@ -43,7 +43,7 @@ static bool is_right(const hd_evaluation *e, const output *o)
 
 static int64_t count_elements(const hd_evaluation *e, const hd_buffer *tensor)
 {
-    return e->grain.local[e->argument[tensor->id]->id].elements;
+    return e->host.sieve[e->argument[tensor->id]->id].elements;
 }
 
 // The tensor's element that is wrong on some rank.
@@ -98,8 +98,8 @@ typedef struct trial {
 static void print_counts(const hd_evaluation *e, const hd_buffer *counts,
                          hd_text *text)
 {
-    int64_t n = e->grain.dense[counts->id].elements;
-    const uint64_t *value = &e->dense.value[e->dense_at[counts->id]];
+    int64_t n = e->whole.sieve[counts->id].elements;
+    const uint64_t *value = &e->dense.value[e->whole.at[counts->id]];
 
     hd_text_printf(text, "%%%s = [", counts->name);
     for (int64_t i = 0; i < n && i < MOST_COUNTS; i++)

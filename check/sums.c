@@ -38,13 +38,9 @@ bool hd_op_is_sum(const hd_op *op)
 
 static uint64_t weight_of(const hd_work_item *item, int64_t k)
 {
-    const hd_key *key = hd_op_key(item->op, HD_KEY_DIM);
-    int64_t dim;
+    int dim = item->step.dim[0];
 
-    if (key == NULL)
-        return 1;
-    dim = hd_expr_value(item->module, key->expr);
-    return (uint64_t)hd_sieve_weight(item->tile[1].unit[dim], k);
+    return dim < 0 ? 1 : (uint64_t)hd_sieve_weight(item->unit[1][dim], k);
 }
 
 static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight,
@@ -53,9 +49,11 @@ static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight,
 static void add_operands(hd_sums *s, const hd_op *op, int64_t at,
                          uint64_t weight, int depth)
 {
-    hd_work_item item = hd_evaluation_op(s->e, op);
-    int64_t i = hd_tile_find(&item.tile[0], at);
+    hd_work_item item;
+    int64_t i;
 
+    hd_layout_op(&s->e->whole, op, &item);
+    i = hd_span_find(&item.span[0], at);
     for (int view = 1; view < 1 + op->ninputs; view++) {
         int64_t n = hd_compute_terms(&item, view);
 
@@ -75,9 +73,11 @@ static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight, int depth)
         hd_op_family(op) != HD_FAMILY_PRODUCT && depth < HD_MAX_EXPR_DEPTH)
         add_operands(s, op, at, weight, depth + 1);
     else if (op != NULL && hd_op_is_move(op) && depth < HD_MAX_EXPR_DEPTH) {
-        hd_work_item item = hd_evaluation_op(s->e, op);
-        int64_t i = hd_tile_find(&item.tile[0], at);
+        hd_work_item item;
+        int64_t i;
 
+        hd_layout_op(&s->e->whole, op, &item);
+        i = hd_span_find(&item.span[0], at);
         add_tensor_terms(s, hd_compute_place(&item, i, 1, 0), weight,
                          depth + 1);
     } else
@@ -94,8 +94,8 @@ static void add_reduced(hd_sums *s, const hd_change *c, uint64_t weight,
     const hd_graph *g = s->e->graph;
     const hd_node *node = &g->node[c->node];
     hd_reading l = hd_history_write(s->e, c);
-    hd_tile tile = hd_evaluation_piece(s->e, l.rank, l.step, true, 0);
-    int64_t i = hd_tile_find(&tile, c->at);
+    hd_span tile = hd_layout_piece(&s->e->host, l.rank, l.step, true, 0);
+    int64_t i = hd_span_find(&tile, c->at);
     int64_t me = hd_mesh_coord(g->module, l.rank, node->op->axis);
 
     for (int64_t j = g->rendezvous[node->link];
@@ -103,8 +103,8 @@ static void add_reduced(hd_sums *s, const hd_change *c, uint64_t weight,
         l.rank = g->member[j].rank;
         l.step = g->member[j].step;
         l.view = hd_graph_node(g, l.rank, l.step)->op->noutputs;
-        tile = hd_evaluation_piece(s->e, l.rank, l.step, false, me);
-        l.at = hd_tile_place(&tile, i);
+        tile = hd_layout_piece(&s->e->host, l.rank, l.step, false, me);
+        l.at = hd_span_place(&tile, i);
         add_host_terms(s, l, weight, depth);
     }
 }
@@ -129,18 +129,20 @@ static void add_step_terms(hd_sums *s, const hd_change *c, uint64_t weight,
                            int depth)
 {
     hd_reading l = hd_history_write(s->e, c);
-    hd_work_item item = hd_evaluation_step(s->e, l.rank, l.step);
-    int64_t i = hd_tile_find(&item.tile[0], c->at);
+    hd_work_item item;
+    int64_t i;
 
-    if (reduces(item.op)) {
+    hd_layout_step(&s->e->host, l.rank, l.step, &item);
+    i = hd_span_find(&item.span[0], c->at);
+    if (reduces(item.step.op)) {
         add_reduced(s, c, weight, depth);
         return;
     }
-    if (hd_op_family(item.op) == HD_FAMILY_PRODUCT) {
+    if (hd_op_family(item.step.op) == HD_FAMILY_PRODUCT) {
         add_accumulated(s, c, weight, depth);
         return;
     }
-    for (l.view = 1; l.view < 1 + item.op->ninputs; l.view++) {
+    for (l.view = 1; l.view < 1 + item.step.op->ninputs; l.view++) {
         int64_t n = hd_compute_terms(&item, l.view);
 
         for (int64_t k = 0; k < n; k++) {

@@ -173,72 +173,9 @@ static uint64_t make_maximum(hd_values *values, hd_fold fold, uint64_t parts,
     return m.value;
 }
 
-// -------------------------------------------------------------------- tiles
-
-int64_t hd_tile_elements(const hd_tile *tile)
+static uint64_t load(const hd_values *values, const hd_span *span, int64_t i)
 {
-    int64_t n = 1;
-
-    for (int d = 0; d < tile->ndims; d++)
-        n *= tile->extent[d];
-    return n;
-}
-
-int64_t hd_tile_place(const hd_tile *tile, int64_t i)
-{
-    int64_t at = tile->at;
-
-    for (int d = tile->ndims - 1; d >= 0; d--) {
-        at += i % tile->extent[d] * tile->stride[d];
-        i /= tile->extent[d];
-    }
-    return at;
-}
-
-// What the inner dimensions reach together is less than one stride of the outer
-// one.
-int64_t hd_tile_find(const hd_tile *tile, int64_t at)
-{
-    int64_t rest = at - tile->at, i = 0;
-
-    if (tile->ndims < 0 || rest < 0)
-        return -1;
-    for (int d = 0; d < tile->ndims; d++) {
-        int64_t index = tile->extent[d] > 1 ? rest / tile->stride[d] : 0;
-
-        if (index >= tile->extent[d])
-            return -1;
-        rest -= index * tile->stride[d];
-        i = i * tile->extent[d] + index;
-    }
-    return rest == 0 ? i : -1;
-}
-
-hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i)
-{
-    hd_tile part = *tile;
-
-    part.at += i * tile->stride[d];
-    part.ndims--;
-    for (; d < part.ndims; d++) {
-        part.extent[d] = tile->extent[d + 1];
-        part.stride[d] = tile->stride[d + 1];
-        part.unit[d] = tile->unit[d + 1];
-    }
-    return part;
-}
-
-static uint64_t load(const hd_values *values, const hd_tile *tile, int64_t i)
-{
-    return values->value[hd_tile_place(tile, i)];
-}
-
-void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from)
-{
-    int64_t n = hd_tile_elements(to);
-
-    for (int64_t i = 0; i < n; i++)
-        hd_values_put(values, hd_tile_place(to, i), load(values, from, i));
+    return values->value[hd_span_place(span, i)];
 }
 
 static uint64_t neutral_of(hd_fold fold)
@@ -327,8 +264,8 @@ static uint64_t joined_value(hd_values *values, hd_fold fold, const joined *all)
                            : make_maximum(values, fold, all->parts, all->best);
 }
 
-uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, hd_dtype dtype,
-                         const hd_tile *from, int64_t n, int64_t i)
+uint64_t hd_values_join(hd_values *values, hd_fold fold, hd_dtype dtype,
+                        const hd_span *from, int64_t n, int64_t i)
 {
     joined all = {0};
 
@@ -356,51 +293,25 @@ static hd_dtype dtype_of(const hd_op *op, int view)
 static uint64_t factor_of(const hd_values *values, const hd_work_item *item,
                           hd_key_code code)
 {
-    const hd_key *key = hd_op_key(item->op, code);
+    const hd_key *key = hd_op_key(item->step.op, code);
 
     if (key == NULL)
         return 1;
-    return key->view >= 0 ? load(values, &item->tile[key->view], 0)
+    return key->view >= 0 ? load(values, &item->span[key->view], 0)
                           : hd_field_of_double(key->number);
 }
 
 static uint64_t scaled(const hd_values *values, const hd_work_item *item,
                        uint64_t x)
 {
-    const hd_key *key = hd_op_key(item->op, HD_KEY_BY);
+    const hd_key *key = hd_op_key(item->step.op, HD_KEY_BY);
     uint64_t factor = factor_of(values, item, HD_KEY_BY);
     bool whole = key->view < 0 && key->number == trunc(key->number);
 
-    if (whole || !hd_dtype_is_integer(dtype_of(item->op, 0)))
+    if (whole || !hd_dtype_is_integer(dtype_of(item->step.op, 0)))
         return hd_field_multiply(x, factor);
     return hd_field_mix(KEY_TRUNCATE,
                         hd_field_add(x, hd_field_mix(KEY_LEFT, factor)));
-}
-
-static void space_of(const hd_work_item *item, hd_space *out)
-{
-    hd_shape view[HD_MAX_VIEWS];
-    int8_t dim[2];
-
-    for (int i = 0; i < item->ntiles; i++) {
-        view[i].ndims = item->tile[i].ndims;
-        memcpy(view[i].extent, item->tile[i].extent, sizeof view[i].extent);
-    }
-    hd_space_dims(item->module, item->op, view[0].ndims, dim);
-    hd_space_of(item->op, view, dim, out);
-}
-
-// A view's elements in the order of the result's.
-static hd_tile along_result(const hd_work_item *item, const hd_space *space,
-                            int i)
-{
-    hd_tile tile = {.at = item->tile[i].at, .ndims = space->nparallel};
-    int64_t stride[HD_SPACE_DIMS];
-
-    hd_space_strides(space, i, item->tile[i].stride, stride);
-    memcpy(tile.extent, space->extent, sizeof tile.extent);
-    memcpy(tile.stride, stride, sizeof tile.stride);
-    return tile;
 }
 
 // ------------------------------------------------------------------- counts
@@ -414,18 +325,18 @@ static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
 // The first indices of a dimension are counted, as many as the draw says.
 typedef struct counting {
     bool any;              // the op has counts
-    hd_tile counts;        // along the result
+    hd_span counts;        // along the result
     int64_t inner, extent; // of the result's dimension; 0: it is joined
 } counting;
 
 static counting counting_of(const hd_work_item *item, const hd_space *space)
 {
-    int view = hd_op_key_view(item->op, HD_KEY_COUNTS);
+    int view = hd_op_key_view(item->step.op, HD_KEY_COUNTS);
     counting c = {.any = view >= 0, .inner = 1};
 
     if (!c.any)
         return c;
-    c.counts = along_result(item, space, view);
+    c.counts = hd_space_span(space, &item->step, view);
     if (space->counted >= space->nparallel)
         return c;
     c.extent = space->extent[space->counted];
@@ -455,25 +366,9 @@ static bool counts_term(const hd_values *values, const counting *c, int64_t i,
     return !c->any || c->extent > 0 || counts_index(values, c, i, k);
 }
 
-void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
-                          const hd_tile *from, const hd_tile *counts, int dim)
+void hd_values_forget(hd_values *values, int64_t to, int64_t from)
 {
-    int64_t n = hd_tile_elements(to), room = from->extent[dim], row = 1;
-    int64_t each = 0;
-
-    for (int d = dim + 1; d < from->ndims; d++)
-        row *= from->extent[d];
-    if (n > 0)
-        each = n / row / room / hd_tile_elements(counts);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t slab = i / row / room;
-        uint64_t x = load(values, from, i);
-
-        if (i / row % room >=
-            hd_draw_counted(values->draw, load(values, counts, slab / each)))
-            x = hd_field_mix(KEY_BEHIND, x);
-        hd_values_put(values, hd_tile_place(to, i), x);
-    }
+    hd_values_put(values, to, hd_field_mix(KEY_BEHIND, values->value[from]));
 }
 
 // Whatever rows there are beside it, so that findings stay what they are.
@@ -548,8 +443,8 @@ static double rounded(hd_dtype dtype, double number)
 // A number that the dtype does not hold is rounded.
 static uint64_t filled(const hd_values *values, const hd_work_item *item)
 {
-    const hd_key *key = hd_op_key(item->op, HD_KEY_VALUE);
-    hd_dtype dtype = dtype_of(item->op, 0);
+    const hd_key *key = hd_op_key(item->step.op, HD_KEY_VALUE);
+    hd_dtype dtype = dtype_of(item->step.op, 0);
     uint64_t value = factor_of(values, item, HD_KEY_VALUE);
     double stored;
 
@@ -566,22 +461,22 @@ static uint64_t filled(const hd_values *values, const hd_work_item *item)
 }
 
 static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
-                              const hd_tile *in, int64_t i)
+                              const hd_span *in, int64_t i)
 {
-    hd_fold fold = hd_op_fold(item->op);
+    hd_fold fold = hd_op_fold(item->step.op);
     joined all = {0};
 
-    for (int k = 1; k <= item->op->ninputs; k++)
-        join_value(values, fold, dtype_of(item->op, 1), load(values, &in[k], i),
-                   once, &all);
+    for (int k = 1; k <= item->step.op->ninputs; k++)
+        join_value(values, fold, dtype_of(item->step.op, 1),
+                   load(values, &in[k], i), once, &all);
     return joined_value(values, fold, &all);
 }
 
 static uint64_t map_element(const hd_values *values, const hd_work_item *item,
-                            const hd_tile *in, int64_t i)
+                            const hd_span *in, int64_t i)
 {
-    hd_map map = hd_op_info_get(item->op->code)->map;
-    int n = item->op->ninputs;
+    hd_map map = hd_op_info_get(item->step.op->code)->map;
+    int n = item->step.op->ninputs;
     uint64_t x[HD_MAX_OPERANDS] = {0};
 
     for (int k = 1; k <= n; k++)
@@ -589,35 +484,37 @@ static uint64_t map_element(const hd_values *values, const hd_work_item *item,
     return map == HD_MAP_SCALE ? scaled(values, item, x[0])
            : map == HD_MAP_FILL
                ? filled(values, item)
-               : map_values(map, x, hd_dtype_is_integer(dtype_of(item->op, 1)));
+               : map_values(map, x,
+                            hd_dtype_is_integer(dtype_of(item->step.op, 1)));
 }
 
 // A copy alone has another dtype than what it is of; what a comparison makes is
 // no number of its operands' dtype.
 static uint64_t compute_element(hd_values *values, const hd_work_item *item,
-                                const hd_tile *in, int64_t i)
+                                const hd_span *in, int64_t i)
 {
-    if (hd_op_fold(item->op) != HD_FOLD_NONE)
+    if (hd_op_fold(item->step.op) != HD_FOLD_NONE)
         return fold_elements(values, item, in, i);
-    if (hd_op_family(item->op) == HD_FAMILY_MAP)
+    if (hd_op_family(item->step.op) == HD_FAMILY_MAP)
         return map_element(values, item, in, i);
-    return hd_value_convert(dtype_of(item->op, 1), dtype_of(item->op, 0),
+    return hd_value_convert(dtype_of(item->step.op, 1),
+                            dtype_of(item->step.op, 0),
                             load(values, &in[1], i));
 }
 
 static void compute_elements(hd_values *values, const hd_work_item *item)
 {
-    int64_t n = hd_tile_elements(&item->tile[0]);
-    hd_tile in[HD_MAX_OPERANDS];
+    int64_t n = hd_span_elements(&item->span[0]);
+    hd_span in[HD_MAX_OPERANDS];
     hd_space space;
     counting counted;
 
-    space_of(item, &space);
+    hd_space_of_step(&item->step, &space);
     counted = counting_of(item, &space);
-    for (int k = 1; k <= item->op->ninputs; k++)
-        in[k] = along_result(item, &space, k);
+    for (int k = 1; k <= item->step.op->ninputs; k++)
+        in[k] = hd_space_span(&space, &item->step, k);
     for (int64_t i = 0; i < n; i++)
-        hd_values_put(values, hd_tile_place(&item->tile[0], i),
+        hd_values_put(values, hd_span_place(&item->span[0], i),
                       counts_element(values, &counted, i)
                           ? compute_element(values, item, in, i)
                           : 0);
@@ -627,31 +524,31 @@ static void compute_elements(hd_values *values, const hd_work_item *item)
 
 static void compute_reduction(hd_values *values, const hd_work_item *item)
 {
-    const hd_tile *out = &item->tile[0];
-    hd_fold fold = hd_op_fold(item->op);
-    int64_t n = hd_tile_elements(out);
+    const hd_span *out = &item->span[0];
+    hd_fold fold = hd_op_fold(item->step.op);
+    int64_t n = hd_span_elements(out);
     hd_space space;
     counting counted;
     weight w[2];
-    hd_tile in;
+    hd_span in;
     int dim;
 
-    space_of(item, &space);
+    hd_space_of_step(&item->step, &space);
     counted = counting_of(item, &space);
     dim = space.dim[1][space.nparallel];
-    in = along_result(item, &space, 1);
+    in = hd_space_span(&space, &item->step, 1);
     for (int k = 0; k < 2; k++)
-        w[k] = weight_of(values, item->tile[1].unit[dim], k);
+        w[k] = weight_of(values, item->unit[1][dim], k);
     for (int64_t i = 0; i < n; i++) {
-        int64_t terms = item->tile[1].extent[dim], at = hd_tile_place(&in, i);
+        int64_t terms = item->span[1].extent[dim], at = hd_span_place(&in, i);
         joined all = {0};
 
         for (int64_t k = 0; k < terms; k++)
             if (counts_term(values, &counted, i, k))
-                join_value(values, fold, dtype_of(item->op, 1),
-                           values->value[at + k * item->tile[1].stride[dim]],
+                join_value(values, fold, dtype_of(item->step.op, 1),
+                           values->value[at + k * item->span[1].stride[dim]],
                            w[k % 2], &all);
-        hd_values_put(values, hd_tile_place(out, i),
+        hd_values_put(values, hd_span_place(out, i),
                       counts_element(values, &counted, i)
                           ? joined_value(values, fold, &all)
                           : 0);
@@ -711,21 +608,21 @@ static uint64_t taken(const shares *s, const uint64_t *x, int64_t stride,
 
 static void compute_take(hd_values *values, const hd_work_item *item)
 {
-    const hd_tile *out = &item->tile[0], *from = &item->tile[1];
-    int64_t n = hd_tile_elements(out);
-    hd_tile in, indices;
+    const hd_span *out = &item->span[0], *from = &item->span[1];
+    int64_t n = hd_span_elements(out);
+    hd_span in, indices;
     hd_space space;
     int dim;
 
-    space_of(item, &space);
+    hd_space_of_step(&item->step, &space);
     dim = space.dim[1][space.nparallel];
-    in = along_result(item, &space, 1);
-    indices = along_result(item, &space, 2);
+    in = hd_space_span(&space, &item->step, 1);
+    indices = hd_space_span(&space, &item->step, 2);
     for (int64_t i = 0; i < n; i++) {
-        shares s = shares_of(load(values, &indices, i), from->unit[dim]);
+        shares s = shares_of(load(values, &indices, i), item->unit[1][dim]);
 
-        hd_values_put(values, hd_tile_place(out, i),
-                      taken(&s, &values->value[hd_tile_place(&in, i)],
+        hd_values_put(values, hd_span_place(out, i),
+                      taken(&s, &values->value[hd_span_place(&in, i)],
                             from->stride[dim], from->extent[dim]));
     }
 }
@@ -735,7 +632,7 @@ static void compute_take(hd_values *values, const hd_work_item *item)
 // The terms of one element, each a product; the contracted dimension is taken
 // by indices that stand for others.
 typedef struct product {
-    hd_tile a, b;               // along the result
+    hd_span a, b;               // along the result
     int64_t a_stride, b_stride; // along the contracted dimension
     int64_t k;
     uint64_t weight[2]; // of terms of even and of odd numbers
@@ -746,11 +643,11 @@ static product product_of(const hd_values *values, const hd_work_item *item,
                           const hd_space *space)
 {
     int k = space->nparallel;
-    const hd_tile *a = &item->tile[1], *b = &item->tile[2];
-    int64_t unit = a->unit[space->dim[1][k]];
+    const hd_span *a = &item->span[1], *b = &item->span[2];
+    int64_t unit = item->unit[1][space->dim[1][k]];
 
-    return (product){.a = along_result(item, space, 1),
-                     .b = along_result(item, space, 2),
+    return (product){.a = hd_space_span(space, &item->step, 1),
+                     .b = hd_space_span(space, &item->step, 2),
                      .a_stride = a->stride[space->dim[1][k]],
                      .b_stride = b->stride[space->dim[2][k]],
                      .k = space->extent[k],
@@ -763,8 +660,8 @@ static product product_of(const hd_values *values, const hd_work_item *item,
 // overflow.
 static uint64_t dot(const hd_values *values, const product *p, int64_t i)
 {
-    const uint64_t *left = &values->value[hd_tile_place(&p->a, i)];
-    const uint64_t *right = &values->value[hd_tile_place(&p->b, i)];
+    const uint64_t *left = &values->value[hd_span_place(&p->a, i)];
+    const uint64_t *right = &values->value[hd_span_place(&p->b, i)];
     hd_wide sum[2] = {0, 0};
 
     for (int64_t k = 0; k < p->k; k++) {
@@ -793,35 +690,36 @@ typedef struct grouping {
 
 static bool is_grouped(const hd_work_item *item)
 {
-    return hd_op_key(item->op, HD_KEY_GROUPS) != NULL;
+    return hd_op_key(item->step.op, HD_KEY_GROUPS) != NULL;
 }
 
 // Whether every element is of all matrices of the second operand.
 static bool is_stacked(const hd_work_item *item)
 {
-    return is_grouped(item) && hd_op_key(item->op, HD_KEY_TA) == NULL;
+    return is_grouped(item) && hd_op_key(item->step.op, HD_KEY_TA) == NULL;
 }
 
 // Of a dimension of which some indices stand for all.
-static int64_t whole_extent(const hd_tile *tile, int d)
+static int64_t whole_extent(const hd_work_item *item, int view, int d)
 {
-    return tile->unit[d] == 1 ? tile->extent[d]
-                              : tile->extent[d] / 2 * tile->unit[d];
+    int64_t n = item->span[view].extent[d], unit = item->unit[view][d];
+
+    return unit == 1 ? n : n / 2 * unit;
 }
 
 // Of an index of the first dimension.
-static int64_t elements_behind(const hd_tile *tile)
+static int64_t elements_behind(const hd_span *tile)
 {
-    hd_tile one = hd_tile_slice(tile, 0, 0);
+    hd_span one = hd_span_slice(tile, 0, 0);
 
-    return hd_tile_elements(&one);
+    return hd_span_elements(&one);
 }
 
 static grouping grouping_of(const hd_values *values, const hd_work_item *item)
 {
-    const hd_tile *out = &item->tile[0], *b = &item->tile[2];
-    const hd_tile *counts =
-        &item->tile[hd_op_key_view(item->op, HD_KEY_GROUPS)];
+    const hd_span *out = &item->span[0], *b = &item->span[2];
+    const hd_span *counts =
+        &item->span[hd_op_key_view(item->step.op, HD_KEY_GROUPS)];
     grouping g = {
         .matrices = 1, .each = elements_behind(out), .ta = !is_stacked(item)};
 
@@ -829,7 +727,7 @@ static grouping grouping_of(const hd_values *values, const hd_work_item *item)
         g.matrices = b->extent[0];
         g.stride = b->stride[0];
     }
-    g.counts = (uint64_t)whole_extent(&item->tile[1], 0);
+    g.counts = (uint64_t)whole_extent(item, 1, 0);
     for (int64_t i = 0; i < counts->extent[0]; i++)
         g.counts = mix_pair(KEY_GROUP, load(values, counts, i), g.counts);
     return g;
@@ -850,8 +748,8 @@ static uint64_t kept_share(const grouping *g, int64_t i)
 static uint64_t grouped_dot(const hd_values *values, const product *p,
                             const grouping *g, int64_t i)
 {
-    const uint64_t *left = &values->value[hd_tile_place(&p->a, i)];
-    const uint64_t *right = &values->value[hd_tile_place(&p->b, i)];
+    const uint64_t *left = &values->value[hd_span_place(&p->a, i)];
+    const uint64_t *right = &values->value[hd_span_place(&p->b, i)];
     uint64_t total = 0;
 
     for (int64_t m = 0; m < g->matrices; m++)
@@ -869,21 +767,21 @@ static uint64_t grouped_dot(const hd_values *values, const product *p,
 
 static void compute_matmul(hd_values *values, const hd_work_item *item)
 {
-    const hd_op *op = item->op;
+    const hd_op *op = item->step.op;
     const hd_key *act = hd_op_key(op, HD_KEY_ACT);
-    const hd_tile *out = &item->tile[0];
+    const hd_span *out = &item->span[0];
     int of_bias = hd_op_key_view(op, HD_KEY_BIAS);
     int aux = hd_op_key_view(op, HD_KEY_AUX);
     uint64_t factor = factor_of(values, item, HD_KEY_SCALE);
-    int64_t n = hd_tile_elements(out);
+    int64_t n = hd_span_elements(out);
     grouping groups = {0};
     hd_space space;
-    hd_tile bias;
+    hd_span bias;
     product p;
 
-    space_of(item, &space);
+    hd_space_of_step(&item->step, &space);
     p = product_of(values, item, &space);
-    bias = along_result(item, &space, of_bias >= 0 ? of_bias : 0);
+    bias = hd_space_span(&space, &item->step, of_bias >= 0 ? of_bias : 0);
     if (is_grouped(item))
         groups = grouping_of(values, item);
     for (int64_t i = 0; i < n; i++) {
@@ -895,7 +793,7 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (of_bias >= 0)
             x = hd_field_add(x, load(values, &bias, i));
         if (aux >= 0)
-            hd_values_put(values, hd_tile_place(&item->tile[aux], i),
+            hd_values_put(values, hd_span_place(&item->span[aux], i),
                           counted ? hd_value_convert(dtype_of(op, 1),
                                                      dtype_of(op, aux), x)
                                   : 0);
@@ -910,7 +808,7 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (!counted)
             x = hd_op_access(op, 0) == HD_ACCESS_UPDATE ? load(values, out, i)
                                                         : 0;
-        hd_values_put(values, hd_tile_place(out, i), x);
+        hd_values_put(values, hd_span_place(out, i), x);
     }
 }
 
@@ -918,31 +816,31 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
 
 // A view's elements of one element of the batch, whose last dimensions it has,
 // or repeats along.
-static hd_tile tile_of_batch(const hd_work_item *item, int view, int64_t number)
+static hd_span tile_of_batch(const hd_work_item *item, int view, int64_t number)
 {
-    const hd_tile *all = &item->tile[view], *out = &item->tile[0];
-    int batch = hd_op_batch(item->op, 0, out->ndims);
-    int own = hd_op_batch(item->op, view, all->ndims);
-    hd_tile tile = *all;
+    const hd_span *all = &item->span[view], *out = &item->span[0];
+    int batch = hd_op_batch(item->step.op, 0, out->ndims);
+    int own = hd_op_batch(item->step.op, view, all->ndims);
+    hd_span tile = *all;
 
     for (int d = own - 1; d >= 0; d--) {
         int64_t extent = out->extent[d + batch - own];
 
         if (all->extent[d] > 1)
-            tile.at += number % extent * all->stride[d];
+            tile.offset += number % extent * all->stride[d];
         number /= extent;
     }
     for (int d = 0; d < own; d++)
-        tile = hd_tile_slice(&tile, 0, 0);
+        tile = hd_span_slice(&tile, 0, 0);
     return tile;
 }
 
 static int64_t batch_of(const hd_work_item *item)
 {
-    hd_tile all = item->tile[0];
+    hd_span all = item->span[0];
 
-    all.ndims = hd_op_batch(item->op, 0, all.ndims);
-    return hd_tile_elements(&all);
+    all.ndims = hd_op_batch(item->step.op, 0, all.ndims);
+    return hd_span_elements(&all);
 }
 
 // Which function it is. How many dimensions are together tell their extents.
@@ -961,15 +859,17 @@ static uint64_t function_of(const hd_op *op)
 static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
                           int64_t number)
 {
-    uint64_t x = function_of(item->op);
+    uint64_t x = function_of(item->step.op);
 
-    for (int view = 0; view < item->ntiles; view++) {
-        hd_tile tile = tile_of_batch(item, view, number);
+    for (int view = 0; view < item->step.op->nviews; view++) {
+        hd_span tile = tile_of_batch(item, view, number);
 
-        for (int d = 0; d < tile.ndims; d++)
-            x = mix_pair(KEY_PICK, (uint64_t)whole_extent(&tile, d), x);
-        for (int64_t i = 0; hd_op_access(item->op, view) != HD_ACCESS_WRITE &&
-                            i < hd_tile_elements(&tile);
+        for (int d = item->span[view].ndims - tile.ndims;
+             d < item->span[view].ndims; d++)
+            x = mix_pair(KEY_PICK, (uint64_t)whole_extent(item, view, d), x);
+        for (int64_t i = 0;
+             hd_op_access(item->step.op, view) != HD_ACCESS_WRITE &&
+             i < hd_span_elements(&tile);
              i++)
             x = mix_pair(KEY_PICK, load(values, &tile, i), x);
     }
@@ -978,9 +878,7 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
 
 static int64_t places_of(const hd_work_item *route)
 {
-    const hd_tile *token = &route->tile[0];
-
-    return whole_extent(token, token->ndims - 1);
+    return whole_extent(route, 0, route->span[0].ndims - 1);
 }
 
 // How many places of an expert are taken, is a count, and a number if anything
@@ -988,7 +886,8 @@ static int64_t places_of(const hd_work_item *route)
 static bool is_route_count(const hd_values *values, const hd_work_item *item,
                            int view)
 {
-    return item->op->code == HD_OP_ROUTE && view == 2 && values->draw->counts;
+    return item->step.op->code == HD_OP_ROUTE && view == 2 &&
+           values->draw->counts;
 }
 
 // Each element of a result is a random function of that, of where it is and of
@@ -998,10 +897,10 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
     for (int64_t b = 0; b < batch_of(item); b++) {
         uint64_t digest = digest_of(values, item, b);
 
-        for (int view = 0; view < item->op->noutputs; view++) {
-            hd_tile out = tile_of_batch(item, view, b);
+        for (int view = 0; view < item->step.op->noutputs; view++) {
+            hd_span out = tile_of_batch(item, view, b);
             uint64_t key = mix_pair(KEY_PICK, digest, (uint64_t)view);
-            int64_t n = hd_tile_elements(&out);
+            int64_t n = hd_span_elements(&out);
 
             for (int64_t i = 0; i < n; i++) {
                 uint64_t x = mix_pair(KEY_PICK, key, (uint64_t)i);
@@ -1009,7 +908,7 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
                 if (is_route_count(values, item, view))
                     x = (uint64_t)hd_draw_count(values->draw, x,
                                                 places_of(item));
-                hd_values_put(values, hd_tile_place(&out, i), x);
+                hd_values_put(values, hd_span_place(&out, i), x);
             }
         }
     }
@@ -1020,17 +919,17 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
 static hd_attention attention_of(const hd_values *values,
                                  const hd_work_item *item)
 {
-    const hd_key *window = hd_op_key(item->op, HD_KEY_WINDOW);
-    const hd_tile *q = &item->tile[item->op->noutputs];
-    hd_attention a = {.op = item->op,
-                      .lse = hd_op_lse(item->op),
+    const hd_key *window = hd_op_key(item->step.op, HD_KEY_WINDOW);
+    const hd_span *q = &item->span[item->step.op->noutputs];
+    hd_attention a = {.op = item->step.op,
+                      .lse = hd_op_lse(item->step.op),
                       .nblocks = 1,
-                      .causal = &item->causal,
+                      .causal = &item->step.causal,
                       .window = window != NULL ? (int64_t)window->number : 0};
 
-    a.updates = hd_op_access(item->op, 0) == HD_ACCESS_UPDATE;
+    a.updates = hd_op_access(item->step.op, 0) == HD_ACCESS_UPDATE;
     a.scale =
-        hd_op_key(item->op, HD_KEY_SCALE) != NULL
+        hd_op_key(item->step.op, HD_KEY_SCALE) != NULL
             ? factor_of(values, item, HD_KEY_SCALE)
             : hd_field_of_double(1 / sqrt((double)q->extent[q->ndims - 1]));
     return a;
@@ -1040,12 +939,12 @@ static hd_attention attention_of(const hd_values *values,
 static int64_t count_of_batch(const hd_values *values, const hd_work_item *item,
                               int view, int64_t b)
 {
-    int64_t all = hd_tile_elements(&item->tile[0]);
+    int64_t all = hd_span_elements(&item->span[0]);
     hd_space space;
-    hd_tile counts;
+    hd_span counts;
 
-    space_of(item, &space);
-    counts = along_result(item, &space, view);
+    hd_space_of_step(&item->step, &space);
+    counts = hd_space_span(&space, &item->step, view);
     return hd_draw_counted(values->draw,
                            load(values, &counts, b * (all / batch_of(item))));
 }
@@ -1053,8 +952,8 @@ static int64_t count_of_batch(const hd_values *values, const hd_work_item *item,
 static void take_counts(const hd_values *values, const hd_work_item *item,
                         hd_attention *a, int64_t b)
 {
-    int rows = hd_op_key_view(item->op, HD_KEY_COUNTS);
-    int keys = hd_op_key_view(item->op, HD_KEY_COUNTS_OF_KEYS);
+    int rows = hd_op_key_view(item->step.op, HD_KEY_COUNTS);
+    int keys = hd_op_key_view(item->step.op, HD_KEY_COUNTS_OF_KEYS);
 
     a->rows = rows >= 0 ? count_of_batch(values, item, rows, b) : INT64_MAX;
     a->keys = keys >= 0 ? count_of_batch(values, item, keys, b) : INT64_MAX;
@@ -1062,30 +961,31 @@ static void take_counts(const hd_values *values, const hd_work_item *item,
 
 // Those of the sequences of element `b` of the batch, whose first dimensions
 // they have.
-static hd_tile counts_of_sequences(const hd_work_item *item, int64_t b)
+static hd_span counts_of_sequences(const hd_work_item *item, int64_t b)
 {
-    const hd_tile *out = &item->tile[0];
-    hd_tile counts = item->tile[hd_op_key_view(item->op, HD_KEY_GROUPS)];
+    const hd_span *out = &item->span[0];
+    hd_span counts = item->span[hd_op_key_view(item->step.op, HD_KEY_GROUPS)];
     int own = counts.ndims - 1;
 
-    for (int d = hd_op_batch(item->op, 0, out->ndims); d-- > 0;
+    for (int d = hd_op_batch(item->step.op, 0, out->ndims); d-- > 0;
          b /= out->extent[d])
         if (d < own)
-            counts = hd_tile_slice(&counts, d, b % out->extent[d]);
+            counts = hd_span_slice(&counts, d, b % out->extent[d]);
     return counts;
 }
 
 static void take_sequences(const hd_values *values, const hd_work_item *item,
                            hd_attention *a, int64_t b)
 {
-    const hd_tile *q = &item->tile[item->op->noutputs];
-    hd_tile counts;
+    const hd_span *q = &item->span[item->step.op->noutputs];
+    hd_span counts;
 
-    a->has_sequences = hd_op_has_sequences(item->op);
+    a->has_sequences = hd_op_has_sequences(item->step.op);
     if (!a->has_sequences)
         return;
     counts = counts_of_sequences(item, b);
-    a->sequences = (uint64_t)whole_extent(q, q->ndims - 2);
+    a->sequences =
+        (uint64_t)whole_extent(item, item->step.op->noutputs, q->ndims - 2);
     for (int64_t i = 0; i < counts.extent[0]; i++)
         a->sequences =
             mix_pair(KEY_GROUP, load(values, &counts, i), a->sequences);
@@ -1094,15 +994,15 @@ static void take_sequences(const hd_values *values, const hd_work_item *item,
 // Of keys or values in blocks the first one, as any other without blocks is.
 static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
 {
-    hd_tile *tile = &a->tile[view];
+    hd_span *tile = &a->tile[view];
 
-    if (!hd_op_has_blocks(item->op, view))
+    if (!hd_op_has_blocks(item->step.op, view))
         return;
     a->nblocks = tile->extent[0];
-    a->causal = item->blocks;
-    a->zigzag = hd_op_key(item->op, HD_KEY_ZIGZAG) != NULL;
+    a->causal = item->step.blocks;
+    a->zigzag = hd_op_key(item->step.op, HD_KEY_ZIGZAG) != NULL;
     a->apart[view] = tile->stride[0];
-    *tile = hd_tile_slice(tile, 0, 0);
+    *tile = hd_span_slice(tile, 0, 0);
 }
 
 static void compute_attend(hd_values *values, const hd_work_item *item)
@@ -1110,14 +1010,14 @@ static void compute_attend(hd_values *values, const hd_work_item *item)
     hd_attention a = attention_of(values, item);
 
     for (int64_t b = 0; b < batch_of(item); b++) {
-        for (int view = 0; view < item->op->noutputs + item->op->ninputs;
-             view++) {
+        for (int view = 0;
+             view < item->step.op->noutputs + item->step.op->ninputs; view++) {
             a.tile[view] = tile_of_batch(item, view, b);
             take_blocks(item, &a, view);
         }
         take_counts(values, item, &a, b);
         take_sequences(values, item, &a, b);
-        switch (hd_op_attend(item->op)) {
+        switch (hd_op_attend(item->step.op)) {
         case HD_ATTEND_ATTENTION:
             hd_attend_rows(values, &a);
             break;
@@ -1137,14 +1037,14 @@ static void compute_attend(hd_values *values, const hd_work_item *item)
 
 void hd_compute(hd_values *values, const hd_work_item *item)
 {
-    switch (hd_op_family(item->op)) {
+    switch (hd_op_family(item->step.op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:
     case HD_FAMILY_TRANSPOSE:
         compute_elements(values, item);
         return;
     case HD_FAMILY_FOLD:
-        if (hd_op_key(item->op, HD_KEY_DIM) != NULL)
+        if (hd_op_key(item->step.op, HD_KEY_DIM) != NULL)
             compute_reduction(values, item);
         else
             compute_elements(values, item);
@@ -1188,11 +1088,12 @@ static int64_t terms_of(const hd_space *space, int view)
 
 static bool is_counts(const hd_work_item *item, int view)
 {
-    return is_grouped(item) && hd_op_key_view(item->op, HD_KEY_GROUPS) == view;
+    return is_grouped(item) &&
+           hd_op_key_view(item->step.op, HD_KEY_GROUPS) == view;
 }
 
 // Of an op that does each element of a batch by itself.
-static hd_tile read_of_batch(const hd_work_item *item, int view, int64_t b)
+static hd_span read_of_batch(const hd_work_item *item, int view, int64_t b)
 {
     return is_counts(item, view) ? counts_of_sequences(item, b)
                                  : tile_of_batch(item, view, b);
@@ -1200,13 +1101,13 @@ static hd_tile read_of_batch(const hd_work_item *item, int view, int64_t b)
 
 int64_t hd_compute_find(const hd_work_item *item, int64_t at)
 {
-    if (!hd_op_is_batched(item->op))
-        return hd_tile_find(&item->tile[0], at);
-    for (int view = 0; view < item->op->noutputs; view++) {
-        int64_t i = hd_tile_find(&item->tile[view], at);
+    if (!hd_op_is_batched(item->step.op))
+        return hd_span_find(&item->span[0], at);
+    for (int view = 0; view < item->step.op->noutputs; view++) {
+        int64_t i = hd_span_find(&item->span[view], at);
 
         if (i >= 0)
-            return i / (hd_tile_elements(&item->tile[view]) / batch_of(item));
+            return i / (hd_span_elements(&item->span[view]) / batch_of(item));
     }
     return -1;
 }
@@ -1215,33 +1116,35 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
 {
     hd_space space;
 
-    if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
+    if (!hd_op_is(item->step.op, HD_UNIT_COMPUTE))
         return 1;
-    if (hd_op_is_batched(item->op)) {
-        hd_tile tile = read_of_batch(item, view, 0);
+    if (hd_op_is_batched(item->step.op)) {
+        hd_span tile = read_of_batch(item, view, 0);
 
-        return hd_tile_elements(&tile);
+        return hd_span_elements(&tile);
     }
     if (is_counts(item, view))
-        return hd_tile_elements(&item->tile[view]);
-    space_of(item, &space);
+        return hd_span_elements(&item->span[view]);
+    hd_space_of_step(&item->step, &space);
     return terms_of(&space, view) *
-           (view == 2 && is_stacked(item) ? item->tile[2].extent[0] : 1);
+           (view == 2 && is_stacked(item) ? item->span[2].extent[0] : 1);
 }
 
 // Of each row and each key the products.
 static double attend_work(const hd_work_item *item)
 {
-    const hd_tile *q = &item->tile[item->op->noutputs], *k = q + 1, *v = q + 2;
+    const hd_span *q = &item->span[item->step.op->noutputs], *k = q + 1,
+                  *v = q + 2;
     double depth = (double)q->extent[q->ndims - 1];
     double wide = (double)v->extent[v->ndims - 1];
-    double results = (double)hd_tile_elements(&item->tile[0]);
-    double keys = (double)k->extent[k->ndims - 2] *
-                  (double)(hd_op_has_blocks(item->op, item->op->noutputs + 1)
-                               ? k->extent[k->ndims - 4]
-                               : 1);
+    double results = (double)hd_span_elements(&item->span[0]);
+    double keys =
+        (double)k->extent[k->ndims - 2] *
+        (double)(hd_op_has_blocks(item->step.op, item->step.op->noutputs + 1)
+                     ? k->extent[k->ndims - 4]
+                     : 1);
 
-    switch (hd_op_attend(item->op)) {
+    switch (hd_op_attend(item->step.op)) {
     case HD_ATTEND_ATTENTION:
         return results / wide * keys * (depth + wide);
     case HD_ATTEND_ATTENTION_GRAD:
@@ -1257,36 +1160,36 @@ double hd_compute_work(const hd_work_item *item)
 {
     double n = 0;
 
-    if (hd_op_family(item->op) == HD_FAMILY_ATTEND)
+    if (hd_op_family(item->step.op) == HD_FAMILY_ATTEND)
         return attend_work(item);
-    if (!hd_op_is_batched(item->op))
-        return (double)hd_tile_elements(&item->tile[0]) *
+    if (!hd_op_is_batched(item->step.op))
+        return (double)hd_span_elements(&item->span[0]) *
                (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);
-    for (int view = 0; view < item->ntiles; view++)
-        n += (double)hd_tile_elements(&item->tile[view]);
+    for (int view = 0; view < item->step.op->nviews; view++)
+        n += (double)hd_span_elements(&item->span[view]);
     return n;
 }
 
 int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
                          int64_t k)
 {
-    const hd_tile *tile = &item->tile[view];
-    hd_tile along;
+    const hd_span *tile = &item->span[view];
+    hd_span along;
     hd_space space;
     int64_t n, at;
 
-    if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
-        return hd_tile_place(tile, i % hd_tile_elements(tile));
-    if (hd_op_is_batched(item->op)) {
+    if (!hd_op_is(item->step.op, HD_UNIT_COMPUTE))
+        return hd_span_place(tile, i % hd_span_elements(tile));
+    if (hd_op_is_batched(item->step.op)) {
         along = read_of_batch(item, view, i);
-        return hd_tile_place(&along, k);
+        return hd_span_place(&along, k);
     }
     if (is_counts(item, view))
-        return hd_tile_place(tile, k);
-    space_of(item, &space);
-    along = along_result(item, &space, view);
+        return hd_span_place(tile, k);
+    hd_space_of_step(&item->step, &space);
+    along = hd_space_span(&space, &item->step, view);
     n = terms_of(&space, view);
-    at = hd_tile_place(&along, i);
+    at = hd_span_place(&along, i);
     if (n > 1)
         at += k % n * tile->stride[space.dim[view][space.nparallel]];
     return view == 2 && is_stacked(item) ? at + k / n * tile->stride[0] : at;

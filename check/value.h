@@ -5,6 +5,7 @@
 
 #include "check/draw.h"
 #include "check/grain.h"
+#include "eval/layout.h"
 
 HD_BEGIN_DECLS
 
@@ -46,49 +47,20 @@ typedef struct hd_values {
     hd_status status;    // the first that was not HD_OK
 } hd_values;
 
-// Elements of a buffer in row-major order.
-typedef struct hd_tile {
-    int64_t at;
-    int ndims;
-    int64_t extent[HD_MAX_DIMS];
-    int64_t stride[HD_MAX_DIMS];
-    int64_t unit[HD_MAX_DIMS];
-} hd_tile;
-
-// An op with its views as tiles, in their order.
-typedef struct hd_work_item {
-    const hd_op *op;
-    const hd_module *module;
-    int ntiles;
-    int32_t causal;        // attention: as hd_step has it
-    const int32_t *blocks; // borrowed: likewise, where keys are in blocks
-    hd_tile tile[HD_MAX_VIEWS];
-} hd_work_item;
-
 // Random numbers, another each, and others by another key.
 hd_status hd_values_create(const hd_draw *draw, int64_t n, uint64_t key,
                            hd_diag *diag, hd_values *out);
 void hd_values_free(hd_values *values);
 void hd_values_put(hd_values *values, int64_t at, uint64_t value);
 
-int64_t hd_tile_elements(const hd_tile *tile);
-int64_t hd_tile_place(const hd_tile *tile, int64_t i);
-// The element that lies there; -1 if none does.
-int64_t hd_tile_find(const hd_tile *tile, int64_t at);
-// Index `i` of dimension `d` of it.
-hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
-
 // What a cast makes of it: itself, where that loses nothing, as of zero.
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
-void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
-// Of `from` the indices of dimension `dim` that are counted; of the others what
-// is no value of a tensor program.
-void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
-                          const hd_tile *from, const hd_tile *counts, int dim);
+// What stands for one that is behind those that are counted, and moved.
+void hd_values_forget(hd_values *values, int64_t to, int64_t from);
 // Element i of each, joined.
-uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, hd_dtype dtype,
-                         const hd_tile *from, int64_t n, int64_t i);
+uint64_t hd_values_join(hd_values *values, hd_fold fold, hd_dtype dtype,
+                        const hd_span *from, int64_t n, int64_t i);
 void hd_compute(hd_values *values, const hd_work_item *item);
 // How many terms all its results have together.
 double hd_compute_work(const hd_work_item *item);

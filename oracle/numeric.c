@@ -17,28 +17,14 @@
 // How many standard deviations independent errors may add up to.
 static const double LAMBDA = 6;
 
-typedef struct item {
-    double value, bound;
-    int64_t whole; // of an integer dtype: the value, exactly
-} item;
+typedef hd_estimate item;
 
 // ----------------------------------------------------------------- access
 
 // The element of a span with row-major number i.
-static int64_t place(const hd_span *span, int64_t i)
+static item load(const hd_span *span, const item *memory, int64_t i)
 {
-    return span->offset + hd_span_offset(span, 0, span->ndims, i);
-}
-
-static item load_place(const hd_estimates *values, int64_t at)
-{
-    return (item){values->value[at], values->bound[at],
-                  values->whole != NULL ? values->whole[at] : 0};
-}
-
-static item load(const hd_span *span, const hd_estimates *values, int64_t i)
-{
-    return load_place(values, place(span, i));
+    return memory[hd_span_place(span, i)];
 }
 
 static double unit_of_compute(hd_dtype dtype)
@@ -67,23 +53,25 @@ static double half_step(hd_dtype dtype, double x)
 }
 
 // What storing in the dtype does: one rounding, which the bound takes in.
-static void store(const hd_span *span, hd_estimates *values, int64_t i, item x)
+static void store_place(hd_dtype dtype, item *memory, int64_t at, item x)
 {
-    hd_dtype dtype = span->buffer->type.dtype;
-    int64_t at = place(span, i);
-
     if (hd_dtype_is_integer(dtype)) {
-        values->whole[at] = wrap(dtype, x.whole);
-        x.value = (double)values->whole[at];
+        x.whole = wrap(dtype, x.whole);
+        x.value = (double)x.whole;
     } else {
         x.bound += half_step(dtype, fabs(x.value) + x.bound);
         if (isnan(x.bound))
             x.bound = INFINITY; // any value is right
         if (dtype == HD_DTYPE_F8E4M3 && fabs(x.value) > 448)
             x.value = copysign(448, x.value);
+        x.whole = 0;
     }
-    values->value[at] = x.value;
-    values->bound[at] = x.bound;
+    memory[at] = x;
+}
+
+static void store(const hd_span *span, item *memory, int64_t i, item x)
+{
+    store_place(span->buffer->type.dtype, memory, hd_span_place(span, i), x);
 }
 
 // ------------------------------------------------------------- arithmetic
@@ -372,7 +360,7 @@ static item map_items(hd_map map, const item *x, item factor, double unit,
 }
 
 // The sum of n terms of which `total` is the value, `magnitude` the sum of
-// their absolute values, and `square` that of their squared bounds, `straight`
+// their absolute memory, and `square` that of their squared bounds, `straight`
 // of their bounds.
 static item summed(double total, double magnitude, double square,
                    double straight, int64_t n, double unit)
@@ -387,8 +375,7 @@ static item summed(double total, double magnitude, double square,
 
 // ------------------------------------------------------------ element-wise
 
-static item factor_of(const hd_step *step, hd_key_code code,
-                      hd_estimates *const *values)
+static item factor_of(const hd_step *step, hd_key_code code, item *memory)
 {
     const hd_key *key = hd_op_key(step->op, code);
 
@@ -396,7 +383,7 @@ static item factor_of(const hd_step *step, hd_key_code code,
         return (item){1, 0, 1};
     if (key->view < 0)
         return (item){key->number, 0, 0};
-    return load(&step->span[key->view], values[key->view], 0);
+    return load(&step->span[key->view], memory, 0);
 }
 
 // A cast to an integer rounds and saturates, as hd_dtype_store does.
@@ -428,7 +415,7 @@ static bool computes_whole(const hd_step *step)
 }
 
 static void compute_map(const hd_step *step, const hd_space *space,
-                        hd_estimates *const *values)
+                        item *memory)
 {
     const hd_op_info *info = hd_op_info_get(step->op->code);
     hd_key_code key = info->map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY;
@@ -438,7 +425,7 @@ static void compute_map(const hd_step *step, const hd_space *space,
         whole ? 0
               : unit_of_compute(
                     step->span[step->op->ninputs > 0].buffer->type.dtype);
-    item factor = factor_of(step, key, values);
+    item factor = factor_of(step, key, memory);
     int64_t n = hd_span_elements(&step->span[0]);
     hd_span in[HD_MAX_OPERANDS];
     item x[HD_MAX_OPERANDS] = {{0}};
@@ -449,53 +436,27 @@ static void compute_map(const hd_step *step, const hd_space *space,
         in[k] = hd_space_span(space, step, k);
     for (int64_t i = 0; i < n; i++) {
         for (int k = 1; k <= step->op->ninputs; k++)
-            x[k - 1] = load(&in[k], values[k], i);
-        store(&step->span[0], values[0], i,
+            x[k - 1] = load(&in[k], memory, i);
+        store(&step->span[0], memory, i,
               map_items(info->map, x, factor, unit, whole));
     }
 }
 
 static void compute_copy(const hd_step *step, const hd_space *space,
-                         hd_estimates *const *values)
+                         item *memory)
 {
-    int64_t n = hd_span_elements(&step->span[0]);
+    const hd_span *out = &step->span[0];
+    int64_t n = hd_span_elements(out);
     hd_span in = hd_space_span(space, step, 1);
-
-    if (step->span[0].buffer->type.dtype == in.buffer->type.dtype) {
-        hd_numeric_copy(&step->span[0], values[0], &in, values[1]);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        store(&step->span[0], values[0], i,
-              cast(step, load(&in, values[1], i)));
-}
-
-void hd_numeric_copy(const hd_span *to, hd_estimates *to_values,
-                     const hd_span *from, const hd_estimates *from_values)
-{
-    int64_t n = hd_span_elements(to);
+    bool same = out->buffer->type.dtype == in.buffer->type.dtype;
 
     for (int64_t i = 0; i < n; i++) {
-        int64_t at = place(to, i), source = place(from, i);
+        item x = load(&in, memory, i);
 
-        to_values->value[at] = from_values->value[source];
-        to_values->bound[at] = from_values->bound[source];
-        if (to_values->whole != NULL)
-            to_values->whole[at] = from_values->whole[source];
-    }
-}
-
-// An integer that has none is one that no count or index is.
-void hd_numeric_forget(const hd_span *span, hd_estimates *values, int64_t from,
-                       int64_t end)
-{
-    for (int64_t i = from; i < end; i++) {
-        int64_t at = place(span, i);
-
-        values->value[at] = NAN;
-        values->bound[at] = HD_UNWRITTEN;
-        if (values->whole != NULL)
-            values->whole[at] = INT64_MIN;
+        if (same)
+            memory[hd_span_place(out, i)] = x;
+        else
+            store(out, memory, i, cast(step, x));
     }
 }
 
@@ -512,14 +473,14 @@ static int64_t elements_behind(const hd_span *span, int dim)
 // dimension taken from, and the next one so many elements on.
 typedef struct pick {
     const hd_span *span;
-    const hd_estimates *values;
+    const item *memory;
     int64_t first, step, extent;
 } pick;
 
 static item item_at(const pick *p, int64_t index)
 {
     return index >= 0 && index < p->extent
-               ? load(p->span, p->values, p->first + index * p->step)
+               ? load(p->span, p->memory, p->first + index * p->step)
                : (item){0};
 }
 
@@ -543,10 +504,10 @@ static item taken(const pick *p, item index)
 }
 
 // Elements are counted in row-major order, of the result as of its operands.
-static void compute_take(const hd_step *step, hd_estimates *const *values)
+static void compute_take(const hd_step *step, item *memory)
 {
     const hd_span *out = &step->span[0], *indices = &step->span[2];
-    pick p = {.span = &step->span[1], .values = values[1]};
+    pick p = {.span = &step->span[1], .memory = memory};
     int64_t behind = elements_behind(indices, step->dim[0] - 1);
     int64_t n = hd_span_elements(out);
 
@@ -554,15 +515,9 @@ static void compute_take(const hd_step *step, hd_estimates *const *values)
     p.step = elements_behind(p.span, step->dim[0]);
     for (int64_t i = 0; i < n; i++) {
         int64_t index = i / p.step, batch = index / behind;
-        int64_t at = place(out, i);
-        item x;
 
         p.first = batch * p.extent * p.step + i % p.step;
-        x = taken(&p, load(indices, values[2], index));
-        values[0]->value[at] = x.value;
-        values[0]->bound[at] = x.bound;
-        if (values[0]->whole != NULL)
-            values[0]->whole[at] = x.whole;
+        memory[hd_span_place(out, i)] = taken(&p, load(indices, memory, index));
     }
 }
 
@@ -577,68 +532,57 @@ static item neutral(hd_fold fold, hd_dtype dtype)
     return none;
 }
 
-hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
-                            hd_estimates *to_values, int n, const hd_span *from,
-                            hd_estimates *const *from_values)
+void hd_numeric_join(item *memory, hd_fold fold, hd_dtype dtype, int64_t to,
+                     const hd_span *from, int64_t n, int64_t i)
 {
-    hd_dtype dtype = to->buffer->type.dtype;
     double unit = hd_dtype_is_integer(dtype) ? 0 : unit_of_compute(dtype);
-    int64_t elements = hd_span_elements(to);
+    double total = 0, magnitude = 0, square = 0, straight = 0;
+    item best = neutral(fold, dtype), sum;
+    uint64_t whole = 0; // wraps
 
-    for (int64_t i = 0; i < elements; i++) {
-        double total = 0, magnitude = 0, square = 0, straight = 0;
-        item best = neutral(fold, dtype);
-        uint64_t whole = 0; // wraps
-        item sum;
+    for (int64_t k = 0; k < n; k++) {
+        item x = load(&from[k], memory, i);
 
-        for (int k = 0; k < n; k++) {
-            item x = load(&from[k], from_values[k], i);
-
-            best = k > 0 ? join(fold, best, x, unit) : x;
-            whole += (uint64_t)x.whole;
-            total += x.value;
-            magnitude += fabs(x.value);
-            square += x.bound * x.bound;
-            straight += x.bound;
-        }
-        sum = summed(total, magnitude, square, straight, n, unit);
-        sum.whole = (int64_t)whole;
-        store(to, to_values, i, fold == HD_FOLD_SUM ? sum : best);
+        best = k > 0 ? join(fold, best, x, unit) : x;
+        whole += (uint64_t)x.whole;
+        total += x.value;
+        magnitude += fabs(x.value);
+        square += x.bound * x.bound;
+        straight += x.bound;
     }
-    return HD_OK;
+    sum = summed(total, magnitude, square, straight, n, unit);
+    sum.whole = (int64_t)whole;
+    store_place(dtype, memory, to, fold == HD_FOLD_SUM ? sum : best);
 }
 
 // Several operands, or the indices of the reduced dimension of one.
 static hd_status compute_fold(const hd_step *step, const hd_space *space,
-                              hd_estimates *const *values)
+                              item *memory)
 {
+    const hd_span *out = &step->span[0];
     bool reduces = space->ndims > space->nparallel;
     int64_t n = reduces ? space->extent[space->nparallel] : step->op->ninputs;
-    hd_span *parts = calloc((size_t)n + 1, sizeof *parts);
-    hd_estimates **from = calloc((size_t)n + 1, sizeof *from);
-    hd_status status = HD_ERROR_NO_MEMORY;
+    int64_t elements = hd_span_elements(out);
+    hd_span *from = calloc((size_t)n + 1, sizeof *from);
 
-    if (parts != NULL && from != NULL) {
-        for (int64_t i = 0; i < n; i++) {
-            int view = reduces ? 1 : (int)i + 1;
-
-            parts[i] = hd_space_span(space, step, view);
-            if (reduces)
-                parts[i].offset +=
-                    i * step->span[1].stride[space->dim[1][space->nparallel]];
-            from[i] = values[view];
-        }
-        status = hd_numeric_reduce(hd_op_fold(step->op), &step->span[0],
-                                   values[0], (int)n, parts, from);
+    if (from == NULL)
+        return HD_ERROR_NO_MEMORY;
+    for (int64_t i = 0; i < n; i++) {
+        from[i] = hd_space_span(space, step, reduces ? 1 : (int)i + 1);
+        if (reduces)
+            from[i].offset +=
+                i * step->span[1].stride[space->dim[1][space->nparallel]];
     }
-    free(parts);
+    for (int64_t i = 0; i < elements; i++)
+        hd_numeric_join(memory, hd_op_fold(step->op), out->buffer->type.dtype,
+                        hd_span_place(out, i), from, n, i);
     free(from);
-    return status;
+    return HD_OK;
 }
 
 // ----------------------------------------------------------------- matmul
 
-// One piece, operands copied out densely: a [m, k], b [k, n].
+// One piece, operands copied out densely: a [memory, k], b [k, n].
 typedef struct dense {
     int64_t m, n, k;
     double *a, *da, *b, *db; // owned
@@ -678,17 +622,18 @@ static void release(dense *p)
 
 // A matrix that begins at `at`, or what it is transposed.
 static void take_matrix(dense *p, const hd_matrix *m, bool transposed,
-                        const hd_estimates *values, int64_t at, double *value,
+                        const item *memory, int64_t at, double *value,
                         double *bound)
 {
     for (int64_t i = 0; i < m->rows; i++)
         for (int64_t j = 0; j < m->columns; j++) {
-            int64_t from = at + i * m->row_stride + j * m->column_stride;
+            const item *from =
+                &memory[at + i * m->row_stride + j * m->column_stride];
             int64_t to = transposed ? j * m->rows + i : i * m->columns + j;
 
-            value[to] = values->value[from];
-            bound[to] = values->bound[from];
-            p->exact &= bound[to] == 0;
+            value[to] = from->value;
+            bound[to] = from->bound;
+            p->exact &= from->bound == 0;
         }
 }
 
@@ -769,7 +714,7 @@ static void multiply_row(const dense *p, int64_t i)
 
 // Row number `row` of the whole result.
 static void finish_row(const dense *dense, const hd_product *p, item factor,
-                       hd_estimates *const *values, int64_t row)
+                       item *memory, int64_t row)
 {
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
     const hd_product_part *bias = &p->part[HD_PRODUCT_BIAS];
@@ -786,14 +731,14 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
         if (p->scale != NULL)
             x = multiply(x, factor, unit);
         if (bias->view >= 0)
-            x = add(x, load(&bias->span, values[bias->view], at), unit);
+            x = add(x, load(&bias->span, memory, at), unit);
         if (aux->view >= 0)
-            store(&aux->span, values[aux->view], at, x);
+            store(&aux->span, memory, at, x);
         if (p->act != HD_ACT_NONE)
             x = map_items(hd_act_map(p->act), &x, x, unit, false);
         if (p->accumulate)
-            x = add(x, load(&c->span, values[0], at), unit);
-        store(&c->span, values[0], at, x);
+            x = add(x, load(&c->span, memory, at), unit);
+        store(&c->span, memory, at, x);
     }
 }
 
@@ -806,31 +751,30 @@ static bool is_f8(const hd_span *span)
 
 // The rows of the result from number `from` on.
 static void multiply_rows(dense *d, const hd_product *p, item factor,
-                          hd_estimates *const *values, int64_t from)
+                          item *memory, int64_t from)
 {
     for (int64_t i = 0; i < d->m; i++) {
         multiply_row(d, i);
-        finish_row(d, p, factor, values, from + i);
+        finish_row(d, p, factor, memory, from + i);
     }
 }
 
 // Rows of A and B as `a` and `b` have them, which begin at these elements.
 static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
                           int64_t a_at, const hd_matrix *b, int64_t b_at,
-                          hd_estimates *const *values)
+                          item *memory)
 {
     d->exact = true;
-    take_matrix(d, a, p->ta, values[1], a_at, d->a, d->da);
-    take_matrix(d, b, p->tb, values[2], b_at, d->b, d->db);
+    take_matrix(d, a, p->ta, memory, a_at, d->a, d->da);
+    take_matrix(d, b, p->tb, memory, b_at, d->b, d->db);
 }
 
 // A count as it is taken: no group has less than no rows, nor more than are
 // left.
 static int64_t rows_of_group(const hd_step *step, const hd_product *p,
-                             hd_estimates *const *values, int64_t group,
-                             int64_t left)
+                             item *memory, int64_t group, int64_t left)
 {
-    int64_t rows = load(&step->span[p->counts], values[p->counts], group).whole;
+    int64_t rows = load(&step->span[p->counts], memory, group).whole;
 
     if (rows < 0)
         return 0;
@@ -838,24 +782,24 @@ static int64_t rows_of_group(const hd_step *step, const hd_product *p,
 }
 
 // Rows that no matrix is for.
-static void clear_rows(const hd_product *p, hd_estimates *const *values,
-                       int64_t from, int64_t end)
+static void clear_rows(const hd_product *p, item *memory, int64_t from,
+                       int64_t end)
 {
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
     const hd_product_part *aux = &p->part[HD_PRODUCT_AUX];
 
     for (int64_t i = from * p->n; i < end * p->n; i++) {
         if (!p->accumulate && !p->keep)
-            store(&c->span, values[0], i, (item){0});
+            store(&c->span, memory, i, (item){0});
         if (aux->view >= 0)
-            store(&aux->span, values[aux->view], i, (item){0});
+            store(&aux->span, memory, i, (item){0});
     }
 }
 
 // `from` is the first of the group's rows; `d->m` and `d->k` are as of all.
 static void compute_group(dense *d, const hd_product *p, item factor,
-                          hd_estimates *const *values, int64_t group,
-                          int64_t from, int64_t rows)
+                          item *memory, int64_t group, int64_t from,
+                          int64_t rows)
 {
     hd_matrix a = p->part[HD_PRODUCT_A].matrix;
     hd_matrix b = p->part[HD_PRODUCT_B].matrix;
@@ -865,51 +809,50 @@ static void compute_group(dense *d, const hd_product *p, item factor,
     a.rows = rows;
     if (!p->ta) {
         d->m = rows;
-        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, values);
-        multiply_rows(d, p, factor, values, from);
+        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, memory);
+        multiply_rows(d, p, factor, memory, from);
         return;
     }
     b.rows = d->k = rows;
     if (rows == 0) {
-        clear_rows(p, values, group * d->m, (group + 1) * d->m);
+        clear_rows(p, memory, group * d->m, (group + 1) * d->m);
         return;
     }
-    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, values);
-    multiply_rows(d, p, factor, values, group * d->m);
+    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, memory);
+    multiply_rows(d, p, factor, memory, group * d->m);
 }
 
 static void compute_groups(dense *d, const hd_step *step, const hd_product *p,
-                           item factor, hd_estimates *const *values)
+                           item factor, item *memory)
 {
     int64_t from = 0;
 
     for (int64_t g = 0; g < p->groups; g++) {
-        int64_t rows = rows_of_group(step, p, values, g, p->rows - from);
+        int64_t rows = rows_of_group(step, p, memory, g, p->rows - from);
 
-        compute_group(d, p, factor, values, g, from, rows);
+        compute_group(d, p, factor, memory, g, from, rows);
         from += rows;
     }
     if (!p->ta)
-        clear_rows(p, values, from, p->rows);
+        clear_rows(p, memory, from, p->rows);
 }
 
 static void compute_pieces(dense *d, const hd_product *p, item factor,
-                           hd_estimates *const *values)
+                           item *memory)
 {
     for (int64_t piece = 0; piece < p->pieces; piece++) {
         take_operands(d, p, &p->part[HD_PRODUCT_A].matrix,
                       hd_product_offset(p, HD_PRODUCT_A, piece),
                       &p->part[HD_PRODUCT_B].matrix,
-                      hd_product_offset(p, HD_PRODUCT_B, piece), values);
-        multiply_rows(d, p, factor, values, piece * d->m);
+                      hd_product_offset(p, HD_PRODUCT_B, piece), memory);
+        multiply_rows(d, p, factor, memory, piece * d->m);
     }
 }
 
-static hd_status compute_matmul(const hd_step *step,
-                                hd_estimates *const *values)
+static hd_status compute_matmul(const hd_step *step, item *memory)
 {
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
-    item factor = factor_of(step, HD_KEY_SCALE, values);
+    item factor = factor_of(step, HD_KEY_SCALE, memory);
     dense d = {.m = p.part[HD_PRODUCT_C].matrix.rows,
                .n = p.n,
                .k = p.k,
@@ -920,9 +863,9 @@ static hd_status compute_matmul(const hd_step *step,
         return HD_ERROR_NO_MEMORY;
     }
     if (p.counts >= 0)
-        compute_groups(&d, step, &p, factor, values);
+        compute_groups(&d, step, &p, factor, memory);
     else
-        compute_pieces(&d, &p, factor, values);
+        compute_pieces(&d, &p, factor, memory);
     release(&d);
     return HD_OK;
 }
@@ -952,60 +895,59 @@ static int64_t batch_of(const hd_step *step)
     return hd_span_elements(&all);
 }
 
-static bool is_exact(const hd_span *span, const hd_estimates *values)
+static bool is_exact(const hd_span *span, const item *memory)
 {
     for (int64_t i = 0; i < hd_span_elements(span); i++)
-        if (load(span, values, i).bound > 0)
+        if (load(span, memory, i).bound > 0)
             return false;
     return true;
 }
 
-static void fill_whole(const hd_span *span, hd_estimates *values, item x)
+static void fill_whole(const hd_span *span, item *memory, item x)
 {
     for (int64_t i = 0; i < hd_span_elements(span); i++)
-        store(span, values, i, x);
+        store(span, memory, i, x);
 }
 
 // Places are asked one by one for who gets them: of those who want an expert
 // the one that as many came before. Where experts may be others, so may all
 // else, within what it can be.
-static void route_batch(const hd_span view[HD_PICK_VIEWS],
-                        hd_estimates *const *values)
+static void route_batch(const hd_span view[HD_PICK_VIEWS], item *memory)
 {
     const hd_span *token = &view[0], *slot = &view[1], *expert = &view[3];
     int64_t k = expert->extent[1], cap = token->extent[1], next;
-    double loose = is_exact(expert, values[3]) ? 0 : 1;
+    double loose = is_exact(expert, memory) ? 0 : 1;
     item t = {.whole = -1, .bound = loose * (double)expert->extent[0]};
     item s = {.whole = -1, .bound = loose * (double)hd_span_elements(token)};
     item n = {.whole = 0, .bound = loose * (double)cap};
 
-    fill_whole(token, values[0], t);
-    fill_whole(slot, values[1], s);
-    fill_whole(&view[2], values[2], n);
+    fill_whole(token, memory, t);
+    fill_whole(slot, memory, s);
+    fill_whole(&view[2], memory, n);
     for (int64_t e = 0; e < token->extent[0]; e++) {
         next = 0;
-        for (n.whole = 0; n.whole < cap; store(&view[2], values[2], e, n)) {
+        for (n.whole = 0; n.whole < cap; store(&view[2], memory, e, n)) {
             while (next < hd_span_elements(expert) &&
-                   load(expert, values[3], next).whole != e)
+                   load(expert, memory, next).whole != e)
                 next++;
             if (next == hd_span_elements(expert))
                 break;
             t.whole = next / k;
             s.whole = e * cap + n.whole++;
-            store(token, values[0], s.whole, t);
-            store(slot, values[1], next++, s);
+            store(token, memory, s.whole, t);
+            store(slot, memory, next++, s);
         }
     }
 }
 
-static void compute_route(const hd_step *step, hd_estimates *const *values)
+static void compute_route(const hd_step *step, item *memory)
 {
     hd_span view[HD_PICK_VIEWS];
 
     for (int64_t b = 0; b < batch_of(step); b++) {
         for (int i = 0; i < step->op->nviews; i++)
             view[i] = span_of_batch(step, i, b);
-        route_batch(view, values);
+        route_batch(view, memory);
     }
 }
 
@@ -1042,36 +984,33 @@ static bool may_turn(const candidate *c, double error)
 }
 
 // If every one of a row errs by so much at most, so does the j-th greatest.
-static void sort_row(candidate *row, const hd_span *in,
-                     const hd_estimates *from, double *error)
+static void sort_row(candidate *row, const hd_span *in, const item *memory,
+                     double *error)
 {
     *error = 0;
     for (int64_t i = 0; i < in->extent[0]; i++) {
-        row[i] = (candidate){load(in, from, i), i};
+        row[i] = (candidate){load(in, memory, i), i};
         *error = fmax(*error, row[i].x.bound);
     }
     qsort(row, (size_t)in->extent[0], sizeof *row, compare_candidates);
 }
 
 static void pick_row(const candidate *row, int64_t n, double error,
-                     const hd_span *best, const hd_span *where,
-                     hd_estimates *const *values)
+                     const hd_span *best, const hd_span *where, item *memory)
 {
     for (int64_t j = 0; j < best->extent[0]; j++) {
-        int64_t at = place(best, j);
         bool turns = (j > 0 && may_turn(&row[j - 1], error)) ||
                      (j + 1 < n && may_turn(&row[j], error));
+        item x = row[j].x;
 
-        values[0]->value[at] = row[j].x.value; // which is not rounded again
-        values[0]->bound[at] = error;
-        if (values[0]->whole != NULL)
-            values[0]->whole[at] = row[j].x.whole;
-        store(where, values[1], j,
+        x.bound = error;
+        memory[hd_span_place(best, j)] = x; // which is not rounded again
+        store(where, memory, j,
               (item){.whole = row[j].index, .bound = turns ? (double)n : 0});
     }
 }
 
-static hd_status compute_top_k(const hd_step *step, hd_estimates *const *values)
+static hd_status compute_top_k(const hd_step *step, item *memory)
 {
     int64_t n = step->span[2].extent[step->span[2].ndims - 1];
     candidate *row = calloc((size_t)n + 1, sizeof *row);
@@ -1084,21 +1023,21 @@ static hd_status compute_top_k(const hd_step *step, hd_estimates *const *values)
         hd_span best = span_of_batch(step, 0, b);
         hd_span where = span_of_batch(step, 1, b);
 
-        sort_row(row, &in, values[2], &error);
-        pick_row(row, n, error, &best, &where, values);
+        sort_row(row, &in, memory, &error);
+        pick_row(row, n, error, &best, &where, memory);
     }
     free(row);
     return HD_OK;
 }
 
-static hd_status compute_pick(const hd_step *step, hd_estimates *const *values)
+static hd_status compute_pick(const hd_step *step, item *memory)
 {
     switch (hd_op_pick(step->op)) {
     case HD_PICK_ROUTE:
-        compute_route(step, values);
+        compute_route(step, memory);
         return HD_OK;
     case HD_PICK_TOP_K:
-        return compute_top_k(step, values);
+        return compute_top_k(step, memory);
     case HD_PICK_NONE:
         break;
     }
@@ -1111,7 +1050,7 @@ static hd_status compute_pick(const hd_step *step, hd_estimates *const *values)
 // blocks: their rows are those of all, one block after the other.
 typedef struct rows {
     hd_span span;
-    hd_estimates *values;
+    item *memory;
     hd_dtype taken; // that numbers may be rounded to first, if not their own
     bool in_blocks;
     int64_t blocks, heads, each; // rows of a block
@@ -1191,7 +1130,7 @@ static int64_t place_at(const rows *x, int64_t head, int64_t row,
 
 static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
 {
-    item value = load_place(x->values, place_at(x, head, row, column));
+    item value = x->memory[place_at(x, head, row, column)];
 
     if (x->taken != x->span.buffer->type.dtype)
         value.bound += half_step(x->taken, fabs(value.value) + value.bound);
@@ -1201,7 +1140,7 @@ static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
 static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
                      item value)
 {
-    store(&x->span, x->values, at_row(x, head, row, column), value);
+    store(&x->span, x->memory, at_row(x, head, row, column), value);
 }
 
 // Where index `i` of a block lies in a sequence in zigzag, of which the keys'
@@ -1415,7 +1354,7 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
 }
 
 // Without its rows.
-static attention attention_of(const hd_step *step, hd_estimates *const *values)
+static attention attention_of(const hd_step *step, item *memory)
 {
     const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
     const hd_span *q = &step->span[step->op->noutputs];
@@ -1431,17 +1370,16 @@ static attention attention_of(const hd_step *step, hd_estimates *const *values)
                hd_op_has_blocks(step->op, step->op->noutputs + 1);
     a.window = window != NULL ? (int64_t)window->number : 0;
     a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
-    a.scale = factor_of(step, HD_KEY_SCALE, values);
+    a.scale = factor_of(step, HD_KEY_SCALE, memory);
     if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
         a.scale = (item){1 / sqrt((double)q->extent[q->ndims - 1]), 0, 0};
     return a;
 }
 
-static rows rows_of(const hd_step *step, hd_estimates *const *values, int view,
-                    int64_t number)
+static rows rows_of(const hd_step *step, item *memory, int view, int64_t number)
 {
     rows x = {.span = span_beside(step, view, number),
-              .values = values[view],
+              .memory = memory,
               .taken = step->span[view].buffer->type.dtype,
               .blocks = 1};
     bool block = hd_op_has_blocks(step->op, view);
@@ -1463,34 +1401,32 @@ static int64_t elements_ahead(const hd_step *step)
     return hd_span_elements(&all);
 }
 
-// A count as it is taken: of no less than no indices, of no more than there is
-// room for.
-static int64_t count_of(const hd_estimates *counts, int64_t at, int64_t room)
+int64_t hd_numeric_count(const item *memory, int64_t at, int64_t room)
 {
-    int64_t n = counts->whole[at];
+    int64_t n = memory[at].whole;
 
     return n < 0 ? 0 : n < room ? n : room;
 }
 
 // How many rows, or keys, element `b` of the batch has.
-static int64_t lines_of(const hd_step *step, hd_estimates *const *values,
-                        hd_key_code code, int64_t b)
+static int64_t lines_of(const hd_step *step, item *memory, hd_key_code code,
+                        int64_t b)
 {
     hd_row_counts counts = hd_row_counts_of(step, code);
 
-    return counts.view < 0
-               ? INT64_MAX
-               : count_of(values[counts.view],
-                          hd_row_counts_at(&counts,
-                                           hd_row_counts_number(&counts, b)),
-                          counts.room);
+    return counts.view < 0 ? INT64_MAX
+                           : hd_numeric_count(
+                                 memory,
+                                 hd_row_counts_at(
+                                     &counts, hd_row_counts_number(&counts, b)),
+                                 counts.room);
 }
 
-static void take_counts(attention *a, const hd_step *step,
-                        hd_estimates *const *values, int64_t b)
+static void take_counts(attention *a, const hd_step *step, item *memory,
+                        int64_t b)
 {
-    a->nrows = lines_of(step, values, HD_KEY_COUNTS, b);
-    a->nkeys = lines_of(step, values, HD_KEY_COUNTS_OF_KEYS, b);
+    a->nrows = lines_of(step, memory, HD_KEY_COUNTS, b);
+    a->nkeys = lines_of(step, memory, HD_KEY_COUNTS_OF_KEYS, b);
 }
 
 // Room for where the step's rows are, if they are of several sequences.
@@ -1522,8 +1458,8 @@ static hd_span counts_of_sequences(const hd_step *step, int view, int64_t b)
     return counts;
 }
 
-static void find_members(attention *a, const hd_step *step,
-                         hd_estimates *const *values, int64_t b)
+static void find_members(attention *a, const hd_step *step, item *memory,
+                         int64_t b)
 {
     int view = hd_op_key_view(step->op, HD_KEY_GROUPS);
     int64_t rows = a->q.each, row = 0;
@@ -1533,7 +1469,8 @@ static void find_members(attention *a, const hd_step *step,
         return;
     counts = counts_of_sequences(step, view, b);
     for (int64_t s = 0; s < counts.extent[0]; s++) {
-        int64_t n = count_of(values[view], place(&counts, s), rows - row);
+        int64_t n =
+            hd_numeric_count(memory, hd_span_place(&counts, s), rows - row);
 
         for (int64_t i = 0; i < n; i++)
             a->member[row++] = (member){s, i};
@@ -1542,12 +1479,11 @@ static void find_members(attention *a, const hd_step *step,
         a->member[row++] = (member){-1, 0};
 }
 
-static hd_status compute_attention(const hd_step *step,
-                                   hd_estimates *const *values)
+static hd_status compute_attention(const hd_step *step, item *memory)
 {
-    attention a = attention_of(step, values);
+    attention a = attention_of(step, memory);
 
-    a.k = rows_of(step, values, 3, 0);
+    a.k = rows_of(step, memory, 3, 0);
     a.twice =
         a.loose > 0 &&
         (hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL || a.k.blocks > 1 ||
@@ -1558,13 +1494,13 @@ static hd_status compute_attention(const hd_step *step,
         return HD_ERROR_NO_MEMORY;
     }
     for (int64_t b = 0; b < elements_ahead(step); b++) {
-        a.o = rows_of(step, values, 0, b);
-        a.lse = rows_of(step, values, 1, b);
-        a.q = rows_of(step, values, 2, b);
-        a.k = rows_of(step, values, 3, b);
-        a.v = rows_of(step, values, 4, b);
-        take_counts(&a, step, values, b);
-        find_members(&a, step, values, b);
+        a.o = rows_of(step, memory, 0, b);
+        a.lse = rows_of(step, memory, 1, b);
+        a.q = rows_of(step, memory, 2, b);
+        a.k = rows_of(step, memory, 3, b);
+        a.v = rows_of(step, memory, 4, b);
+        take_counts(&a, step, memory, b);
+        find_members(&a, step, memory, b);
         for (int64_t head = 0; head < a.q.span.extent[0]; head++)
             for (int64_t row = 0; row < a.q.span.extent[1]; row++)
                 attend_row(&a, step, head, row);
@@ -1575,21 +1511,21 @@ static hd_status compute_attention(const hd_step *step,
 }
 
 // Rows may lie over those that they are made of.
-static void merge_row(const hd_span view[HD_ATTEND_VIEWS],
-                      hd_estimates *const *values, int64_t i, double unit)
+static void merge_row(const hd_span view[HD_ATTEND_VIEWS], item *memory,
+                      int64_t i, double unit)
 {
-    item x_lse = load(&view[3], values[3], i);
-    item y_lse = load(&view[5], values[5], i);
+    item x_lse = load(&view[3], memory, i);
+    item y_lse = load(&view[5], memory, i);
     int64_t n = view[0].extent[2];
 
     for (int64_t c = i * n; c < (i + 1) * n; c++)
-        store(&view[0], values[0], c,
-              joined(load(&view[2], values[2], c), x_lse,
-                     load(&view[4], values[4], c), y_lse, unit));
-    store(&view[1], values[1], i, joined_lse(x_lse, y_lse, unit));
+        store(&view[0], memory, c,
+              joined(load(&view[2], memory, c), x_lse,
+                     load(&view[4], memory, c), y_lse, unit));
+    store(&view[1], memory, i, joined_lse(x_lse, y_lse, unit));
 }
 
-static void compute_merge(const hd_step *step, hd_estimates *const *values)
+static void compute_merge(const hd_step *step, item *memory)
 {
     double unit = unit_of_compute(step->span[1].buffer->type.dtype);
     hd_span view[HD_ATTEND_VIEWS];
@@ -1598,7 +1534,7 @@ static void compute_merge(const hd_step *step, hd_estimates *const *values)
         for (int i = 0; i < step->op->nviews; i++)
             view[i] = span_beside(step, i, b);
         for (int64_t i = 0; i < hd_span_elements(&view[1]); i++)
-            merge_row(view, values, i, unit);
+            merge_row(view, memory, i, unit);
     }
 }
 
@@ -1816,27 +1752,26 @@ static hd_status reserve(gradients *g, const hd_step *step, const rows *q,
                : reserve_members(&g->a, step);
 }
 
-static hd_status compute_attention_grad(const hd_step *step,
-                                        hd_estimates *const *values)
+static hd_status compute_attention_grad(const hd_step *step, item *memory)
 {
-    gradients g = {.a = attention_of(step, values),
+    gradients g = {.a = attention_of(step, memory),
                    .dtype = step->span[3].buffer->type.dtype,
                    .updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL};
-    rows q = rows_of(step, values, 3, 0), k = rows_of(step, values, 4, 0);
+    rows q = rows_of(step, memory, 3, 0), k = rows_of(step, memory, 4, 0);
     hd_status status = reserve(&g, step, &q, &k);
 
     for (int64_t b = 0; status == HD_OK && b < elements_ahead(step); b++) {
-        g.dq = rows_of(step, values, 0, b);
-        g.dk = rows_of(step, values, 1, b);
-        g.dv = rows_of(step, values, 2, b);
-        g.a.q = rows_of(step, values, 3, b);
-        g.a.k = rows_of(step, values, 4, b);
-        g.a.v = rows_of(step, values, 5, b);
-        g.a.o = rows_of(step, values, 6, b);
-        g.a.lse = rows_of(step, values, 7, b);
-        g.grad = rows_of(step, values, 8, b);
-        take_counts(&g.a, step, values, b);
-        find_members(&g.a, step, values, b);
+        g.dq = rows_of(step, memory, 0, b);
+        g.dk = rows_of(step, memory, 1, b);
+        g.dv = rows_of(step, memory, 2, b);
+        g.a.q = rows_of(step, memory, 3, b);
+        g.a.k = rows_of(step, memory, 4, b);
+        g.a.v = rows_of(step, memory, 5, b);
+        g.a.o = rows_of(step, memory, 6, b);
+        g.a.lse = rows_of(step, memory, 7, b);
+        g.grad = rows_of(step, memory, 8, b);
+        take_counts(&g.a, step, memory, b);
+        find_members(&g.a, step, memory, b);
         if (g.a.loose > 0)
             g.a.o.taken = g.grad.taken = g.dtype;
         g.group = g.a.q.heads / g.a.k.heads;
@@ -1850,47 +1785,46 @@ static hd_status compute_attention_grad(const hd_step *step,
     return status;
 }
 
-static hd_status compute_attend(const hd_step *step,
-                                hd_estimates *const *values)
+static hd_status compute_attend(const hd_step *step, item *memory)
 {
     switch (hd_op_attend(step->op)) {
     case HD_ATTEND_ATTENTION:
-        return compute_attention(step, values);
+        return compute_attention(step, memory);
     case HD_ATTEND_MERGE:
-        compute_merge(step, values);
+        compute_merge(step, memory);
         return HD_OK;
     case HD_ATTEND_ATTENTION_GRAD:
-        return compute_attention_grad(step, values);
+        return compute_attention_grad(step, memory);
     case HD_ATTEND_NONE:
         break;
     }
     return HD_OK;
 }
 
-static hd_status compute_whole(const hd_step *step, hd_estimates *const *values)
+static hd_status compute_whole(const hd_step *step, item *memory)
 {
     hd_space space;
 
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
-        return compute_matmul(step, values); // which lays out its own
+        return compute_matmul(step, memory); // which lays out its own
     hd_space_of_step(step, &space);
     switch (hd_op_family(step->op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_TRANSPOSE:
-        compute_copy(step, &space, values);
+        compute_copy(step, &space, memory);
         return HD_OK;
     case HD_FAMILY_MAP:
-        compute_map(step, &space, values);
+        compute_map(step, &space, memory);
         return HD_OK;
     case HD_FAMILY_TAKE:
-        compute_take(step, values);
+        compute_take(step, memory);
         return HD_OK;
     case HD_FAMILY_FOLD:
-        return compute_fold(step, &space, values);
+        return compute_fold(step, &space, memory);
     case HD_FAMILY_PICK:
-        return compute_pick(step, values);
+        return compute_pick(step, memory);
     case HD_FAMILY_ATTEND:
-        return compute_attend(step, values);
+        return compute_attend(step, memory);
     case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_CALL:    // which no reference is made of
     case HD_FAMILY_MOVE:
@@ -1902,19 +1836,14 @@ static hd_status compute_whole(const hd_step *step, hd_estimates *const *values)
 }
 
 // Zeros that nothing rounds.
-static void clear_span(const hd_span *span, hd_estimates *values)
+static void clear_span(const hd_span *span, item *memory)
 {
-    for (int64_t i = 0; i < hd_span_elements(span); i++) {
-        int64_t at = place(span, i);
-
-        values->value[at] = values->bound[at] = 0;
-        if (values->whole != NULL)
-            values->whole[at] = 0;
-    }
+    for (int64_t i = 0; i < hd_span_elements(span); i++)
+        memory[hd_span_place(span, i)] = (item){0};
 }
 
 // Each slab has the indices that are counted, and zeros behind them.
-static hd_status compute_slabs(const hd_step *step, hd_estimates *const *values)
+static hd_status compute_slabs(const hd_step *step, item *memory)
 {
     hd_slabs slabs = hd_slabs_of(step);
     hd_span span[HD_MAX_VIEWS];
@@ -1923,23 +1852,23 @@ static hd_status compute_slabs(const hd_step *step, hd_estimates *const *values)
     slab.span = span;
     for (int64_t i = 0; i < slabs.n; i++) {
         int64_t n =
-            count_of(values[slabs.view], hd_slab_count(&slabs, i), slabs.room);
+            hd_numeric_count(memory, hd_slab_count(&slabs, i), slabs.room);
 
         hd_slab_spans(&slabs, i, n, slabs.room, span);
         for (int v = 0; v < step->op->nviews; v++)
             if (hd_slabs_clear(&slabs, v))
-                clear_span(&span[v], values[v]);
+                clear_span(&span[v], memory);
         hd_slab_spans(&slabs, i, 0, n, span);
         if (hd_span_elements(&span[0]) > 0)
-            HD_TRY(compute_whole(&slab, values));
+            HD_TRY(compute_whole(&slab, memory));
     }
     return HD_OK;
 }
 
-hd_status hd_numeric_compute(const hd_step *step, hd_estimates *const *values)
+hd_status hd_numeric_compute(const hd_step *step, item *memory)
 {
     return hd_op_has_counts(step->op) &&
                    hd_op_family(step->op) != HD_FAMILY_ATTEND
-               ? compute_slabs(step, values)
-               : compute_whole(step, values);
+               ? compute_slabs(step, memory)
+               : compute_whole(step, memory);
 }

@@ -3,37 +3,30 @@
 #ifndef HD_ORACLE_NUMERIC_H
 #define HD_ORACLE_NUMERIC_H
 
-#include "ir/walk.h"
+#include "eval/layout.h"
 
 HD_BEGIN_DECLS
 
-// A buffer's values. Both arrays have as many elements as the buffer.
-typedef struct hd_estimates {
-    double *value;  // owned; NaN until written
-    int64_t *whole; // owned: of an integer dtype exactly what `value` is
-                    // nearest to; else NULL
-    double *bound;  // owned
-} hd_estimates;
+typedef struct hd_estimate {
+    double value;  // NaN until written
+    double bound;  // HD_UNWRITTEN until then
+    int64_t whole; // of an integer dtype exactly what `value` is nearest to;
+                   // else 0
+} hd_estimate;
 
 #define HD_UNWRITTEN (-1.0) // a bound that no computation gives
 
-// Computes a step of unit COMPUTE: values[i] are those of the root buffer of
-// span[i]. HD_ERROR_NO_MEMORY if it runs out.
-hd_status hd_numeric_compute(const hd_step *step, hd_estimates *const *values);
+// Computes a step of unit COMPUTE; offsets of its spans are places in `memory`.
+// HD_ERROR_NO_MEMORY if it runs out.
+hd_status hd_numeric_compute(const hd_step *step, hd_estimate *memory);
 
-// Copies what `from` picks to what `to` picks, element by element in order;
-// nothing is rounded.
-void hd_numeric_copy(const hd_span *to, hd_estimates *to_values,
-                     const hd_span *from, const hd_estimates *from_values);
+// What is at `to` is element `i` of each of n spans, joined in order.
+void hd_numeric_join(hd_estimate *memory, hd_fold fold, hd_dtype dtype,
+                     int64_t to, const hd_span *from, int64_t n, int64_t i);
 
-// Elements [from, end) of what `span` picks have no value from here on.
-void hd_numeric_forget(const hd_span *span, hd_estimates *values, int64_t from,
-                       int64_t end);
-
-// to = n operands of equal shape, joined in order.
-hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
-                            hd_estimates *to_values, int n, const hd_span *from,
-                            hd_estimates *const *from_values);
+// A count as it is taken: of no less than no indices, of no more than there is
+// room for.
+int64_t hd_numeric_count(const hd_estimate *memory, int64_t at, int64_t room);
 
 HD_END_DECLS
 

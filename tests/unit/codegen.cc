@@ -9,8 +9,8 @@
 
 #include "base/diag.h"
 #include "ir/counts.h"
-#include "oracle/numeric.h"
 #include "tests/seed.h"
+#include "tests/unit/estimates.h"
 #include "tests/unit/kernels.h"
 
 namespace
@@ -83,7 +83,8 @@ class Checked
         Buffers want(program_.module, case_.seed, case_.special, 0);
         for (const Buffers *one : {&have, &want})
             DrawCounts(*one);
-        Values oracle(program_.module, want);
+        Estimates oracle(program_.module,
+                         [&want](const hd_buffer *b) { return want.At(b); });
         std::vector<double> product;
         Addresses args;
 
@@ -110,7 +111,7 @@ class Checked
             host.LaunchBackwards(i, args, grid);
         else
             host.Launch(i, args, grid);
-        oracle.Compute(Step());
+        EXPECT_EQ(oracle.Compute(Step()), HD_OK);
         hd_miscount miscount = Compute(Step(), want);
         if ((told.step == 42) != miscount.found ||
             (miscount.found &&
@@ -123,41 +124,6 @@ class Checked
     }
 
   private:
-    struct Values {
-        std::vector<std::vector<double>> value, bound;
-        std::vector<std::vector<int64_t>> whole; // of integers
-        std::vector<hd_estimates> of;
-
-        Values(const hd_module *module, const Buffers &buffers)
-        {
-            for (const hd_buffer *b = module->buffers; b; b = b->next) {
-                size_t n =
-                    static_cast<size_t>(hd_type_local_elements(&b->type));
-
-                value.emplace_back(n);
-                bound.emplace_back(n, 0.0);
-                whole.emplace_back(hd_dtype_is_integer(b->type.dtype) ? n : 0);
-                hd_dtype_load(b->type.dtype, buffers.At(b), n,
-                              value.back().data());
-                if (!whole.back().empty())
-                    hd_dtype_load_integers(b->type.dtype, buffers.At(b), n,
-                                           whole.back().data());
-            }
-            for (size_t i = 0; i < value.size(); i++)
-                of.push_back({value[i].data(),
-                              whole[i].empty() ? nullptr : whole[i].data(),
-                              bound[i].data()});
-        }
-        void Compute(const hd_step &step)
-        {
-            hd_estimates *values[HD_MAX_VIEWS];
-
-            for (int i = 0; i < step.op->nviews; i++)
-                values[i] = &of[static_cast<size_t>(step.span[i].buffer->id)];
-            EXPECT_EQ(hd_numeric_compute(&step, values), HD_OK);
-        }
-    };
-
     Case case_;
     Program program_;
     hd_steps steps_ = {};
@@ -234,19 +200,19 @@ class Checked
         return product;
     }
     std::string Differs(const Buffers &have, const Buffers &want,
-                        const Values &oracle) const
+                        const Estimates &oracle) const
     {
         for (const hd_buffer *b = program_.module->buffers; b; b = b->next) {
             size_t n = static_cast<size_t>(hd_type_local_elements(&b->type));
             size_t size = hd_dtype_size(b->type.dtype);
-            size_t id = static_cast<size_t>(b->id);
             const char *x = static_cast<const char *>(have.At(b));
             const char *y = static_cast<const char *>(want.At(b));
 
             for (size_t i = 0; i < n; i++) {
                 double mine = At(b->type.dtype, x, i);
                 double cpu = At(b->type.dtype, y, i);
-                double value = oracle.value[id][i], bound = oracle.bound[id][i];
+                double value = oracle.At(b)[i].value,
+                       bound = oracle.At(b)[i].bound;
 
                 if (std::memcmp(x + i * size, y + i * size, size) == 0 ||
                     (std::isnan(mine) && std::isnan(cpu)) ||

@@ -7,8 +7,8 @@
 #include <heddle/verify.h>
 
 #include "base/dtype.h"
-#include "oracle/numeric.h"
 #include "runtime/cpu/kernels.h"
+#include "tests/unit/estimates.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -33,26 +33,16 @@ class Memory
             bytes_.emplace_back(n * size);
             hd_dtype_store(b->type.dtype, values.data(), n,
                            bytes_.back().data());
-            values_.emplace_back(n); // as they were rounded
-            hd_dtype_load(b->type.dtype, bytes_.back().data(), n,
-                          values_.back().data());
-            bounds_.emplace_back(n, 0.0);
-            whole_.emplace_back(hd_dtype_is_integer(b->type.dtype) ? n : 0);
-            if (!whole_.back().empty())
-                hd_dtype_load_integers(b->type.dtype, bytes_.back().data(), n,
-                                       whole_.back().data());
         }
-        for (size_t i = 0; i < values_.size(); i++)
-            oracle_.push_back({values_[i].data(),
-                               whole_[i].empty() ? nullptr : whole_[i].data(),
-                               bounds_[i].data()});
+        oracle_ = Estimates(module, [this](const hd_buffer *b) {
+            return bytes_[static_cast<size_t>(b->id)].data();
+        });
     }
     hd_status Compute(const hd_step &step)
     {
         hd_cpu_blas loops = {}; // no library
         hd_cpu_scratch scratch = {&loops, nullptr, 0, {}};
         void *base[HD_MAX_VIEWS];
-        hd_estimates *values[HD_MAX_VIEWS];
         hd_status status = hd_cpu_scratch_need(&step, &scratch.bytes);
         std::vector<max_align_t> room(scratch.bytes / sizeof(max_align_t) + 8);
 
@@ -60,27 +50,28 @@ class Memory
             size_t id = static_cast<size_t>(step.span[i].buffer->id);
 
             base[i] = bytes_[id].data();
-            values[i] = &oracle_[id];
         }
         scratch.memory = room.data();
         if (status == HD_OK)
             hd_cpu_compute(&scratch, &step, base);
-        return status == HD_OK ? hd_numeric_compute(&step, values) : status;
+        return status == HD_OK ? oracle_.Compute(step) : status;
     }
     // Empty, or the first element of any buffer that is off.
     std::string Differs(const hd_module *module) const
     {
         for (const hd_buffer *b = module->buffers; b != nullptr; b = b->next) {
-            size_t id = static_cast<size_t>(b->id), n = values_[id].size();
+            size_t id = static_cast<size_t>(b->id);
+            size_t n = static_cast<size_t>(hd_type_local_elements(&b->type));
+            const hd_estimate *want = oracle_.At(b);
             std::vector<double> have(n);
 
             hd_dtype_load(b->type.dtype, bytes_[id].data(), n, have.data());
             for (size_t i = 0; i < n; i++)
-                if (!(std::fabs(have[i] - values_[id][i]) <= bounds_[id][i]))
+                if (!(std::fabs(have[i] - want[i].value) <= want[i].bound))
                     return std::string("%") + b->name + " element " +
                            std::to_string(i) + ": " + std::to_string(have[i]) +
-                           ", not " + std::to_string(values_[id][i]) + " +- " +
-                           std::to_string(bounds_[id][i]);
+                           ", not " + std::to_string(want[i].value) + " +- " +
+                           std::to_string(want[i].bound);
         }
         return "";
     }
@@ -88,9 +79,7 @@ class Memory
   private:
     std::mt19937 random_;
     std::vector<std::vector<char>> bytes_;
-    std::vector<std::vector<double>> values_, bounds_;
-    std::vector<std::vector<int64_t>> whole_; // of integers
-    std::vector<hd_estimates> oracle_;
+    Estimates oracle_;
 
     double Draw(hd_dtype dtype)
     {

@@ -9,7 +9,7 @@ namespace
 
 struct Grain {
     hd_graph graph = {};
-    hd_grain grain = {};
+    hd_layout whole = {}, local = {};
     std::vector<const hd_buffer *> argument;
 
     Grain(const Program &host, const Program &tensor)
@@ -19,14 +19,17 @@ struct Grain {
             argument[size_t(b->id)] =
                 hd_module_buffer(host.module, b->name, strlen(b->name));
         EXPECT_EQ(hd_graph_create(host.module, host.diag, &graph), HD_OK);
-        EXPECT_EQ(hd_grain_create(&graph, tensor.module, argument.data(),
-                                  host.diag, &grain),
+        whole.module = tensor.module;
+        local.module = host.module;
+        local.graph = &graph;
+        EXPECT_EQ(hd_grain_find(argument.data(), host.diag, &whole, &local),
                   HD_OK)
             << host.Said();
     }
     ~Grain()
     {
-        hd_grain_free(&grain);
+        hd_layout_free(&whole);
+        hd_layout_free(&local);
         hd_graph_free(&graph);
     }
     Grain(const Grain &) = delete;
@@ -36,7 +39,7 @@ struct Grain {
     {
         const hd_buffer *b = hd_module_buffer(of.module, name, strlen(name));
         const hd_sieve &s =
-            (of.module == graph.module ? grain.local : grain.dense)[b->id];
+            (of.module == graph.module ? local.sieve : whole.sieve)[b->id];
 
         return {s.unit, s.unit + s.ndims};
     }

@@ -5,9 +5,9 @@
 
 #include <heddle/verify.h>
 
-#include "oracle/numeric.h"
 #include "tests/draw.h"
 #include "tests/seed.h"
+#include "tests/unit/estimates.h"
 #include "tests/unit/kernels.h"
 
 namespace
@@ -118,45 +118,24 @@ std::vector<std::vector<char>> Rest(const Step &step, const Buffers &from)
 // The oracle on the buffers, whose numbers it leaves there.
 void Judge(const Step &step, const Buffers &buffers)
 {
-    std::vector<std::vector<double>> value, bound;
-    std::vector<std::vector<int64_t>> whole;
-    std::vector<hd_estimates> of;
-    hd_estimates *values[HD_MAX_VIEWS];
+    Estimates of(step.Module(),
+                 [&buffers](const hd_buffer *b) { return buffers.At(b); });
 
-    for (const hd_buffer *b = step.Module()->buffers; b; b = b->next) {
-        size_t n = size_t(hd_type_elements(&b->type));
-
-        value.emplace_back(n);
-        bound.emplace_back(n, 0.0);
-        whole.emplace_back(n);
-        hd_dtype_load(b->type.dtype, buffers.At(b), n, value.back().data());
-        if (hd_dtype_is_integer(b->type.dtype))
-            hd_dtype_load_integers(b->type.dtype, buffers.At(b), n,
-                                   whole.back().data());
-    }
-    for (const hd_buffer *b = step.Module()->buffers; b; b = b->next) {
-        size_t i = size_t(b->id);
-
-        of.push_back(
-            {value[i].data(),
-             hd_dtype_is_integer(b->type.dtype) ? whole[i].data() : nullptr,
-             bound[i].data()});
-    }
-    for (int i = 0; i < step.Get().op->nviews; i++)
-        values[i] = &of[size_t(step.Get().span[i].buffer->id)];
-    ASSERT_EQ(hd_numeric_compute(&step.Get(), values), HD_OK);
+    ASSERT_EQ(of.Compute(step.Get()), HD_OK);
     for (int i = 0; i < step.Get().op->noutputs; i++) {
         const hd_buffer *b = step.Get().span[i].buffer;
-        size_t id = size_t(b->id);
+        size_t n = size_t(hd_type_elements(&b->type));
+        char *to = static_cast<char *>(buffers.At(b));
 
-        for (double one : bound[id])
-            EXPECT_EQ(one, 0) << b->name;
-        if (hd_dtype_is_integer(b->type.dtype))
-            hd_dtype_store_integers(b->type.dtype, whole[id].data(),
-                                    whole[id].size(), buffers.At(b));
-        else
-            hd_dtype_store(b->type.dtype, value[id].data(), value[id].size(),
-                           buffers.At(b));
+        for (size_t k = 0; k < n; k++, to += hd_dtype_size(b->type.dtype)) {
+            const hd_estimate &one = of.At(b)[k];
+
+            EXPECT_EQ(one.bound, 0) << b->name;
+            if (hd_dtype_is_integer(b->type.dtype))
+                hd_dtype_store_integers(b->type.dtype, &one.whole, 1, to);
+            else
+                hd_dtype_store(b->type.dtype, &one.value, 1, to);
+        }
     }
 }
 

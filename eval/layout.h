@@ -1,0 +1,87 @@
+// Where the elements of a program's buffers are in the one memory that it is
+// evaluated on, and an operation with its views as places there. Not each
+// element need be there: along a dimension a few indices may stand for all
+// (check/grain).
+//
+// The folder is read in this order: layout, evaluate.
+#ifndef HD_EVAL_LAYOUT_H
+#define HD_EVAL_LAYOUT_H
+
+#include "ir/space.h"
+#include "steps/graph.h"
+
+HD_BEGIN_DECLS
+
+// A buffer of which only the indices that stand for others are kept.
+typedef struct hd_sieve {
+    int ndims;
+    int64_t extent[HD_MAX_DIMS]; // how many there is room for
+    int64_t stride[HD_MAX_DIMS];
+    int64_t unit[HD_MAX_DIMS];  // 1: each is kept; else two of so many are
+    int64_t whole[HD_MAX_DIMS]; // how many the run has, of which these are kept
+    int64_t elements;           // none of an event
+} hd_sieve;
+
+// How many of the first `n` indices of a dimension, some units, are kept.
+static inline int64_t hd_sieve_index(const hd_sieve *sieve, int d, int64_t n)
+{
+    return sieve->unit[d] == 1 ? n : n / sieve->unit[d] * 2;
+}
+
+// Of a tensor program whole tensors, of a host program each rank's buffers, one
+// rank after the other. Names of the same bytes begin at one place.
+typedef struct hd_layout {
+    const hd_module *module; // borrowed
+    const hd_graph *graph;   // borrowed; NULL of a tensor program
+    hd_sieve *sieve;         // owned, by buffer id
+    int64_t *at;             // owned, by buffer id: in each rank's share
+    int64_t share;           // elements of a rank, or of all
+} hd_layout;
+
+// One after the other. Of more than `most` elements any number will do.
+hd_status hd_layout_place(hd_layout *layout, int64_t most, hd_diag *diag);
+void hd_layout_free(hd_layout *layout);
+
+// A step, or a statement of a tensor program. The spans' offsets are places in
+// the memory, and their indices are those that are kept.
+typedef struct hd_work_item {
+    hd_step step; // of which it has the spans
+    hd_span span[HD_MAX_VIEWS];
+    int64_t unit[HD_MAX_VIEWS][HD_MAX_DIMS];
+} hd_work_item;
+
+void hd_layout_step(const hd_layout *layout, int rank, int64_t step,
+                    hd_work_item *out);
+void hd_layout_op(const hd_layout *layout, const hd_op *op, hd_work_item *out);
+
+// What a rank's transfer moves to or from member `i` of its line; `ndims` is -1
+// where that is nothing.
+hd_span hd_layout_piece(const hd_layout *layout, int rank, int64_t step,
+                        bool result, int64_t i);
+
+// Which element of a whole tensor element `i` of a rank's shard is, of what is
+// kept of both; -1 where there is room for more indices than there are.
+int64_t hd_sieve_whole(const hd_module *module, const hd_type *type,
+                       const hd_sieve *local, const hd_sieve *whole, int rank,
+                       int64_t i);
+
+// Where its element number `i` is, in row-major order.
+static inline int64_t hd_span_place(const hd_span *span, int64_t i)
+{
+    int64_t at = span->offset;
+
+    for (int d = span->ndims - 1; d > 0; d--) {
+        at += i % span->extent[d] * span->stride[d];
+        i /= span->extent[d];
+    }
+    return span->ndims > 0 ? at + i * span->stride[0] : at;
+}
+
+// The element that lies there; -1 if none does.
+int64_t hd_span_find(const hd_span *span, int64_t at);
+// Index `i` of dimension `d` of it.
+hd_span hd_span_slice(const hd_span *span, int d, int64_t i);
+
+HD_END_DECLS
+
+#endif
