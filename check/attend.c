@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "check/field.h"
+#include "ir/causal.h"
 
 enum {
     KEY_WEIGHT = 600,
@@ -110,25 +111,11 @@ static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
 static void see_keys(const hd_attention *a, int64_t row, int64_t block,
                      int64_t keys, int64_t *from, int64_t *past)
 {
-    int32_t causal = a->causal[block];
+    hd_sight sight = {a->causal, a->zigzag, a->window,
+                      a->tile[a->op->noutputs].extent[1],
+                      a->zigzag || keys < a->keys ? keys : a->keys};
 
-    *from = 0;
-    *past = keys;
-    if (a->zigzag) {
-        bool sees =
-            causal >= 0 || 2 * row >= a->tile[a->op->noutputs].extent[1];
-
-        *past = !sees ? 0 : causal > 0 ? keys / 2 : causal < 0 ? keys : row + 1;
-        return;
-    }
-    if (a->keys < *past)
-        *past = a->keys;
-    if (causal == HD_SEES_ALL)
-        return;
-    if (row + causal + 1 < *past)
-        *past = row + causal + 1;
-    if (a->window > 0 && row + causal + 1 - a->window > 0)
-        *from = row + causal + 1 - a->window;
+    hd_sight_keys(&sight, row, block, from, past);
 }
 
 static bool has_row(const hd_attention *a, int64_t row)

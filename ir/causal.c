@@ -1,5 +1,7 @@
 #include "ir/causal.h"
 
+#include <assert.h>
+
 // Beyond what rows and keys are apart. Not HD_SEES_ALL, which has no window.
 enum { FARTHEST = HD_SEES_ALL - 1 };
 
@@ -142,4 +144,64 @@ bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
     for (int i = 0; i < op->nviews; i++)
         place_view(module, op, i, &env, out->index[i]);
     return true;
+}
+
+// ------------------------------------------------------------------- sight
+
+hd_dim hd_causal_line(const hd_view *view)
+{
+    hd_type type = hd_view_type(view);
+
+    return type.dim[type.ndims - 2];
+}
+
+hd_sight hd_sight_of_op(const hd_op *op, int64_t rows, int64_t keys)
+{
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+
+    return (hd_sight){
+        // Of a step that a rank has halves are views of their own.
+        .zigzag = hd_op_key(op, HD_KEY_ZIGZAG) != NULL &&
+                  hd_op_has_blocks(op, op->noutputs + 1),
+        .window = window != NULL ? (int64_t)window->number : 0,
+        .rows = rows,
+        .keys = keys};
+}
+
+hd_sight hd_sight_of(const hd_step *step)
+{
+    int at = step->op->noutputs;
+    const hd_span *q = &step->span[at], *k = &step->span[at + 1];
+    hd_sight sight = hd_sight_of_op(step->op, q->extent[q->ndims - 2],
+                                    k->extent[k->ndims - 2]);
+
+    sight.causal =
+        hd_op_has_blocks(step->op, at + 1) ? step->blocks : &step->causal;
+    return sight;
+}
+
+void hd_sight_tile(const hd_sight *sight, int64_t row, int64_t n, int64_t *from,
+                   int64_t *past)
+{
+    int64_t unused;
+
+    assert(!sight->zigzag);
+    hd_sight_keys(sight, row, 0, from, &unused);
+    hd_sight_keys(sight, row + n - 1, 0, &unused, past);
+}
+
+bool hd_sight_is_whole(const hd_sight *sight)
+{
+    int64_t from, past, unused;
+
+    hd_sight_keys(sight, 0, 0, &unused, &past);
+    hd_sight_keys(sight, sight->rows - 1, 0, &from, &unused);
+    return from == 0 && past == sight->keys;
+}
+
+// The last row sees up to rows - 1 and that, the first one so many before it.
+void hd_sight_range(const hd_sight *sight, int64_t *least, int64_t *past)
+{
+    *least = 1 - sight->rows;
+    *past = sight->window > 0 ? sight->keys + sight->window - 1 : INT64_MAX;
 }

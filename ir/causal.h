@@ -58,6 +58,54 @@ typedef struct hd_placed {
 bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
                      hd_placed *out);
 
+// The dimension of an operand that its rows, or its keys, are.
+hd_dim hd_causal_line(const hd_view *view);
+
+// Which keys each row of an attention sees.
+typedef struct hd_sight {
+    const int32_t *causal; // of each block of keys, as hd_step has it
+    bool zigzag;           // or how many blocks rows are behind it
+    int64_t window;        // 0: none
+    int64_t rows, keys;    // keys in a block
+} hd_sight;
+
+// Of a step, which outlives it: of all rows and keys that its spans have.
+hd_sight hd_sight_of(const hd_step *step);
+// Of so many rows and keys, but where these lie among each other.
+hd_sight hd_sight_of_op(const hd_op *op, int64_t rows, int64_t keys);
+// Row `row` sees keys [from, past) of a block; none where from >= past. Asked
+// of each pair of a row and a key.
+static inline void hd_sight_keys(const hd_sight *sight, int64_t row,
+                                 int64_t block, int64_t *from, int64_t *past)
+{
+    int64_t causal = sight->causal[block], end = row + causal + 1;
+
+    *from = 0;
+    *past = sight->keys;
+    if (sight->zigzag && causal != 0) {
+        if (causal > 0)
+            *past /= 2;
+        else if (2 * row < sight->rows)
+            *past = 0;
+        return;
+    }
+    if (causal == HD_SEES_ALL)
+        return;
+    if (end < *past)
+        *past = end;
+    if (sight->window > 0 && end > sight->window)
+        *from = end - sight->window;
+}
+
+// Of the only block, and without zigzag: which keys some of `n` rows see lie in
+// [from, past), likewise.
+void hd_sight_tile(const hd_sight *sight, int64_t row, int64_t n, int64_t *from,
+                   int64_t *past);
+// Whether each row sees all keys.
+bool hd_sight_is_whole(const hd_sight *sight);
+// Some row sees a key where what `causal` says is in [least, past).
+void hd_sight_range(const hd_sight *sight, int64_t *least, int64_t *past);
+
 HD_END_DECLS
 
 #endif

@@ -634,51 +634,37 @@ static hd_status place_rows(walker *w, hd_step *step)
     return HD_OK;
 }
 
-static bool is_sized(const hd_view *view)
+// What rows see, where no run says how many of both there are.
+static bool find_sight(const hd_step *step, hd_sight *out)
 {
-    const hd_type type = hd_view_type(view);
+    const hd_view *q = &step->op->view[step->op->noutputs];
 
-    return hd_dim_is_sized(type.dim[type.ndims - 2]);
-}
-
-// Which keys rows see, where no run says how many of both there are: row i sees
-// i + causal, and so many before it.
-typedef struct sight {
-    int64_t rows, keys, window;
-} sight;
-
-static bool find_sight(const hd_step *step, sight *out)
-{
-    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
-    int at = step->op->noutputs;
-    const hd_span *q = &step->span[at], *k = &step->span[at + 1];
-
-    *out = (sight){q->extent[q->ndims - 2], k->extent[k->ndims - 2],
-                   window != NULL ? (int64_t)window->number
-                                  : (int64_t)HD_SEES_ALL * 2};
-    return step->causal != HD_SEES_ALL && !is_sized(&step->op->view[at]) &&
-           !is_sized(&step->op->view[at + 1]);
+    *out = hd_sight_of(step);
+    return step->causal != HD_SEES_ALL &&
+           !hd_dim_is_sized(hd_causal_line(&q[0])) &&
+           !hd_dim_is_sized(hd_causal_line(&q[1]));
 }
 
 // Where no row is kept from any key there is no mask.
 static void unmask_rows(hd_step *step)
 {
-    sight s;
+    hd_sight sight;
 
-    if (find_sight(step, &s) && step->causal >= s.keys - 1 &&
-        s.rows - 1 + step->causal < s.window)
+    if (find_sight(step, &sight) && hd_sight_is_whole(&sight))
         step->causal = HD_SEES_ALL;
 }
 
 // Of keys that no row sees nothing is added to what rows have of others.
 static bool adds_nothing(const hd_step *step)
 {
-    sight s;
+    hd_sight sight;
+    int64_t least, past;
 
-    return hd_op_access(step->op, 0) == HD_ACCESS_UPDATE &&
-           find_sight(step, &s) &&
-           (s.rows - 1 + step->causal < 0 ||
-            step->causal - s.window + 1 >= s.keys);
+    if (hd_op_access(step->op, 0) != HD_ACCESS_UPDATE ||
+        !find_sight(step, &sight))
+        return false;
+    hd_sight_range(&sight, &least, &past);
+    return step->causal < least || step->causal >= past;
 }
 
 // Whether values decide if a step is issued.

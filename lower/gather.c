@@ -2,6 +2,8 @@
 // is computed on where it lies, unless the gathered buffer is needed whole.
 #include "lower/pipe.h"
 
+#include "ir/causal.h"
+
 // ------------------------------------------------------------------- views
 
 // What is sent or received of a piece.
@@ -160,31 +162,28 @@ static hd_expr sees_any(hd_pipe *p, const hd_op *op, hd_expr rank,
                         hd_expr shard)
 {
     const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
-    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
-    hd_type q, k;
-    hd_expr last, seen;
+    hd_dim rows, keys;
+    hd_sight sight;
+    hd_expr offset, seen;
+    int64_t least, past;
 
     if (hd_op_family(op) != HD_FAMILY_ATTEND || causal == NULL)
         return HD_EXPR_NONE;
-    q = hd_view_type(&op->view[op->noutputs]);
-    k = hd_view_type(&op->view[op->noutputs + 1]);
-    if (hd_dim_is_sized(q.dim[q.ndims - 2]) ||
-        hd_dim_is_sized(k.dim[k.ndims - 2]) || q.dim[q.ndims - 2].extent < 0 ||
-        k.dim[k.ndims - 2].extent < 0)
+    rows = hd_causal_line(&op->view[op->noutputs]);
+    keys = hd_causal_line(&op->view[op->noutputs + 1]);
+    if (hd_dim_is_sized(rows) || hd_dim_is_sized(keys) ||
+        hd_dim_is_counted(rows) || hd_dim_is_counted(keys))
         return HD_EXPR_NONE;
-    // Row i sees keys up to i and this.
-    last = hd_expr_replace_at(p->module, causal->expr, p->loop->var, shard,
-                              p->axis, rank);
-    seen = hd_pipe_binary(p, HD_EXPR_LT,
-                          hd_pipe_number(p, -q.dim[q.ndims - 2].extent), last);
-    if (window == NULL)
+    sight = hd_sight_of_op(op, rows.extent, keys.extent);
+    hd_sight_range(&sight, &least, &past);
+    offset = hd_expr_replace_at(p->module, causal->expr, p->loop->var, shard,
+                                p->axis, rank);
+    seen = hd_pipe_binary(p, HD_EXPR_LT, hd_pipe_number(p, least - 1), offset);
+    if (past == INT64_MAX)
         return seen;
-    last = hd_pipe_binary(p, HD_EXPR_SUB, last,
-                          hd_pipe_number(p, (int64_t)window->number - 1));
     return hd_pipe_binary(
         p, HD_EXPR_AND, seen,
-        hd_pipe_binary(p, HD_EXPR_LT, last,
-                       hd_pipe_number(p, k.dim[k.ndims - 2].extent)));
+        hd_pipe_binary(p, HD_EXPR_LT, offset, hd_pipe_number(p, past)));
 }
 
 // Whether a rank needs a shard, where masks say that it may not; HD_EXPR_NONE

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/product.h"
 
@@ -1143,17 +1144,6 @@ static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
     store(&x->span, x->memory, at_row(x, head, row, column), value);
 }
 
-// Where index `i` of a block lies in a sequence in zigzag, of which the keys'
-// block is one of many, and `behind` says how many more there are before the
-// block of the index.
-static int64_t place_of(const attention *a, int64_t behind, int64_t i)
-{
-    int64_t half = a->k.each / 2, far = 1 << 20;
-    int64_t chunk = i < half ? far + behind : 3 * far - behind;
-
-    return chunk * half + i % half;
-}
-
 // Whether a row, or a key, is one at all, as counts and sequences say.
 static bool is_there(const attention *a, int64_t counted, int64_t i)
 {
@@ -1162,7 +1152,8 @@ static bool is_there(const attention *a, int64_t counted, int64_t i)
 
 static bool sees(const attention *a, int64_t row, int64_t key)
 {
-    int64_t causal = a->causal[key / a->k.each];
+    hd_sight sight = {a->causal, a->zigzag, a->window, a->q.each, a->k.each};
+    int64_t block = key / a->k.each, from, past;
 
     if (!is_there(a, a->nrows, row) || !is_there(a, a->nkeys, key))
         return false;
@@ -1172,13 +1163,9 @@ static bool sees(const attention *a, int64_t row, int64_t key)
         row = a->member[row].number;
         key = a->member[key].number;
     }
-    if (!a->zigzag && causal == HD_SEES_ALL)
-        return true;
     key %= a->k.each;
-    if (a->zigzag)
-        return place_of(a, causal, row) >= place_of(a, 0, key);
-    return key <= row + causal &&
-           (a->window == 0 || key > row + causal - a->window);
+    hd_sight_keys(&sight, row, block, &from, &past);
+    return key >= from && key < past;
 }
 
 // Of two rows, summed in the unit.

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 
+#include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/product.h"
 
@@ -86,19 +87,16 @@ static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
 }
 
 // How many keys the rows of one head see, of one sequence.
-static double visible(const hd_step *step, int64_t rows, int64_t keys)
+static double visible(const hd_sight *sight)
 {
-    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
     double n = 0;
 
-    if (step->causal == HD_SEES_ALL)
-        return (double)rows * (double)keys;
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t past = i + step->causal + 1, from = 0;
+    if (hd_sight_is_whole(sight))
+        return (double)sight->rows * (double)sight->keys;
+    for (int64_t row = 0; row < sight->rows; row++) {
+        int64_t from, past;
 
-        if (window != NULL && (double)past > window->number)
-            from = past - (int64_t)window->number;
-        past = past < keys ? past : keys;
+        hd_sight_keys(sight, row, 0, &from, &past);
         n += past > from ? (double)(past - from) : 0;
     }
     return n;
@@ -106,15 +104,15 @@ static double visible(const hd_step *step, int64_t rows, int64_t keys)
 
 // How many of them a row does. How long sequences are is data: here they share
 // the rows out evenly.
-static double seen_by_row(const hd_step *step, int64_t rows, int64_t keys)
+static double seen_by_row(const hd_step *step)
 {
     hd_sequences sequences = hd_sequences_of(step);
-    int64_t n = sequences.each, each;
+    hd_sight sight = hd_sight_of(step);
+    int64_t n = sequences.each;
 
-    if (sequences.counts == NULL || n == 0)
-        return visible(step, rows, keys) / (double)rows;
-    each = (rows + n - 1) / n;
-    return visible(step, each, each) / (double)each;
+    if (sequences.counts != NULL && n > 0)
+        sight.rows = sight.keys = (sight.rows + n - 1) / n;
+    return visible(&sight) / (double)sight.rows;
 }
 
 // How wide its products are together: scores and their mean of values; for
@@ -138,7 +136,7 @@ static int64_t columns_of(const hd_op *op, int64_t depth, int64_t wide)
 static hd_cost attend_cost(const hd_machine *machine, const hd_step *step)
 {
     const hd_span *q = &step->span[step->op->noutputs], *v = &q[2];
-    int64_t rows = q->extent[q->ndims - 2], keys = v->extent[v->ndims - 2];
+    int64_t rows = q->extent[q->ndims - 2];
     int64_t columns =
         columns_of(step->op, q->extent[q->ndims - 1], v->extent[v->ndims - 1]);
     double heads, seen;
@@ -147,7 +145,7 @@ static hd_cost attend_cost(const hd_machine *machine, const hd_step *step)
         return (hd_cost){.width = 1};
     heads = (double)hd_span_elements(&step->span[0]) /
             (double)(rows * step->span[0].extent[step->span[0].ndims - 1]);
-    seen = seen_by_row(step, rows, keys);
+    seen = seen_by_row(step);
     return work_cost(machine,
                      (work){(double)rows, (double)columns, seen, heads},
                      q->buffer->type.dtype);

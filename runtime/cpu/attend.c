@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/causal.h"
 #include "ir/counts.h"
 #include "runtime/cpu/attend_grad.h"
 #include "runtime/cpu/rows.h"
@@ -57,7 +58,7 @@ static double join_rows(double *x, double x_lse, const double *y, double y_lse,
 typedef struct job {
     hd_cpu_rows o, lse, q, k, v;
     double scale;
-    hd_cpu_sight sight;
+    hd_sight sight;
     bool updates;
     // Memory: tiles of q, o, k, v, of scores, and a row of o.
     double *query, *mean, *key, *value, *score, *row;
@@ -137,7 +138,7 @@ static void meet_tile(job *j, int64_t row, int64_t rows, int64_t first,
     for (int64_t i = 0; i < rows; i++) {
         int64_t from, past;
 
-        hd_cpu_sight_keys(&j->sight, row + i, &from, &past);
+        hd_sight_keys(&j->sight, row + i, 0, &from, &past);
         from = from > first ? from - first : 0;
         past = past < first + n ? past - first : n;
         if (from >= past)
@@ -175,11 +176,10 @@ static void attend_rows(job *j, int64_t head, int64_t row, int64_t rows)
     }
     memset(j->mean, 0, sizeof *j->mean * (size_t)(rows * j->v.extent[2]));
     for (int64_t first = 0; first < j->k.extent[1]; first += TILE_KEYS) {
-        int64_t n = j->k.extent[1] - first, from, past, unused;
+        int64_t n = j->k.extent[1] - first, from, past;
 
         n = n < TILE_KEYS ? n : TILE_KEYS;
-        hd_cpu_sight_keys(&j->sight, row, &from, &unused);
-        hd_cpu_sight_keys(&j->sight, row + rows - 1, &unused, &past);
+        hd_sight_tile(&j->sight, row, rows, &from, &past);
         if (first + n <= from || first >= past)
             continue; // no row sees any
         for (int64_t c = 0; c < n; c++) {
@@ -243,9 +243,10 @@ static void attend_batch(const hd_step *step, void *const *base,
              .k = view[3],
              .v = view[4],
              .scale = hd_cpu_rows_scale(step, base),
-             .sight = hd_cpu_sight_of(step, view[3].extent[1]),
+             .sight = hd_sight_of(step),
              .updates = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE};
 
+    j.sight.keys = j.k.extent[1]; // no more than are counted
     lay_out(&j, memory);
     attend(&j);
 }

@@ -10,11 +10,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/causal.h"
+
 enum { TILE_ROWS = 32, TILE_KEYS = 64 };
 
 typedef struct job {
     hd_cpu_rows dq, dk, dv, q, k, v, o, lse, grad; // `grad` is that of o
-    hd_cpu_sight sight;
+    hd_sight sight;
     double scale;
     bool updates;
     int64_t depth, wide, group; // heads of queries a head of keys
@@ -104,7 +106,7 @@ static void weigh(job *j, int64_t i, int64_t from, int64_t past)
 static void see(const job *j, int64_t row, int64_t i, int64_t key, int64_t n,
                 int64_t *from, int64_t *past)
 {
-    hd_cpu_sight_keys(&j->sight, row + i, from, past);
+    hd_sight_keys(&j->sight, row + i, 0, from, past);
     *from = *from > key ? *from - key : 0;
     *past = *past < key + n ? *past - key : n;
     if (isinf(j->lse_of[i]) && j->lse_of[i] < 0)
@@ -115,10 +117,9 @@ static void see(const job *j, int64_t row, int64_t i, int64_t key, int64_t n,
 static bool misses(const job *j, int64_t row, int64_t rows, int64_t key,
                    int64_t n)
 {
-    int64_t from, past, unused;
+    int64_t from, past;
 
-    hd_cpu_sight_keys(&j->sight, row, &from, &unused);
-    hd_cpu_sight_keys(&j->sight, row + rows - 1, &unused, &past);
+    hd_sight_tile(&j->sight, row, rows, &from, &past);
     return key + n <= from || key >= past;
 }
 
@@ -218,7 +219,7 @@ void hd_cpu_attend_grad(const hd_step *step, void *const *base,
              .o = view[6],
              .lse = view[7],
              .grad = view[8],
-             .sight = hd_cpu_sight_of(step, view[4].extent[1]),
+             .sight = hd_sight_of(step),
              .scale = hd_cpu_rows_scale(step, base),
              .updates = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE,
              .depth = view[3].extent[2],
@@ -226,6 +227,7 @@ void hd_cpu_attend_grad(const hd_step *step, void *const *base,
              .group = view[3].extent[0] / view[4].extent[0]};
     int64_t rows = j.q.extent[1], keys = j.k.extent[1];
 
+    j.sight.keys = keys; // no more than are counted
     lay_out(&j, memory);
     for (int64_t head = 0; head < j.q.extent[0]; head++)
         for (int64_t row = 0; row < rows; row += TILE_ROWS)

@@ -115,28 +115,3 @@ double hd_cpu_rows_scale(const hd_step *step, void *const *base)
                ? hd_cpu_factor(step, HD_KEY_SCALE, base)
                : 1 / sqrt((double)q->extent[q->ndims - 1]);
 }
-
-hd_cpu_sight hd_cpu_sight_of(const hd_step *step, int64_t keys)
-{
-    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
-
-    return (hd_cpu_sight){.causal = step->causal,
-                          .window =
-                              window != NULL ? (int64_t)window->number : 0,
-                          .keys = keys};
-}
-
-void hd_cpu_sight_keys(const hd_cpu_sight *sight, int64_t row, int64_t *from,
-                       int64_t *past)
-{
-    int64_t end = row + sight->causal + 1;
-
-    *from = 0;
-    *past = sight->keys;
-    if (sight->causal == HD_SEES_ALL)
-        return;
-    if (end < *past)
-        *past = end;
-    if (sight->window > 0 && end > sight->window)
-        *from = end - sight->window;
-}

@@ -36,17 +36,6 @@ void hd_cpu_rows_put_number(const hd_cpu_rows *b, int64_t head, int64_t row,
 // What scores are multiplied by.
 double hd_cpu_rows_scale(const hd_step *step, void *const *base);
 
-// What rows see.
-typedef struct hd_cpu_sight {
-    int64_t causal, window; // 0: no window
-    int64_t keys;
-} hd_cpu_sight;
-
-hd_cpu_sight hd_cpu_sight_of(const hd_step *step, int64_t keys);
-// Row `row` sees keys [from, past); none where from >= past.
-void hd_cpu_sight_keys(const hd_cpu_sight *sight, int64_t row, int64_t *from,
-                       int64_t *past);
-
 HD_END_DECLS
 
 #endif
