@@ -8,7 +8,6 @@
 
 #include "base/array.h"
 #include "check/field.h"
-#include "ir/causal.h"
 
 enum {
     KEY_WEIGHT = 600,
@@ -108,16 +107,6 @@ static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
         inverse(hd_field_add(x_sum, y_sum)));
 }
 
-static void see_keys(const hd_attention *a, int64_t row, int64_t block,
-                     int64_t keys, int64_t *from, int64_t *past)
-{
-    hd_sight sight = {a->causal, a->zigzag, a->window,
-                      a->tile[a->op->noutputs].extent[1],
-                      a->zigzag || keys < a->keys ? keys : a->keys};
-
-    hd_sight_keys(&sight, row, block, from, past);
-}
-
 static bool has_row(const hd_attention *a, int64_t row)
 {
     return row < a->rows;
@@ -133,7 +122,7 @@ static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
     int64_t q = row_at(&a->tile[2], head, row), from, past;
     uint64_t sum = 0;
 
-    see_keys(a, row, block, a->tile[3].extent[1], &from, &past);
+    hd_sight_keys(&a->sight, row, block, &from, &past);
     for (int64_t j = 0; j < a->tile[3].extent[1]; j++) {
         int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[3];
 
@@ -175,7 +164,7 @@ static bool leaves_row(const hd_attention *a, int64_t row)
 
     if (a->updates && !has_row(a, row))
         return true;
-    see_keys(a, row, 0, a->tile[3].extent[1], &from, &past);
+    hd_sight_keys(&a->sight, row, 0, &from, &past);
     return a->updates && from >= past && !hd_op_has_blocks(a->op, 3);
 }
 
@@ -318,7 +307,7 @@ static void add_row(hd_values *values, const grads *g, int64_t head,
 
     memset(g->dq, 0, sizeof *g->dq * (size_t)g->depth);
     for (int64_t block = 0; block < a->nblocks; block++) {
-        see_keys(a, row, block, g->keys, &from, &past);
+        hd_sight_keys(&a->sight, row, block, &from, &past);
         for (int64_t j = from; j < past && has_row(a, row); j++)
             add_pair(values, g, q, grad,
                      hd_field_multiply(total, share_of(a, row, j)), delta,

@@ -8,6 +8,7 @@
 #define HD_CHECK_ATTEND_H
 
 #include "check/value.h"
+#include "ir/causal.h"
 
 HD_BEGIN_DECLS
 
@@ -17,10 +18,8 @@ typedef struct hd_attention {
     hd_span tile[HD_ATTEND_VIEWS];
     int64_t nblocks;                // of keys; tiles are of the first
     int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
-    const int32_t *causal;          // of each block, as hd_step has it
-    bool zigzag;                    // or that
-    int64_t window;                 // 0: none
-    int64_t rows, keys;             // how many are counted
+    hd_sight sight;                 // of keys that are counted
+    int64_t rows;                   // how many are counted
     bool has_sequences;             // by counts, which are unknowns
     uint64_t sequences;             // a random function of all of these
     uint64_t scale;

@@ -919,13 +919,11 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
 static hd_attention attention_of(const hd_values *values,
                                  const hd_work_item *item)
 {
-    const hd_key *window = hd_op_key(item->step.op, HD_KEY_WINDOW);
     const hd_span *q = &item->span[item->step.op->noutputs];
     hd_attention a = {.op = item->step.op,
                       .lse = hd_op_lse(item->step.op),
                       .nblocks = 1,
-                      .causal = &item->step.causal,
-                      .window = window != NULL ? (int64_t)window->number : 0};
+                      .sight = hd_sight_of(&item->step)};
 
     a.updates = hd_op_access(item->step.op, 0) == HD_ACCESS_UPDATE;
     a.scale =
@@ -954,9 +952,11 @@ static void take_counts(const hd_values *values, const hd_work_item *item,
 {
     int rows = hd_op_key_view(item->step.op, HD_KEY_COUNTS);
     int keys = hd_op_key_view(item->step.op, HD_KEY_COUNTS_OF_KEYS);
+    int64_t there = a->tile[item->step.op->noutputs + 1].extent[1], counted;
 
     a->rows = rows >= 0 ? count_of_batch(values, item, rows, b) : INT64_MAX;
-    a->keys = keys >= 0 ? count_of_batch(values, item, keys, b) : INT64_MAX;
+    counted = keys >= 0 ? count_of_batch(values, item, keys, b) : there;
+    a->sight.keys = counted < there ? counted : there;
 }
 
 // Those of the sequences of element `b` of the batch, whose first dimensions
@@ -999,8 +999,6 @@ static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
     if (!hd_op_has_blocks(item->step.op, view))
         return;
     a->nblocks = tile->extent[0];
-    a->causal = item->step.blocks;
-    a->zigzag = hd_op_key(item->step.op, HD_KEY_ZIGZAG) != NULL;
     a->apart[view] = tile->stride[0];
     *tile = hd_span_slice(tile, 0, 0);
 }

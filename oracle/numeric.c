@@ -1067,11 +1067,9 @@ typedef struct member {
 typedef struct attention {
     rows o, lse, q, k, v;
     item scale;
-    const int32_t *causal; // of each block of keys
-    bool zigzag;           // or how many blocks rows are behind it
-    int64_t window;        // 0: no window
-    int64_t nrows, nkeys;  // those behind them are not counted
-    member *member;        // each row; NULL: there is one sequence
+    hd_sight sight;
+    int64_t nrows, nkeys; // those behind them are not counted
+    member *member;       // each row; NULL: there is one sequence
     double unit;
     double loose; // a weight may be rounded to the operands' dtype
     bool twice;   // a result may be rounded to that ahead of its own
@@ -1152,7 +1150,6 @@ static bool is_there(const attention *a, int64_t counted, int64_t i)
 
 static bool sees(const attention *a, int64_t row, int64_t key)
 {
-    hd_sight sight = {a->causal, a->zigzag, a->window, a->q.each, a->k.each};
     int64_t block = key / a->k.each, from, past;
 
     if (!is_there(a, a->nrows, row) || !is_there(a, a->nkeys, key))
@@ -1164,7 +1161,7 @@ static bool sees(const attention *a, int64_t row, int64_t key)
         key = a->member[key].number;
     }
     key %= a->k.each;
-    hd_sight_keys(&sight, row, block, &from, &past);
+    hd_sight_keys(&a->sight, row, block, &from, &past);
     return key >= from && key < past;
 }
 
@@ -1343,19 +1340,11 @@ static void attend_row(const attention *a, const hd_step *step, int64_t head,
 // Without its rows.
 static attention attention_of(const hd_step *step, item *memory)
 {
-    const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
     const hd_span *q = &step->span[step->op->noutputs];
     hd_dtype dtype = q->buffer->type.dtype;
     hd_dtype lse = step->span[hd_op_lse(step->op)].buffer->type.dtype;
-    attention a = {.causal = hd_op_has_blocks(step->op, step->op->noutputs + 1)
-                                 ? step->blocks
-                                 : &step->causal,
-                   .unit = unit_of_compute(lse)};
+    attention a = {.sight = hd_sight_of(step), .unit = unit_of_compute(lse)};
 
-    // Of a step that a rank has halves are views of their own.
-    a.zigzag = hd_op_key(step->op, HD_KEY_ZIGZAG) != NULL &&
-               hd_op_has_blocks(step->op, step->op->noutputs + 1);
-    a.window = window != NULL ? (int64_t)window->number : 0;
     a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
     a.scale = factor_of(step, HD_KEY_SCALE, memory);
     if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
@@ -1626,7 +1615,7 @@ static void round_parts_of_rows(const gradients *g, const rows *to, total *t)
 {
     bool narrow = hd_dtype_unit(to->span.buffer->type.dtype) > g->a.unit;
 
-    if (g->a.causal[0] == HD_SEES_ALL)
+    if (g->a.sight.causal[0] == HD_SEES_ALL)
         return;
     for (int i = 0; i < (narrow ? 2 : 1); i++)
         round_part(g, t, t->magnitude);
