@@ -60,9 +60,10 @@ static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
 static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
 {
     const hd_graph *g = r->schedule.graph;
-    int32_t link = hd_graph_node(g, rank, step)->link;
+    int32_t rendezvous = hd_graph_node(g, rank, step)->rendezvous;
 
-    for (int64_t i = g->rendezvous[link]; i < g->rendezvous[link + 1]; i++) {
+    for (int64_t i = g->rendezvous[rendezvous];
+         i < g->rendezvous[rendezvous + 1]; i++) {
         const hd_member *m = &g->member[i];
         int64_t there = hd_graph_same_run(g, rank, step, m->rank, m->step);
 
@@ -84,7 +85,7 @@ static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
     else
         need_start(r, e, node->peer,
                    hd_graph_same_run(r->schedule.graph, rank, step, node->peer,
-                                     node->link));
+                                     node->partner));
 }
 
 static void need_group(const hd_replay *r, edge *e)

@@ -31,7 +31,7 @@ static int32_t *met_of(const count *c, int rank, int64_t step,
 {
     const hd_graph *g = c->schedule.graph;
 
-    return &c->met[node->link +
+    return &c->met[node->rendezvous +
                    (step < hd_graph_steps(g, rank) ? 0 : g->nrendezvous)];
 }
 
@@ -58,7 +58,7 @@ static int64_t root_of(const count *c, int rank, int64_t step,
                        const hd_node *node)
 {
     const hd_graph *g = c->schedule.graph;
-    const hd_member *member = &g->member[g->rendezvous[node->link]];
+    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
     int64_t at = hd_mesh_coord(g->module, node->peer, node->op->axis);
 
     return hd_graph_same_run(g, rank, step, node->peer, member[at].step);
@@ -69,8 +69,9 @@ static void start_broadcast(count *c, int rank, int64_t step,
                             const hd_node *node)
 {
     const hd_graph *g = c->schedule.graph;
-    const hd_member *member = &g->member[g->rendezvous[node->link]];
-    int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
+    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
+    int64_t n =
+        g->rendezvous[node->rendezvous + 1] - g->rendezvous[node->rendezvous];
     int64_t root = root_of(c, rank, step, node);
 
     if (node->peer != rank) {
@@ -153,11 +154,12 @@ static void follow_peers(const count *c, int rank, int64_t step)
         (hd_op_move(node->op) != HD_MOVE_REDUCE || node->peer == rank))
         deepen(now, *met_of(c, rank, step, node));
     if (node->kind == HD_NODE_RECV)
-        deepen(now,
-               c->depth->start[slot_of(
-                   c, node->peer,
-                   hd_graph_same_run(g, rank, step, node->peer, node->link))] +
-                   1);
+        deepen(
+            now,
+            c->depth->start[slot_of(
+                c, node->peer,
+                hd_graph_same_run(g, rank, step, node->peer, node->partner))] +
+                1);
 }
 
 static void pass(void *context, int rank, int64_t step, int64_t n)

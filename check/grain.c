@@ -374,8 +374,8 @@ static const hd_op *first_of(const hd_graph *g, const hd_node *node)
     const hd_member *first;
 
     if (node->kind == HD_NODE_RECV)
-        return hd_graph_node(g, node->peer, node->link)->op;
-    first = &g->member[g->rendezvous[node->link]];
+        return hd_graph_node(g, node->peer, node->partner)->op;
+    first = &g->member[g->rendezvous[node->rendezvous]];
     return hd_graph_node(g, first->rank, first->step)->op;
 }
 

@@ -77,11 +77,11 @@ static bool find_piece(const hd_evaluation *e, const hd_node *node, int64_t at,
 {
     const hd_graph *g = e->graph;
     int64_t me = hd_mesh_coord(g->module, out->rank, node->op->axis);
-    int64_t first = g->rendezvous[node->link];
+    int64_t first = g->rendezvous[node->rendezvous];
 
     if (hd_op_fold(node->op) != HD_FOLD_NONE)
         return false;
-    for (int64_t j = first; j < g->rendezvous[node->link + 1]; j++) {
+    for (int64_t j = first; j < g->rendezvous[node->rendezvous + 1]; j++) {
         const hd_member *from = &g->member[j];
         hd_span tile =
             hd_layout_piece(&e->host, out->rank, out->step, true, j - first);
@@ -104,10 +104,11 @@ static bool find_sent(const hd_evaluation *e, const hd_node *node, int64_t at,
                       hd_reading *out)
 {
     hd_span to = hd_layout_piece(&e->host, out->rank, out->step, true, 0);
-    hd_span from = hd_layout_piece(&e->host, node->peer, node->link, false, 0);
+    hd_span from =
+        hd_layout_piece(&e->host, node->peer, node->partner, false, 0);
 
     out->rank = node->peer;
-    out->step = node->link;
+    out->step = node->partner;
     out->view = 0;
     out->at = hd_span_place(&from, hd_span_find(&to, at));
     return true;

@@ -128,7 +128,7 @@ static void take_send(hd_past *p, int rank, int64_t send)
 static void take_recv(hd_past *p, int rank, int64_t step, const hd_node *node)
 {
     int64_t send =
-        hd_graph_same_run(p->graph, rank, step, node->peer, node->link);
+        hd_graph_same_run(p->graph, rank, step, node->peer, node->partner);
     int32_t loose = loose_of(p, node->peer, send);
 
     take_send(p, node->peer, send);
@@ -142,10 +142,10 @@ static void take_rendezvous(hd_past *p, int rank, int64_t step,
                             const hd_node *node)
 {
     const hd_graph *g = p->graph;
-    const hd_member *member = &g->member[g->rendezvous[node->link]];
+    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
     int64_t root = hd_mesh_coord(g->module, node->peer, node->op->axis);
     int64_t rendezvous =
-        node->link + (is_first_run(p, rank, step) ? 0 : g->nrendezvous);
+        node->rendezvous + (is_first_run(p, rank, step) ? 0 : g->nrendezvous);
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         take_start(
@@ -369,9 +369,9 @@ static hd_status number_columns(hd_past *p)
 
         if (loose < 0)
             continue;
-        column =
-            &p->column_of[(int64_t)node[i].peer * g->nstreams +
-                          hd_graph_node(g, node[i].peer, node[i].link)->stream];
+        column = &p->column_of[(int64_t)node[i].peer * g->nstreams +
+                               hd_graph_node(g, node[i].peer, node[i].partner)
+                                   ->stream];
         if (*column == 0)
             *column = p->width++;
         p->column[loose] = *column;
@@ -379,8 +379,8 @@ static hd_status number_columns(hd_past *p)
     for (int64_t i = 0; i < n; i++)
         if (p->watch->loose[i] >= 0)
             p->column_of[(int64_t)node[i].peer * g->nstreams +
-                         hd_graph_node(g, node[i].peer, node[i].link)->stream] =
-                0;
+                         hd_graph_node(g, node[i].peer, node[i].partner)
+                             ->stream] = 0;
     return HD_OK;
 }
 
@@ -475,7 +475,7 @@ bool hd_past_is_received(const hd_past *past, int64_t send)
     return past->clock[past->column[loose]] >=
            hd_order_count(past->graph, node->peer,
                           hd_graph_same_run(past->graph, rank, send, node->peer,
-                                            node->link));
+                                            node->partner));
 }
 
 // ------------------------------------------------------------------ whole

@@ -98,8 +98,8 @@ static void add_reduced(hd_sums *s, const hd_change *c, uint64_t weight,
     int64_t i = hd_span_find(&tile, c->at);
     int64_t me = hd_mesh_coord(g->module, l.rank, node->op->axis);
 
-    for (int64_t j = g->rendezvous[node->link];
-         j < g->rendezvous[node->link + 1]; j++) {
+    for (int64_t j = g->rendezvous[node->rendezvous];
+         j < g->rendezvous[node->rendezvous + 1]; j++) {
         l.rank = g->member[j].rank;
         l.step = g->member[j].step;
         l.view = hd_graph_node(g, l.rank, l.step)->op->noutputs;

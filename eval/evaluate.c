@@ -185,8 +185,9 @@ static hd_status reduce(const hd_evaluator *e, const hd_member *member,
 static hd_status meet(const hd_evaluator *e, const hd_node *node)
 {
     const hd_graph *g = e->layout->graph;
-    const hd_member *member = &g->member[g->rendezvous[node->link]];
-    int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
+    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
+    int64_t n =
+        g->rendezvous[node->rendezvous + 1] - g->rendezvous[node->rendezvous];
 
     switch (hd_op_move(node->op)) {
     case HD_MOVE_REDUCE_SCATTER:
@@ -218,7 +219,7 @@ hd_status hd_evaluate_step(const hd_evaluator *e, int rank, int64_t step)
 
     begin(e, mine);
     if (node->kind == HD_NODE_RECV) {
-        carry(e, mine, 0, (hd_member){node->peer, node->link}, 0);
+        carry(e, mine, 0, (hd_member){node->peer, node->partner}, 0);
         return HD_OK;
     }
     if (node->kind == HD_NODE_COLLECTIVE)

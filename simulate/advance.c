@@ -108,13 +108,13 @@ static void end_transfer(hd_simulation *s, int64_t node)
 
     hd_transfer_end(s, node);
     if (n->kind == HD_NODE_COLLECTIVE) {
-        for (int64_t i = g->rendezvous[n->link]; i < g->rendezvous[n->link + 1];
-             i++)
+        for (int64_t i = g->rendezvous[n->rendezvous];
+             i < g->rendezvous[n->rendezvous + 1]; i++)
             go_on(s, g->member[i].rank,
                   g->first[g->member[i].rank] + g->member[i].step);
         return;
     }
-    recv = g->first[n->peer] + n->link;
+    recv = g->first[n->peer] + n->partner;
     go_on(s, n->peer, recv);
     go_on(s, g->node[recv].peer, node);
 }
@@ -125,7 +125,7 @@ static void end_compute(hd_simulation *s, int32_t id)
     const hd_node *node = hd_simulation_node(s, t.node);
 
     hd_processor_end(s, id, node->kind != HD_NODE_PLAIN);
-    if (node->kind == HD_NODE_COLLECTIVE && --s->pending[node->link] > 0)
+    if (node->kind == HD_NODE_COLLECTIVE && --s->pending[node->rendezvous] > 0)
         return;
     if (node->kind != HD_NODE_PLAIN) {
         end_transfer(s, t.node);

@@ -22,9 +22,7 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
 
     out->step = (hd_step){.op = node->op, .span = out->span, .dim = {-1, -1}};
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
-        out->step.causal = node->link;
-    else
-        out->step.seq = node->link;
+        out->step.causal = node->causal;
     for (int64_t i = node->part; i < node[1].part; i++)
         out->span[n++] =
             hd_part_span(&g->frame[g->part[i].buffer], &g->part[i]);

@@ -78,9 +78,9 @@ static int64_t cause_of_peers(const hd_simulation *s, const hd_node *node,
     const hd_graph *g = &s->graph;
 
     if (node->kind != HD_NODE_COLLECTIVE)
-        return later(s, cause, before_on_stream(s, node->peer, node->link));
-    for (int64_t i = g->rendezvous[node->link];
-         i < g->rendezvous[node->link + 1]; i++)
+        return later(s, cause, before_on_stream(s, node->peer, node->partner));
+    for (int64_t i = g->rendezvous[node->rendezvous];
+         i < g->rendezvous[node->rendezvous + 1]; i++)
         cause =
             later(s, cause,
                   before_on_stream(s, g->member[i].rank, g->member[i].step));

@@ -93,7 +93,7 @@ static void add_step(lint *l, int64_t node)
                 hd_cells_each(&l->cells, &l->graph->part[i], touch, l);
     }
     if (n->kind == HD_NODE_RECV)
-        follow(l, l->node, (int32_t)(l->graph->first[n->peer] + n->link));
+        follow(l, l->node, (int32_t)(l->graph->first[n->peer] + n->partner));
 }
 
 static void add_steps(lint *l)

@@ -201,7 +201,7 @@ void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
         .end = s->step[i].end,
         .line = (int)node->op->loc.line,
         .peer = point ? node->peer : -1,
-        .meets = point ? node->link : -1,
+        .meets = point ? node->partner : -1,
         .critical = s->critical[i]};
     hd_sized_write(&interval, sizeof interval, out);
 }

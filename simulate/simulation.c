@@ -13,7 +13,7 @@ enum { COSTS_PER_OP = 16 }; // half of them stay empty
 // What a mask leaves an attention; of other ops nothing.
 static int32_t sight_of(const hd_node *node)
 {
-    return hd_op_family(node->op) == HD_FAMILY_ATTEND ? node->link : 0;
+    return hd_op_family(node->op) == HD_FAMILY_ATTEND ? node->causal : 0;
 }
 
 // Steps of an op that keep as much of each view cost the same, if rows see as

@@ -87,10 +87,11 @@ static double gather_bandwidth(const hd_simulation *s, const hd_node *node)
     const hd_graph *g = &s->graph;
     double n, beside, speed = s->machine.network_bandwidth;
 
-    if (hd_traffic_way(s, node->link) == HD_NEAR)
+    if (hd_traffic_way(s, node->rendezvous) == HD_NEAR)
         return s->machine.collective_bandwidth;
-    n = (double)(g->rendezvous[node->link + 1] - g->rendezvous[node->link]);
-    beside = (double)count_beside(s, node->link);
+    n = (double)(g->rendezvous[node->rendezvous + 1] -
+                 g->rendezvous[node->rendezvous]);
+    beside = (double)count_beside(s, node->rendezvous);
     speed *=
         node->op->code == HD_OP_ALL_TO_ALL ? (n - 1) / (n - beside) : beside;
     return hd_simulation_least(speed, s->machine.collective_bandwidth);
@@ -102,7 +103,7 @@ static double gather_speed(const hd_simulation *s, const hd_task *t)
 {
     const hd_node *node = hd_simulation_node(s, t->node);
     const hd_activity *a = &s->activity[t->rank];
-    int way = hd_traffic_way(s, node->link);
+    int way = hd_traffic_way(s, node->rendezvous);
     bool flows = a->sending[way].flows + a->receiving[way].flows > 0;
 
     return gather_bandwidth(s, node) / (a->gathering[way] + flows);
@@ -203,7 +204,7 @@ void hd_traffic_count(hd_simulation *s, int64_t rendezvous, int by)
 void hd_traffic_start_gather(hd_simulation *s, int64_t node, double bytes)
 {
     const hd_graph *g = &s->graph;
-    int rank = g->member[g->rendezvous[g->node[node].link]].rank;
+    int rank = g->member[g->rendezvous[g->node[node].rendezvous]].rank;
     int32_t id = hd_agenda_add(&s->agenda, HD_TASK_GATHER, rank, node, bytes);
 
     if (id == 0)

@@ -22,7 +22,7 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
     double bytes = hd_simulation_cost(s, node).bytes;
 
     hd_simulation_begin(s, sender, send);
-    hd_simulation_begin(s, node->peer, node->link);
+    hd_simulation_begin(s, node->peer, node->partner);
     count_transfer(s, sender, 1);
     count_transfer(s, node->peer, 1);
     if (near)
@@ -101,11 +101,11 @@ void hd_transfer_reach(hd_simulation *s, int rank, int64_t step)
     if (!hd_schedule_meet(&s->schedule, rank, step))
         return;
     if (node->kind == HD_NODE_COLLECTIVE)
-        start_rendezvous(s, node->link);
+        start_rendezvous(s, node->rendezvous);
     else if (node->kind == HD_NODE_SEND)
         start_pair(s, rank, step);
     else
-        start_pair(s, node->peer, node->link);
+        start_pair(s, node->peer, node->partner);
 }
 
 static void move_pair(hd_simulation *s, int sender, int64_t at, double bytes)
@@ -125,7 +125,7 @@ static void move_gather(hd_simulation *s, int64_t at, double bytes)
 {
     const hd_graph *g = &s->graph;
     const hd_node *node = hd_simulation_node(s, at);
-    int64_t rendezvous = node->link;
+    int64_t rendezvous = node->rendezvous;
 
     if (!hd_processor_copies(s) || hd_traffic_way(s, rendezvous) == HD_FAR) {
         hd_traffic_start_gather(s, at, bytes);
@@ -166,14 +166,14 @@ void hd_transfer_end(hd_simulation *s, int64_t at)
     const hd_node *node = &g->node[at];
 
     if (node->kind == HD_NODE_COLLECTIVE) {
-        hd_traffic_count(s, node->link, -1);
-        for (int64_t i = g->rendezvous[node->link];
-             i < g->rendezvous[node->link + 1]; i++)
+        hd_traffic_count(s, node->rendezvous, -1);
+        for (int64_t i = g->rendezvous[node->rendezvous];
+             i < g->rendezvous[node->rendezvous + 1]; i++)
             end_of(s, g->member[i].rank, g->member[i].step);
         return;
     }
-    end_of(s, node->peer, node->link);
-    node =
-        &g->node[g->first[node->peer] + node->link]; // whose peer is the sender
-    end_of(s, node->peer, node->link);
+    end_of(s, node->peer, node->partner);
+    node = &g->node[g->first[node->peer] +
+                    node->partner]; // whose peer is the sender
+    end_of(s, node->peer, node->partner);
 }

@@ -16,7 +16,7 @@ static hd_status move(execution *e, int rank, int64_t step)
         return HD_OK;
     hd_schedule_end_all(&e->schedule, rank, step);
     return node->kind == HD_NODE_SEND
-               ? e->fn(e->context, node->peer, node->link)
+               ? e->fn(e->context, node->peer, node->partner)
                : e->fn(e->context, rank, step);
 }
 

@@ -1,5 +1,5 @@
 // Walks the ranks one after the other. A transfer first keeps its sequence
-// number as its link; once all ranks are there, sends are looked up by (peer,
+// number as its `seq`; once all ranks are there, sends are looked up by (peer,
 // axis, number) and collectives are numbered by (axis, line of the mesh).
 #include "steps/graph.h"
 
@@ -116,7 +116,7 @@ static hd_status add_records(builder *b, const hd_step *step, hd_node *wait)
 {
     hd_graph *g = b->graph;
 
-    wait->link = (int32_t)b->nrecords;
+    wait->records = (int32_t)b->nrecords;
     HD_TRY(hd_grow((void **)&g->record, &b->records_room,
                    b->nrecords + step->op->nviews, sizeof *g->record, b->diag));
     for (int i = 0; i < step->op->nviews; i++)
@@ -133,14 +133,16 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
                    sizeof *node, b->diag));
     node = &g->node[b->nnodes++];
     *node = (hd_node){.op = step->op,
-                      .link = hd_op_is(step->op, HD_UNIT_COMPUTE) ? step->causal
-                                                                  : step->seq,
                       .peer = step->peer,
                       .fork = b->fork,
                       .head = (int32_t)head,
                       .part = (int32_t)g->nparts,
                       .stream = (uint8_t)(step->stream + 1),
                       .kind = (uint8_t)kind_of(step->op)};
+    if (hd_op_is(step->op, HD_UNIT_COMPUTE))
+        node->causal = step->causal;
+    else
+        node->seq = step->seq;
     if (node->kind == HD_NODE_WAIT)
         HD_TRY(add_records(b, step, node));
     if (node->kind == HD_NODE_FORK)
@@ -235,15 +237,15 @@ static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
     int64_t to =
         hd_symmetry_turn(g->module, &b->symmetry, g->number[rank], recv->peer);
     int from = b->place[recv->peer];
-    sent want = {.key = key_of(g->module, (int)to, recv->op->axis, recv->link)};
+    sent want = {.key = key_of(g->module, (int)to, recv->op->axis, recv->seq)};
     int64_t n = b->first_sent[from + 1] - b->first_sent[from];
     const sent *found = n > 0 ? bsearch(&want, b->sent + b->first_sent[from],
                                         (size_t)n, sizeof want, compare_sent)
                               : NULL;
 
-    recv->link = found != NULL ? found->step : -1;
+    recv->partner = found != NULL ? found->step : -1;
     if (found != NULL)
-        g->node[g->first[from] + found->step].link = step;
+        g->node[g->first[from] + found->step].partner = step;
 }
 
 static void pair_transfers(const builder *b)
@@ -252,7 +254,7 @@ static void pair_transfers(const builder *b)
 
     for (int64_t i = 0; i < b->nnodes; i++)
         if (g->node[i].kind == HD_NODE_SEND)
-            g->node[i].link = -1; // until its recv is there
+            g->node[i].partner = -1; // until its recv is there
     for (int rank = 0; rank < g->nranks; rank++)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
             if (g->node[i].kind == HD_NODE_RECV)
@@ -286,8 +288,8 @@ static void number_lines(const builder *b, int64_t *base)
         if (g->node[i].kind != HD_NODE_COLLECTIVE)
             continue;
         line = line_of(b, base, rank, g->node[i].op->axis);
-        if (*line <= g->node[i].link)
-            *line = g->node[i].link + 1;
+        if (*line <= g->node[i].seq)
+            *line = g->node[i].seq + 1;
     }
     for (int64_t i = 0; i < (int64_t)g->module->naxes * g->nranks; i++) {
         int64_t n = base[i];
@@ -306,7 +308,7 @@ static void mark_issued(const builder *b, int64_t *base, int64_t *issued)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
             if (g->node[i].kind == HD_NODE_COLLECTIVE)
                 issued[*line_of(b, base, rank, g->node[i].op->axis) +
-                       g->node[i].link] = 1;
+                       g->node[i].seq] = 1;
 }
 
 // Rendezvous follow each other in the order of lines, so the sizes of their
@@ -349,8 +351,9 @@ static void fill_members(const builder *b, int64_t *base)
 
             if (axis < 0)
                 continue;
-            node->link += (int32_t)*line_of(b, base, rank, axis);
-            g->member[g->rendezvous[node->link] +
+            node->rendezvous =
+                (int32_t)*line_of(b, base, rank, axis) + node->seq;
+            g->member[g->rendezvous[node->rendezvous] +
                       hd_mesh_coord(g->module, g->number[rank], axis)] =
                 (hd_member){rank, (int32_t)(i - g->first[rank])};
         }

@@ -36,9 +36,13 @@ typedef enum hd_node_kind {
 
 typedef struct hd_node {
     const hd_op *op;
-    // wait: where its records begin; send and recv: the step of `peer` that it
-    // meets; collective: its rendezvous; attention: `causal` of the step.
-    int32_t link;
+    union {
+        int32_t causal;     // attention: that of the step
+        int32_t records;    // wait: where its records begin
+        int32_t partner;    // send and recv: the step of `peer` that it meets
+        int32_t rendezvous; // collective: its own
+        int32_t seq;        // of both that of the step, until they are matched
+    };
     int32_t peer;
     int32_t fork;   // step number of the last fork before it, -1
     int32_t head;   // first member of its group; its own number outside groups
@@ -124,7 +128,7 @@ static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
 static inline const hd_record *hd_graph_records(const hd_graph *graph,
                                                 const hd_node *wait)
 {
-    return &graph->record[wait->link];
+    return &graph->record[wait->records];
 }
 
 // The last fork issued before a step of either run, -1 if there is none.

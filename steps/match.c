@@ -142,10 +142,10 @@ static bool are_points_matched(const hd_graph *g)
 
         if (node->kind != HD_NODE_SEND && node->kind != HD_NODE_RECV)
             continue;
-        if (node->link < 0)
+        if (node->partner < 0)
             return false;
         if (node->kind == HD_NODE_SEND &&
-            !agree(g, node, &g->node[g->first[node->peer] + node->link]))
+            !agree(g, node, &g->node[g->first[node->peer] + node->partner]))
             return false;
     }
     return true;

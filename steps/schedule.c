@@ -195,11 +195,12 @@ bool hd_schedule_meet(hd_schedule *schedule, int rank, int64_t step)
 
     *hd_schedule_state(schedule, rank, step) |= HD_STEP_STARTED;
     if (node->kind == HD_NODE_COLLECTIVE)
-        return ++schedule->arrived[node->link + run * g->nrendezvous] ==
-               g->rendezvous[node->link + 1] - g->rendezvous[node->link];
+        return ++schedule->arrived[node->rendezvous + run * g->nrendezvous] ==
+               g->rendezvous[node->rendezvous + 1] -
+                   g->rendezvous[node->rendezvous];
     return hd_schedule_has(
         schedule, node->peer,
-        hd_graph_same_run(g, rank, step, node->peer, node->link),
+        hd_graph_same_run(g, rank, step, node->peer, node->partner),
         HD_STEP_STARTED);
 }
 
@@ -216,12 +217,13 @@ void hd_schedule_end_all(hd_schedule *schedule, int rank, int64_t step)
 
     if (node->kind != HD_NODE_COLLECTIVE) {
         end_and_wake(schedule, rank, step);
-        end_and_wake(schedule, node->peer,
-                     hd_graph_same_run(g, rank, step, node->peer, node->link));
+        end_and_wake(
+            schedule, node->peer,
+            hd_graph_same_run(g, rank, step, node->peer, node->partner));
         return;
     }
-    for (int64_t i = g->rendezvous[node->link];
-         i < g->rendezvous[node->link + 1]; i++)
+    for (int64_t i = g->rendezvous[node->rendezvous];
+         i < g->rendezvous[node->rendezvous + 1]; i++)
         end_and_wake(schedule, g->member[i].rank,
                      hd_graph_same_run(g, rank, step, g->member[i].rank,
                                        g->member[i].step));
