@@ -54,10 +54,12 @@ def ways_of(draw, build):
 
 # When the tests of a row run in a build: in so many of the draws, or in those that
 # have their set or way.
-NOT, RARELY, HALF, EACH, SET, WAY = 0, 2, 6, DRAWS, "set", "way"
+NOT, RARELY, HALF, EACH, SET, WAY = 0, 2, 5, DRAWS, "set", "way"
 
 TABLE = (
     # label, or how the names of tests begin, or what they ask for  plain asan tsan
+    # Long: packages that are built and used, programs without end.
+    ("package_consumers$|python_wheel$|fuzz_(lower|execute)$",     (HALF, NOT, NOT)),
     ("label: golden|package|fuzz|mutation|model|second",           (EACH, NOT, NOT)),
     ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
@@ -76,6 +78,7 @@ TABLE = (
     ("KernelTexts",                                                (NOT, RARELY, NOT)),
     ("CudaSizes[.]WhatIsReducedInSharesByGraphs",                  (NOT, RARELY, NOT)),
     # Large, or in every combination of options.
+    ("(fake[.].*)?Attention[.]OfCounted",                          (NOT, RARELY, NOT)),
     ("(fake[.].*)?Conformance[.]LargeReductions",                  (NOT, RARELY, NOT)),
     ("fake[.](copy|sm)([.]graph)?[.]Conformance[.]MatmulRounds",   (NOT, RARELY, NOT)),
     ("All/Patterns",                                               (NOT, HALF, NOT)),
