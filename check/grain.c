@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "ir/causal.h"
+#include "ir/signature.h"
 #include "ir/space.h"
 
 // The dimensions of a view that it keeps, as numbers of `class`.

@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "check/attend.h"
 #include "check/field.h"
+#include "ir/signature.h"
 #include "ir/space.h"
 
 // Keys below 100 are those of memories.

@@ -13,6 +13,7 @@
 #include "codegen/batch.h"
 #include "codegen/body.h"
 #include "codegen/prelude.h"
+#include "ir/signature.h"
 
 static const hd_span *lse_of(const hd_step *step)
 {

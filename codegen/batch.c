@@ -6,6 +6,7 @@
 #include "codegen/counts.h"
 #include "codegen/prelude.h"
 #include "ir/counts.h"
+#include "ir/signature.h"
 
 enum { BLOCKS_AT_ONCE = 4 };
 

@@ -1,4 +1,5 @@
 #include "ir/causal.h"
+#include "ir/signature.h"
 
 #include <assert.h>
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/module.h"
+#include "ir/signature.h"
 
 typedef struct cloner {
     hd_arena *arena;    // of the copy
@@ -35,6 +36,7 @@ static hd_op *copy_op(cloner *c, const hd_op *op)
     copy = hd_arena_copy(c->arena, op, sizeof *op);
     copy->view = copy_array(c, op->view, op->nviews, sizeof *op->view);
     copy->key = copy_array(c, op->key, op->nkeys, sizeof *op->key);
+    copy->bound = copy_array(c, op->bound, 1, sizeof(hd_bound));
     for (int i = 0; i < op->nkeys; i++)
         if (op->key[i].name != NULL)
             copy->key[i].name = copy_text(c, op->key[i].name);

@@ -1,4 +1,5 @@
 #include "ir/counts.h"
+#include "ir/signature.h"
 
 #include <assert.h>
 #include <string.h>

@@ -26,16 +26,15 @@ static const hd_op_info op_info[HD_NOPS] = {
     [HD_OP_##code] = {                                                  \
         ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, K(DIM), 0), \
         .fold = HD_FOLD_##code},
-#define HD_PICK(code, text, outputs, inputs, ...)                      \
+#define HD_PICK(code, text, outputs, inputs)                           \
     [HD_OP_##code] = {                                                 \
         ROW(text, PICK, BOTH, outputs, outputs, inputs, inputs, 0, 0), \
-        .pick = HD_PICK_##code, .inner = {__VA_ARGS__}},
-#define HD_ATTEND(code, text, outputs, inputs, keys, required, in_place_, ...) \
-    [HD_OP_##code] = {ROW(text, ATTEND, BOTH, outputs, outputs, inputs,        \
-                          inputs, keys, required),                             \
-                      .attend = HD_ATTEND_##code,                              \
-                      .in_place = HD_IN_PLACE_##in_place_,                     \
-                      .inner = {__VA_ARGS__}},
+        .pick = HD_PICK_##code},
+#define HD_ATTEND(code, text, outputs, inputs, keys, required, in_place_) \
+    [HD_OP_##code] = {ROW(text, ATTEND, BOTH, outputs, outputs, inputs,   \
+                          inputs, keys, required),                        \
+                      .attend = HD_ATTEND_##code,                         \
+                      .in_place = HD_IN_PLACE_##in_place_},
 #define HD_MOVE(code, text, min_out, max_out, min_in, max_in, keys, required, \
                 led_, touched_, in_place_, fold_)                             \
     [HD_OP_##code] = {ROW(text, MOVE, HOST, min_out, max_out, min_in, max_in, \
@@ -284,26 +283,6 @@ bool hd_op_has_counts(const hd_op *op)
 {
     return hd_op_key(op, HD_KEY_COUNTS) != NULL ||
            hd_op_key(op, HD_KEY_COUNTS_OF_KEYS) != NULL;
-}
-
-int hd_op_batch(const hd_op *op, int i, int ndims)
-{
-    int inner = hd_op_family(op) == HD_FAMILY_CALL ? hd_op_over(op) : ndims;
-
-    if (hd_op_family(op) == HD_FAMILY_PICK)
-        return ndims - op_info[op->code].inner[i];
-    if (hd_op_family(op) == HD_FAMILY_ATTEND && i < op->noutputs + op->ninputs)
-        inner = op_info[op->code].inner[i] + hd_op_has_blocks(op, i);
-    return ndims > inner ? ndims - inner : 0;
-}
-
-int hd_op_lse(const hd_op *op)
-{
-    int i = 0;
-
-    while (op_info[op->code].inner[i] != 2)
-        i++;
-    return i;
 }
 
 hd_move hd_op_move(const hd_op *op)

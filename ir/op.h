@@ -152,9 +152,6 @@ typedef struct hd_op_info {
     hd_fold fold;       // also of a transfer that reduces, without a key
     hd_pick pick;
     hd_attend attend;
-    // Families PICK and ATTEND: the last dimensions of a view that are of no
-    // batch.
-    int8_t inner[HD_ATTEND_VIEWS];
     hd_move move;
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
                           // of a recv only without
@@ -221,6 +218,8 @@ typedef struct hd_key {
 #define HD_MAX_OPERANDS 16 // outputs and inputs together
 #define HD_MAX_VIEWS 20    // and those of keys
 
+typedef struct hd_bound hd_bound; // ir/signature.h
+
 typedef struct hd_op {
     hd_opcode code;
     int axis; // transfers: which axis of the mesh; others: -1
@@ -229,8 +228,10 @@ typedef struct hd_op {
     int nviews;
     hd_view *view; // outputs, inputs, then those of keys in their order
     int nkeys;
-    hd_key *key; // in the order of ops.def, each at most once
-    hd_loc loc;  // the op's word, and its @axis
+    hd_key *key;           // in the order of ops.def, each at most once
+    hd_loc loc;            // the op's word, and its @axis
+    const hd_bound *bound; // as the verifier has it; NULL: it has no signature,
+                           // or a pass has made it
 } hd_op;
 
 // NULL if the op does not carry it.
@@ -261,14 +262,6 @@ bool hd_op_has_blocks(const hd_op *op, int i);
 bool hd_op_has_sequences(const hd_op *op);
 // Whether it goes by counts of a dimension, as ir/counts.h gives it to read.
 bool hd_op_has_counts(const hd_op *op);
-// Of one that does: how many dimensions of the batch view `i` leads with, of
-// the `ndims` that it keeps. An operand of a call, or of family ATTEND, may
-// lack them all, a `route`'s view that has too few has less than none, and a
-// factor has none.
-int hd_op_batch(const hd_op *op, int i, int ndims);
-// Of family ATTEND: the first view that has logarithms, whose dtype is the
-// widest of all.
-int hd_op_lse(const hd_op *op);
 // Of a call: how many last dimensions belong together, and the function's name.
 int hd_op_over(const hd_op *op);
 const char *hd_op_callee(const hd_op *op);

@@ -98,19 +98,6 @@ static int code_of(const hd_op *op)
     return hd_op_fused(op) != HD_MOVE_NONE ? HD_OP_MATMUL : (int)op->code;
 }
 
-// ---------------------------------------------------------------- binding
-
-typedef struct binder {
-    const signature *row;
-    const hd_op *op;
-    const int *ndims;
-    bool leaves_out;        // what may be
-    int8_t size[NLETTERS];  // how many dimensions; UNKNOWN
-    int8_t begin[NLETTERS]; // what the first of them lies along; UNKNOWN
-} binder;
-
-enum { UNKNOWN = -1 };
-
 // The letters of a view, and what is said of them all; NULL: of none.
 typedef struct letters {
     const uint16_t *at;
@@ -118,10 +105,8 @@ typedef struct letters {
     bool anyhow;
 } letters;
 
-static letters letters_of(const binder *b, int view)
+static letters letters_of(const signature *row, const hd_op *op, int view)
 {
-    const signature *row = b->row;
-    const hd_op *op = b->op;
     letters none = {0};
 
     if (view < row->nviews)
@@ -159,6 +144,60 @@ static bool is_group(uint16_t letter)
     return (letter & GROUP) != 0 || (letter & LETTER) == one ||
            (letter & LETTER) == own;
 }
+
+// The first form that the op's keys have; NULL: it has none.
+static const signature *row_of(const hd_op *op, const signature *from)
+{
+    const signature *end = signatures + sizeof signatures / sizeof *signatures;
+    uint32_t keys = keys_of(op);
+    int code = code_of(op), family = (int)hd_op_family(op);
+
+    for (; from < end; from++)
+        if (from->keys == keys && (from->op == code || from->family == family))
+            return from;
+    return NULL;
+}
+
+int hd_op_inner(const hd_op *op, int i)
+{
+    const signature *row = row_of(op, signatures);
+    letters of = letters_of(row, op, i);
+    int inner = 0;
+
+    for (int k = 0; k < MOST_LETTERS && of.at[k] != NO_LETTER; k++)
+        inner +=
+            (of.at[k] & LETTER) == own ? hd_op_over(op) : !is_group(of.at[k]);
+    return inner;
+}
+
+int hd_op_batch(const hd_op *op, int i, int ndims)
+{
+    int inner = i < op->noutputs + op->ninputs ? hd_op_inner(op, i) : ndims;
+
+    return ndims > inner ? ndims - inner : 0;
+}
+
+int hd_op_lse(const hd_op *op)
+{
+    int i = 0;
+
+    while (hd_op_inner(op, i) != 2)
+        i++;
+    return i;
+}
+
+// ---------------------------------------------------------------- binding
+
+typedef struct binder {
+    const signature *row;
+    const hd_op *op;
+    const int *ndims;
+    bool leaves_out;        // what may be
+    int8_t size[NLETTERS];  // how many dimensions; UNKNOWN
+    int8_t begin[NLETTERS]; // what the first of them lies along; UNKNOWN
+} binder;
+
+enum { UNKNOWN = -1 };
 
 static int size_of(const binder *b, uint16_t letter)
 {
@@ -219,7 +258,7 @@ static bool fail(hd_misfit *why, const hd_misfit *misfit)
 
 static bool fail_dims(const binder *b, int view, hd_misfit *why)
 {
-    const uint16_t *form = letters_of(b, view).at;
+    const uint16_t *form = letters_of(b->row, b->op, view).at;
 
     return fail(why, &(hd_misfit){.kind = HD_MISFIT_DIMS,
                                   .view = view,
@@ -237,7 +276,7 @@ static bool solve_once(binder *b, bool *found, hd_misfit *why)
     *found = false;
     for (int at = b->op->nviews - 1; at >= 0; at--) {
         int i = at < results ? results - 1 - at : at;
-        letters of = letters_of(b, i);
+        letters of = letters_of(b->row, b->op, i);
         int unknown, known;
 
         if (of.at == NULL || is_loose(of) || b->ndims[i] == HD_INFERRED)
@@ -268,13 +307,12 @@ static bool solve(binder *b, hd_misfit *why)
 // first of its letters, or the last of a group that leads.
 static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
 {
-    letters of = letters_of(b, view);
+    letters of = letters_of(b->row, b->op, view);
     int8_t along[2 * HD_BOUND_DIMS];
     uint16_t letter[2 * HD_BOUND_DIMS];
     int all = 0, unknown, ndims = b->ndims[view], most;
 
     memset(out->along[view], HD_ALONE, sizeof out->along[view]);
-    memset(out->letter[view], NO_LETTER, sizeof out->letter[view]);
     out->ndims[view] = ndims;
     out->anyhow[view] = of.anyhow;
     if (of.at == NULL)
@@ -328,6 +366,7 @@ static bool place_keys(binder *b, const int8_t *dim)
 static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
                       hd_misfit *why)
 {
+    memset(out, 0, sizeof *out); // as a whole it is compared
     memset(b->size, UNKNOWN, sizeof b->size);
     memset(b->begin, UNKNOWN, sizeof b->begin);
     if (!place_keys(b, dim))
@@ -337,7 +376,8 @@ static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
     if (b->size[one] != 1)
         b->size[one] = 0;
     out->nviews = b->op->nviews;
-    out->nparallel = out->nspace = out->nlines = 0;
+    out->dim[0] = b->row->ahead != NO_LETTER ? dim[0] : -1;
+    out->dim[1] = b->row->between != NO_LETTER ? dim[1] : -1;
     for (int i = 0; i < out->nviews; i++) {
         if (!lay(b, i, out, why))
             return false;
@@ -355,14 +395,9 @@ bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
              hd_bound *out, hd_misfit *why)
 {
     hd_misfit first = {.kind = HD_MISFIT_FORM}, misfit;
-    uint32_t keys = keys_of(op);
-    int code = code_of(op), family = (int)hd_op_family(op);
+    const signature *row = row_of(op, signatures);
 
-    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++) {
-        const signature *row = &signatures[i];
-
-        if (row->keys != keys || (row->op != code && row->family != family))
-            continue;
+    for (; row != NULL; row = row_of(op, row + 1))
         for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
             binder b;
 
@@ -376,8 +411,29 @@ bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
             if (first.kind == HD_MISFIT_FORM)
                 first = misfit;
         }
-    }
     return fail(why, &first);
+}
+
+static bool is_bound_so(const hd_bound *bound, const hd_op *op,
+                        const int *ndims, const int8_t *dim)
+{
+    bool so = bound != NULL && bound->nviews == op->nviews;
+
+    for (int i = 0; so && i < op->nviews; i++)
+        so = bound->ndims[i] == ndims[i];
+    for (int i = 0; so && i < 2; i++)
+        so = bound->dim[i] < 0 || bound->dim[i] == dim[i];
+    return so;
+}
+
+const hd_bound *hd_bound_of(const hd_op *op, const int *ndims,
+                            const int8_t *dim, hd_bound *room)
+{
+    if (is_bound_so(op->bound, op, ndims, dim))
+        return op->bound;
+    if (!hd_bind(op, ndims, dim, room, NULL))
+        assert(false); // the verifier has seen to it
+    return room;
 }
 
 // ---------------------------------------------------------------- fitting
@@ -459,15 +515,16 @@ hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
 }
 
 bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
-                       bool tensor, hd_misfit *why)
+                       bool tensor, hd_bound *out, hd_misfit *why)
 {
     int ndims[HD_MAX_VIEWS];
     hd_bound bound;
 
+    out = out != NULL ? out : &bound;
     for (int i = 0; i < op->nviews; i++)
         ndims[i] = type[i].ndims;
-    return hd_bind(op, ndims, dim, &bound, why) &&
-           hd_bound_fits(&bound, type, 0, tensor, why);
+    return hd_bind(op, ndims, dim, out, why) &&
+           hd_bound_fits(out, type, 0, tensor, why);
 }
 
 // ---------------------------------------------------------------- in words

@@ -22,8 +22,9 @@ HD_BEGIN_DECLS
 // In place of how many dimensions a result has: as many as operands make.
 #define HD_INFERRED (-1)
 
-typedef struct hd_bound {
+struct hd_bound {
     int nviews;
+    int8_t dim[2]; // that keys name; -1: none, or they tell nothing apart
     int ndims[HD_MAX_VIEWS]; // of each view
     // What the views' dimensions lie along: first the result's own, in its
     // order, then what the first operand has beside these, then any other.
@@ -31,7 +32,7 @@ typedef struct hd_bound {
     int8_t along[HD_MAX_VIEWS][HD_MAX_DIMS];
     uint16_t letter[HD_MAX_VIEWS][HD_MAX_DIMS];
     bool anyhow[HD_MAX_VIEWS];
-} hd_bound;
+};
 
 typedef enum hd_misfit_kind {
     HD_MISFIT_FORM,   // there is none with these keys
@@ -63,9 +64,25 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                    bool tensor, hd_misfit *why);
 // What the operands make, of the dtype of `type[0]`.
 hd_type hd_bound_result(const hd_bound *bound, const hd_type *type);
-// Both: whether an op with views of such types is one of its forms.
+// Binding and fitting: whether an op with views of such types is one of its
+// forms. `out`, where it is wanted, is how they are bound.
 bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
-                       bool tensor, hd_misfit *why);
+                       bool tensor, hd_bound *out, hd_misfit *why);
+// How views of an op that fit are bound: as the verifier found it, or anew in
+// `room` where they have other dimensions than the program's.
+const hd_bound *hd_bound_of(const hd_op *op, const int *ndims,
+                            const int8_t *dim, hd_bound *room);
+
+// Of family PICK, ATTEND or CALL: how many last dimensions of result or operand
+// `i` belong together.
+int hd_op_inner(const hd_op *op, int i);
+// How many dimensions of the batch view `i` leads with, of the `ndims` that it
+// keeps: an operand of a call, or of family ATTEND, may lack them all, and what
+// keys have has none.
+int hd_op_batch(const hd_op *op, int i, int ndims);
+// Of family ATTEND: the first view that has logarithms, whose dtype is the
+// widest of all.
+int hd_op_lse(const hd_op *op);
 
 // "k", NULL of one of several dimensions that have one letter.
 const char *hd_letter_text(uint16_t letter);

@@ -37,21 +37,21 @@ static void lay_signature(const hd_op *op, const hd_shape *view,
     bool batched = hd_op_is_batched(op);
     int groups = hd_op_key_view(op, HD_KEY_GROUPS);
     int ndims[HD_MAX_VIEWS];
-    hd_bound bound;
+    const hd_bound *bound;
+    hd_bound room;
 
     for (int i = 0; i < op->nviews; i++)
         ndims[i] = view[i].ndims;
-    if (!hd_bind(op, ndims, dim, &bound, NULL))
-        assert(false); // the verifier has seen to it
+    bound = hd_bound_of(op, ndims, dim, &room);
     if (!batched)
-        space->ndims = bound.nspace;
-    for (int i = 1; i < bound.nviews; i++)
-        for (int d = 0; d < bound.ndims[i]; d++) {
-            int line = bound.along[i][d];
+        space->ndims = bound->nspace;
+    for (int i = 1; i < bound->nviews; i++)
+        for (int d = 0; d < bound->ndims[i]; d++) {
+            int line = bound->along[i][d];
 
             if (line != HD_ALONE && line < space->ndims &&
                 !((batched || i == groups) &&
-                  hd_letter_text(bound.letter[i][d]) != NULL))
+                  hd_letter_text(bound->letter[i][d]) != NULL))
                 space->dim[i][line] = (int8_t)d;
         }
 }

@@ -31,6 +31,8 @@ typedef struct verifier {
     bool ran_out; // of memory
     bool on_stream, grouping;
     hd_written *written; // owned, by buffer id: of a tensor program, so far
+    hd_bound bound;      // of the op at hand,
+    bool is_bound;       // where it has a signature
     hd_text text[TEXTS]; // owned: what type_text gave last
     int ntexts;
 } verifier;
@@ -654,30 +656,6 @@ static hd_status wrong_result(verifier *v, const hd_op *op, const hd_type *out,
     return shapes_differ(v, op, out, in, why);
 }
 
-// The dimensions of an operand that repeats along others are the last ones of
-// the result. What is compared is how it would be if it did not repeat.
-static hd_type spread(const hd_type *in, const hd_type *out)
-{
-    hd_type wide = *in;
-    int lead = out->ndims - in->ndims;
-
-    for (int d = 0; d < in->ndims && lead >= 0; d++)
-        if (hd_dim_is_one(in->dim[d]))
-            wide.dim[d] = out->dim[lead + d];
-    return wide;
-}
-
-static bool fits_along(const hd_type *in, const hd_type *out)
-{
-    hd_type wide = spread(in, out);
-    int lead = out->ndims - in->ndims;
-
-    for (int d = 0; d < in->ndims && lead >= 0; d++)
-        if (!hd_dim_same(out->dim[lead + d], wide.dim[d]))
-            return false;
-    return lead >= 0;
-}
-
 // "k", or "dimension 2" of one of several that have one letter. Stands until
 // TEXTS more are asked for.
 static const char *letter_text(verifier *v, const hd_misfit *why, int dim)
@@ -784,6 +762,14 @@ static void types_of(const hd_op *op, hd_type type[HD_MAX_VIEWS])
         type[i] = type_of(op, i);
 }
 
+static bool fits(verifier *v, const hd_op *op, const hd_type *type,
+                 const int8_t *dim, hd_misfit *why)
+{
+    v->is_bound =
+        hd_signature_fits(op, type, dim, is_tensor(v), &v->bound, why);
+    return v->is_bound;
+}
+
 // Views whose dimensions are each other's.
 static hd_status check_alike(verifier *v, const hd_op *op)
 {
@@ -792,7 +778,7 @@ static hd_status check_alike(verifier *v, const hd_op *op)
     hd_misfit why;
 
     types_of(op, type);
-    return hd_signature_fits(op, type, dim, is_tensor(v), &why)
+    return fits(v, op, type, dim, &why)
                ? HD_OK
                : refuse_misfit(v, op, HD_E0311, type, &why);
 }
@@ -807,7 +793,7 @@ static hd_status check_result(verifier *v, const hd_op *op, const int8_t *dim,
     hd_misfit why;
 
     types_of(op, type);
-    if (hd_signature_fits(op, type, dim, is_tensor(v), NULL) && right)
+    if (fits(v, op, type, dim, NULL) && right)
         return HD_OK;
     for (int i = 1; i < op->nviews; i++)
         ndims[i] = type[i].ndims;
@@ -1074,25 +1060,15 @@ static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
                     as_a ? " or " : "", as_a ? hd_dtype_text(a) : "");
 }
 
-// A bias lies along the result as an operand of `add` does; a host program has
-// cut its own part out.
-static bool bias_fits(const verifier *v, hd_type bias, hd_type out)
-{
-    for (int d = 0; d < bias.ndims && !is_tensor(v); d++)
-        bias.dim[d] = hd_dim_whole(hd_dim_local(bias.dim[d]));
-    for (int d = 0; d < out.ndims && !is_tensor(v); d++)
-        out.dim[d] = hd_dim_whole(hd_dim_local(out.dim[d]));
-    return bias.ndims > 0 && fits_along(&bias, &out);
-}
-
 // A shape that fits: of as many elements as the bias has, which a reshape
 // makes, where that is one with an index for each of the ranks; else one for
 // the columns alone.
-static void hint_bias(verifier *v, const hd_key *bias, const hd_type *type,
-                      const hd_type *out)
+static void hint_bias(verifier *v, const hd_op *op, int bias,
+                      const hd_type *type)
 {
+    const hd_type *out = &type[0];
     int last = out->ndims - 1;
-    int64_t elements = hd_type_elements(type);
+    int64_t elements = hd_type_elements(&type[bias]);
     hd_type ranks = *out, fits = *out;
 
     for (int d = 0; d < last; d++)
@@ -1103,32 +1079,9 @@ static void hint_bias(verifier *v, const hd_key *bias, const hd_type *type,
     if (hd_type_elements(&fits) != elements &&
         hd_type_elements(&ranks) == elements)
         fits = ranks;
-    fits.dtype = type->dtype;
-    if (is_tensor(v) && bias_fits(v, fits, *out))
-        hd_note(v->diag, bias->loc, "a bias of %s fits", type_text(v, &fits));
-}
-
-static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
-                            const hd_type *out, const hd_type *a)
-{
-    hd_type type = type_of(op, bias->view);
-    hd_dim columns = out->dim[out->ndims - 1];
-
-    if (!is_tensor(v) && hd_dim_is_sharded(columns))
-        columns = hd_dim_whole(hd_dim_local(columns));
-    if (!bias_fits(v, type, *out)) {
-        hd_status status = hd_error(v->diag, HD_E0313, bias->loc,
-                                    "a bias of %s for %s columns%s",
-                                    type_text(v, &type), dim_text(v, columns),
-                                    is_tensor(v) && type.ndims == 1 &&
-                                            hd_dim_as_long(type.dim[0], columns)
-                                        ? ", which are placed differently"
-                                        : "");
-
-        hint_bias(v, bias, &type, out);
-        return status;
-    }
-    return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
+    fits.dtype = type[bias].dtype;
+    hd_note(v->diag, op->view[bias].loc, "a bias of %s fits",
+            type_text(v, &fits));
 }
 
 // The same op with 'tb', or without.
@@ -1138,6 +1091,7 @@ static hd_op with_other_tb(const hd_op *op, hd_key key[HD_NKEYS])
 
     other.key = key;
     other.nkeys = 0;
+    other.bound = NULL;
     for (int i = 0; i < op->nkeys; i++)
         if (op->key[i].code != HD_KEY_TB)
             key[other.nkeys++] = op->key[i];
@@ -1173,7 +1127,7 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *type)
 
     if (a == 0 || b < 2)
         return;
-    if (hd_signature_fits(&other, type, NULL, is_tensor(v), NULL)) {
+    if (hd_signature_fits(&other, type, NULL, is_tensor(v), NULL, NULL)) {
         hd_note(v->diag, op->loc,
                 "it fits %s 'tb', which is for a second "
                 "operand stored [N, K]",
@@ -1205,27 +1159,17 @@ static hd_status check_counts(verifier *v, const hd_key *groups,
                     type_text(v, type));
 }
 
-// All but a bias, of which a host program may have cut its own part out.
-static hd_status check_shapes(verifier *v, const hd_op *op, const hd_type *out,
-                              const hd_type *a)
+static hd_status refuse_product(verifier *v, const hd_op *op,
+                                const hd_type *type, const hd_misfit *why)
 {
-    const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
     int bias = hd_op_key_view(op, HD_KEY_BIAS);
-    hd_type type[HD_MAX_VIEWS];
-    hd_status status;
-    hd_misfit why;
+    hd_status status = refuse_misfit(v, op, HD_E0313, type, why);
 
-    types_of(op, type);
-    type[0] = *out;
-    type[1] = *a;
-    if (bias >= 0)
-        type[bias].ndims = 0;
-    if (groups != NULL)
-        HD_TRY(check_counts(v, groups, &type[groups->view]));
-    if (hd_signature_fits(op, type, NULL, is_tensor(v), &why))
-        return HD_OK;
-    status = refuse_misfit(v, op, HD_E0313, type, &why);
-    if (groups == NULL && hd_op_fused(op) == HD_MOVE_NONE)
+    if (hd_op_key(op, HD_KEY_GROUPS) != NULL)
+        return status;
+    if (bias >= 0 && why->view == bias)
+        hint_bias(v, op, bias, type);
+    else if (hd_op_fused(op) == HD_MOVE_NONE)
         hint_matmul(v, op, type);
     return status;
 }
@@ -1235,22 +1179,27 @@ static hd_status check_shapes(verifier *v, const hd_op *op, const hd_type *out,
 static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
                               hd_type a)
 {
-    hd_type b = type_of(op, 2);
+    const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
     const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
     const hd_key *aux = hd_op_key(op, HD_KEY_AUX);
+    hd_type type[HD_MAX_VIEWS];
+    hd_misfit why;
 
-    HD_TRY(check_shapes(v, op, &out, &a));
-    HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
+    types_of(op, type);
+    type[0] = out;
+    type[1] = a;
+    if (groups != NULL)
+        HD_TRY(check_counts(v, groups, &type[groups->view]));
+    if (!fits(v, op, type, NULL, &why))
+        return refuse_product(v, op, type, &why);
+    HD_TRY(check_matmul_dtypes(v, op, &out, &a, &type[2]));
     if (bias != NULL)
-        HD_TRY(check_bias(v, op, bias, &out, &a));
-    if (aux != NULL) {
-        hd_type type = type_of(op, aux->view);
-
-        if (!hd_dtype_is_float(type.dtype))
-            return hd_error(v->diag, HD_E0314, aux->loc,
-                            "aux of %s: it keeps floating point",
-                            hd_dtype_text(type.dtype));
-    }
+        HD_TRY(check_bias_dtype(v, bias, type[bias->view].dtype, out.dtype,
+                                a.dtype));
+    if (aux != NULL && !hd_dtype_is_float(type[aux->view].dtype))
+        return hd_error(v->diag, HD_E0314, aux->loc,
+                        "aux of %s: it keeps floating point",
+                        hd_dtype_text(type[aux->view].dtype));
     return HD_OK;
 }
 
@@ -1700,7 +1649,7 @@ static hd_status check_depths(verifier *v, const hd_op *op)
         hd_type type = type_of(op, i);
         hd_dim last = type.dim[type.ndims - 1];
 
-        if (hd_op_info_get(op->code)->inner[i] <= DEPTH)
+        if (hd_op_inner(op, i) <= DEPTH)
             continue;
         if (hd_dim_is_sized(last))
             return hd_error(v->diag, HD_E0318, op->view[i].loc,
@@ -2506,6 +2455,20 @@ static hd_status check_group(verifier *v, const hd_stmt *stmt)
     return HD_OK;
 }
 
+// An op that was verified before, and may be read by others meanwhile, has it.
+static void keep_bound(verifier *v, hd_op *op)
+{
+    size_t bytes = sizeof v->bound;
+
+    if (v->is_bound && op->bound != NULL &&
+        memcmp(op->bound, &v->bound, bytes) == 0)
+        return;
+    if (v->is_bound || op->bound != NULL)
+        op->bound = v->is_bound
+                        ? hd_arena_copy(v->module->arena, &v->bound, bytes)
+                        : NULL;
+}
+
 static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
 {
     if (is_tensor(v) && stmt->kind != HD_STMT_OP)
@@ -2513,7 +2476,10 @@ static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
                         "a tensor program is a list of operations");
     switch (stmt->kind) {
     case HD_STMT_OP:
-        return check_op(v, stmt->op);
+        v->is_bound = false;
+        HD_TRY(check_op(v, stmt->op));
+        keep_bound(v, stmt->op);
+        return HD_OK;
     case HD_STMT_ON:
         return check_on(v, stmt);
     case HD_STMT_GROUP:

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "ir/signature.h"
 
 enum { MAX_EVENTS = 1 << 24 };
 

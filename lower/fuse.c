@@ -140,7 +140,7 @@ static const char *why_unfit(const fuser *f, const hd_op *op)
     if (!hd_fused_types(f->module, op, &type[0], &type[1]))
         return "it would have too many dimensions";
     product.nviews = 3;
-    if (!hd_signature_fits(&product, type, NULL, false, NULL))
+    if (!hd_signature_fits(&product, type, NULL, false, NULL, NULL))
         return "its views would have other shapes than a matmul's";
     return NULL;
 }

@@ -595,7 +595,7 @@ bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
     for (int i = 0; i < 3; i++)
         type[i] = hd_view_type(&view[i]);
     return hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-           hd_signature_fits(&product, type, NULL, false, NULL);
+           hd_signature_fits(&product, type, NULL, false, NULL, NULL);
 }
 
 // Whether a product of all shards at once has them where its result has them: a
@@ -647,7 +647,7 @@ static bool is_take(hd_pipe *p, const hd_op *op)
         type[i] = hd_view_type(&view);
     }
     return taken_at(p, op, type, dim) == at &&
-           hd_signature_fits(op, type, dims, true, NULL);
+           hd_signature_fits(op, type, dims, true, NULL, NULL);
 }
 
 // Whether the op does all shards at once as it does one.

@@ -21,6 +21,7 @@
 
 #include "base/dtype.h"
 #include "ir/causal.h"
+#include "ir/signature.h"
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"

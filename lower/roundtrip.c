@@ -14,6 +14,7 @@
 // order of the ranks. Halves are of the batch, or of the heads, of every shard,
 // so that each adds up in a place of its own; where these are odd, or something
 // is computed of gradients, the first trip does all of its shard.
+#include "ir/signature.h"
 #include "lower/pipe.h"
 
 // The two of which it is: gathers are the first of what is moved.

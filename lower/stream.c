@@ -39,6 +39,7 @@
 // loops, which come behind its own, until something computes on it.
 #include <string.h>
 
+#include "ir/signature.h"
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"

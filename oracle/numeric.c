@@ -14,6 +14,7 @@
 #include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/product.h"
+#include "ir/signature.h"
 
 // How many standard deviations independent errors may add up to.
 static const double LAMBDA = 6;

@@ -12,6 +12,7 @@
 
 #include "ir/causal.h"
 #include "ir/counts.h"
+#include "ir/signature.h"
 #include "runtime/cpu/attend_grad.h"
 #include "runtime/cpu/rows.h"
 #include "runtime/miscount.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/signature.h"
 
 // What a view has of one element of the batch: a matrix, or a row in it.
 typedef struct matrix {

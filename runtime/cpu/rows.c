@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/signature.h"
 #include "runtime/cpu/matmul.h"
 
 enum { CHUNK = 256 };

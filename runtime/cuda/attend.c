@@ -31,6 +31,7 @@
 #include "base/log.h"
 #include "base/setting.h"
 #include "codegen/dense.h"
+#include "ir/signature.h"
 #include "runtime/cuda/attends.h"
 
 enum { MULTIPLE = 8, ALIGNMENT = 16 }; // elements of 16 bits, and bytes

@@ -642,11 +642,9 @@ bool IsFine(const Judged &j)
 // Where the verifier judges otherwise than rows do, each with its reason.
 enum Class {
     ALIKE,
-    BIAS_OF_ONE,   // it refuses a bias of no dimensions, which `add` takes
-    BIAS_OF_SHARD, // of a host program it takes a bias as long as a rank's part
-    FEWER,         // it refuses the k greatest of what may be fewer
-    HEADS,         // heads of queries that are no multiple of those of keys
-    LATE,          // depths, heads or blocks of a length that a run says
+    FEWER, // it refuses the k greatest of what may be fewer
+    HEADS, // heads of queries that are no multiple of those of keys
+    LATE,  // depths, heads or blocks of a length that a run says
     NCLASSES
 };
 
@@ -676,8 +674,6 @@ Class ClassOfHeads(const Judged &j)
 
 Class ClassOf(const Judged &j, bool rows)
 {
-    int bias = hd_op_key_view(j.op, HD_KEY_BIAS);
-
     if (rows && hd_op_family(j.op) == HD_FAMILY_ATTEND)
         return ClassOfHeads(j);
     if (rows && j.op->code == HD_OP_TOP_K) {
@@ -687,11 +683,7 @@ Class ClassOf(const Judged &j, bool rows)
                    ? FEWER
                    : ALIKE;
     }
-    if (bias < 0)
-        return ALIKE;
-    if (rows && j.type[bias].ndims == 0)
-        return BIAS_OF_ONE;
-    return !rows && !j.tensor ? BIAS_OF_SHARD : ALIKE;
+    return ALIKE;
 }
 
 struct Tally {
@@ -735,7 +727,8 @@ void Judge(const Statement &s, Tally *tally)
                       j.dim);
         if (NamesDims(j)) {
             hd_misfit why;
-            bool rows = hd_signature_fits(j.op, j.type, j.dim, j.tensor, &why);
+            bool rows =
+                hd_signature_fits(j.op, j.type, j.dim, j.tensor, nullptr, &why);
             bool rules = IsFine(j);
 
             status = hd_verify(module, diag);
@@ -771,29 +764,15 @@ TEST(Signature, RowsJudgeAsTheRulesAndTheVerifierDo)
 
     while (tally.drawn < most && !HasFailure())
         Judge(DrawStatement(random), &tally);
-    std::printf("%d statements, %d fine; the verifier differs on %d biases of "
-                "no dimension, %d of a shard, %d k, %d heads, %d lengths\n",
-                tally.drawn, tally.fine, tally.classes[BIAS_OF_ONE],
-                tally.classes[BIAS_OF_SHARD], tally.classes[FEWER],
+    std::printf("%d statements, %d fine; the verifier differs on %d k, %d "
+                "heads, %d lengths\n",
+                tally.drawn, tally.fine, tally.classes[FEWER],
                 tally.classes[HEADS], tally.classes[LATE]);
     for (int i = 0; i < HD_NOPS && !IsQuick(); i++)
         EXPECT_EQ(tally.ops[i][0] > 0, tally.ops[i][1] > 0)
             << hd_op_info_get(hd_opcode(i))->text;
     EXPECT_GT(tally.fine, most / 4);
     EXPECT_LT(tally.fine, most * 3 / 4);
-}
-
-// Each by a statement of its own: random ones may have none.
-TEST(Signature, TheVerifierDiffersOnBiases)
-{
-    Dims c = {"4", "3@cp"}, b = {"2", "3@cp"};
-    Tally tally;
-
-    Judge({"matmul", "", {c, {"4", "2"}, b}, {{"bias", {}}}}, &tally);
-    EXPECT_EQ(tally.classes[BIAS_OF_ONE], 1);
-    Judge({"matmul", "", {c, {"4", "2"}, b}, {{"bias", {"2@tp"}}}, true},
-          &tally);
-    EXPECT_EQ(tally.classes[BIAS_OF_SHARD], 1);
 }
 
 } // namespace
