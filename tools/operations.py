@@ -1,5 +1,5 @@
-"""Makes docs/operations.md of the rows of ir/ops.def, with how each operation is
-written from docs/semantics.md. A test holds that the page is what this prints.
+"""Makes docs/operations.md of the rows of ir/ops.def and ir/signature.def, with how each
+operation is written from docs/semantics.md. A test holds that the page is what this prints.
 
 usage: operations.py ROOT > docs/operations.md
 """
@@ -9,6 +9,7 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 table = (root / "ir/ops.def").read_text()
+signatures = (root / "ir/signature.def").read_text()
 header = (root / "ir/op.h").read_text()
 semantics = (root / "docs/semantics.md").read_text(encoding="utf-8")
 
@@ -29,12 +30,9 @@ RULES = {
     "TAKE": "The indices are data, read when the step runs.",
     "PRODUCT": "Computed in fp32 or better, and rounded once.",
     "PICK": "Views lead with the dimensions of a batch, alike in all, and each element of it is "
-            "done by itself. The last column says how many dimensions each view has behind the "
-            "batch, results first; these are on each rank whole.",
+            "done by itself.",
     "ATTEND": "Views lead with the dimensions of a batch, along which operands may repeat, and "
-              "each element of it is done by itself; how many rows and keys it has counts may say. "
-              "The last column says how many dimensions each view has behind the batch, results "
-              "first.",
+              "each element of it is done by itself; how many rows and keys it has counts may say.",
     "CALL": "What its results become depends on its operands, on its name and on `over`, and on "
             "nothing else.",
     "MOVE": "Transfers along one axis of the mesh, `send@tp`, of n ranks. The last column says "
@@ -46,6 +44,13 @@ RULES = {
     "SYNC": "Orders streams, and computes nothing. Where events stand left or right there is "
             "one at least.",
 }
+NOTATION = (
+    "A form has a letter for each dimension of its views. One letter is as long and placed alike "
+    "wherever it stands; `R..` is any number of dimensions. Upper case may lie over ranks, lower "
+    "case is on each rank whole. `B..?` may be missing in front, or have one index that every rank "
+    "has; `(B..)` is the group or none of it; `B..<` its first dimensions, or all; `k+` is what is "
+    "joined, of tensor programs also over ranks where it is `K+`; `one` is one index or no dimension; `own` what `over` "
+    "counts; `[..]@` is placed in any way in tensor programs.")
 VALUES = {
     "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
     "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number",
@@ -91,9 +96,9 @@ def operation(kind, row):
     if kind == "FOLD":
         return kind, "BOTH", ONE, ("1", "HD_MAX_OPERANDS - 1"), "K(DIM)", "", ""
     if kind == "PICK":
-        return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), "", "", ", ".join(row[4:])
+        return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), "", "", ""
     if kind == "ATTEND":
-        return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), *row[4:6], ", ".join(row[7:])
+        return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), *row[4:6], ""
     if kind == "MOVE":
         return kind, "HOST", row[2:4], row[4:6], row[6], row[7], moved(*row[8:11])
     if kind == "FUSED":
@@ -128,6 +133,40 @@ def forms(names):
     return found
 
 
+LETTER = {"Q": "{}?", "P": "({})", "J": "{}+", "F": "{}<"}
+
+
+def letters(text):
+    """"[B.. R.. k+]", of "B_, R_, J(k)"."""
+    shown = []
+    for said, letter in re.findall(r"(?:([QPJF])\()?(\w+)\)?", text):
+        letter = letter.replace("_", "..")
+        shown.append(LETTER[said].format(letter) if said else letter)
+    return "[" + " ".join(shown) + "]"
+
+
+def shapes():
+    """Of OP(..) or FAMILY(..) its forms: the keys that tell them apart, and how each
+    view is written, results first."""
+    text, found = re.sub(r"//.*", "", signatures), {}
+    for row in text.split("HD_SIG(")[1:]:
+        ops, named = re.match(r"(\w+\(\w+\)), ([^,]*)", row).groups()
+        views = re.findall(r"\b(V|ANYHOW|REST|COUNTS)\(((?:[^()]|\(\w+\))*)\)", row)
+        found.setdefault(ops, []).append((re.findall(r"K\((\w+)\)", named), views))
+    return found
+
+
+def shape_rows(title, results, forms, known):
+    """How a form is told from others, and `[..] = [..], [..]`."""
+    for named, views in forms:
+        said = [letters(text) + "@" * (kind == "ANYHOW") + ", .." * (kind == "REST")
+                for kind, text in views if kind != "COUNTS"]
+        counts = [f"`groups {letters(text)}`" for kind, text in views if kind == "COUNTS"]
+        told = [f"`{known[key][0]}`" for key in named if key != "GROUPS"]
+        form, of = " ".join([title, *told, *counts]), ", ".join(said[results:])
+        yield f"| {form} | `{', '.join(said[:results])} = {of}` |"
+
+
 def keys():
     """Text, value and comment of each that statements name, by its code."""
     return {code: (text, value, " ".join(comment.split())) for code, text, value, comment in
@@ -141,7 +180,7 @@ def key_names(taken, needed, known):
 
 
 def page():
-    known, families = keys(), {}
+    known, signed, families = keys(), shapes(), {}
     for kind, row in rows():
         family, *rest = operation(kind, row)
         families.setdefault(family, []).append((row[1].strip('"'), *rest))
@@ -149,9 +188,10 @@ def page():
     titles = dict(re.findall(r"^    HD_FAMILY_(\w+), +// (.*)$", header, re.M))
     titles["FUSED"] = "a product and a transfer in one"
     lines = ["# Operations", "",
-             "Every operation and every key, made from `ir/ops.def` by `tools/operations.py`. What "
-             "each means is in [semantics.md](semantics.md#operations). Keys in bold are needed. "
-             "How many results and operands there are is what the table allows.", ""]
+             "Every operation and every key, made from `ir/ops.def` and `ir/signature.def` by "
+             "`tools/operations.py`. What each means is in [semantics.md](semantics.md#operations). "
+             "Keys in bold are needed. How many results and operands there are is what the table "
+             "allows.", "", NOTATION, ""]
     for family, members in families.items():
         more = any(member[-1] for member in members)
         lines += [f"## {family.capitalize()}: {titles[family]}", "", RULES[family], "",
@@ -162,6 +202,11 @@ def page():
             lines.append(f"| `{name}` | {shown} | {PROGRAMS[level]} | {count(results)} | "
                          f"{count(operands)} | {key_names(taken, needed, known)} |" +
                          f" {rest} |" * more)
+        shown = [*shape_rows("each", 1, signed.get(f"FAMILY({family})", []), known)]
+        for name, _, results, *_ in members:
+            shown += shape_rows(f"`{name}`", number(results[0]), signed.get(f"OP({name.upper()})", []), known)
+        if shown:
+            lines += ["", "| form | shapes |", "|---|---|", *shown]
         lines.append("")
     lines += ["## Keys", "", "| key | value | meaning |", "|---|---|---|"]
     lines += [f"| `{text}` | {VALUES[value]} | {comment} |" for text, value, comment in known.values()]
