@@ -1787,16 +1787,28 @@ typedef struct counted {
     int along[HD_MAX_DIMS];
 } counted;
 
-static counted lay_counted(const hd_space *space, const hd_op *op, int i)
+// HD_ALONE, too, where the view repeats.
+static int line_of(const verifier *v, const hd_op *op, int i, int d)
+{
+    hd_type out = type_of(op, 0), own = type_of(op, i);
+    int line = v->bound.along[i][d];
+
+    return line >= 0 && line < out.ndims &&
+                   own.dim[d].extent != out.dim[line].extent
+               ? HD_ALONE
+               : line;
+}
+
+static counted lay_counted(const verifier *v, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
     counted c = {
-        .dim = hd_space_along(space, i,
-                              hd_view_kept_ahead(view, view->buffer->counted)),
+        .dim =
+            line_of(v, op, i, hd_view_kept_ahead(view, view->buffer->counted)),
         .ndims = hd_view_kept_ahead(view, view->buffer->by->type.ndims)};
 
     for (int d = 0; d < c.ndims; d++)
-        c.along[d] = hd_space_along(space, i, d);
+        c.along[d] = line_of(v, op, i, d);
     return c;
 }
 
@@ -1889,42 +1901,9 @@ static hd_status check_all_counted(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
-// Each of the counts is of one slab of what the op makes.
-static hd_status check_counts_along(verifier *v, const hd_op *op,
-                                    const hd_space *space, int i)
-{
-    const hd_view *view = &op->view[i];
-    counted c = lay_counted(space, op, i);
-
-    for (int d = 0; d < c.ndims; d++)
-        if (c.along[d] < 0 || c.along[d] >= space->nparallel)
-            return hd_error(v->diag, HD_E0319, view->loc,
-                            "dimension %d of %%%s has a count each of %%%s: "
-                            "the result of %s has it, too",
-                            hd_view_kept_dim(view, d), view->buffer->name,
-                            view->buffer->by->name, op_text(op));
-    return HD_OK;
-}
-
-// All that is counted is there, too.
-static hd_status check_counted_view(verifier *v, const hd_op *op,
-                                    const hd_space *space, int i)
-{
-    const hd_view *view = &op->view[i];
-    const hd_buffer *x = view->buffer;
-    HD_TRY(check_all_counted(v, op, view));
-    if (lay_counted(space, op, i).dim < 0)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "dimension %d of %%%s, which %%%s counts, repeats in "
-                        "%s",
-                        x->counted, x->name, x->by->name, op_text(op));
-    return check_counts_along(v, op, space, i);
-}
-
 // What is counted of an attention is its rows, or its keys, and each count is
 // of elements of its batch.
-static hd_status check_attended_view(verifier *v, const hd_op *op,
-                                     const hd_space *space, int i)
+static hd_status check_attended_view(verifier *v, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
     const hd_buffer *x = view->buffer;
@@ -1937,13 +1916,44 @@ static hd_status check_attended_view(verifier *v, const hd_op *op,
                         "of its %s: %s takes counts of no other",
                         x->counted, x->name, x->by->name,
                         hd_op_has_keys(op, i) ? "keys" : "rows", op_text(op));
-    HD_TRY(check_all_counted(v, op, view));
     if (hd_view_kept_ahead(view, x->by->type.ndims) > batch)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "%%%s has a count each of the heads of %%%s; %s takes "
                         "one for all heads",
                         x->by->name, x->name, op_text(op));
-    return check_counts_along(v, op, space, i);
+    return HD_OK;
+}
+
+// All that is counted is there, and each of the counts is of one slab of what
+// the op makes.
+static hd_status check_counted_view(verifier *v, const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    const hd_buffer *x = view->buffer;
+    counted c;
+
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        HD_TRY(check_attended_view(v, op, i));
+    HD_TRY(check_all_counted(v, op, view));
+    c = lay_counted(v, op, i);
+    if (c.dim < 0)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "dimension %d of %%%s, which %%%s counts, repeats in "
+                        "%s",
+                        x->counted, x->name, x->by->name, op_text(op));
+    if (hd_op_family(op) == HD_FAMILY_TAKE && c.dim >= v->bound.nparallel)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "%s takes from dimension %d of %%%s, which has counts, "
+                        "%%%s; `copy` it to a tensor without",
+                        op_text(op), x->counted, x->name, x->by->name);
+    for (int d = 0; d < c.ndims; d++)
+        if (c.along[d] < 0 || c.along[d] >= v->bound.nparallel)
+            return hd_error(v->diag, HD_E0319, view->loc,
+                            "dimension %d of %%%s has a count each of %%%s: "
+                            "the result of %s has it, too",
+                            hd_view_kept_dim(view, d), x->name, x->by->name,
+                            op_text(op));
+    return HD_OK;
 }
 
 // The counts of `view` are others than those of `first`.
@@ -1975,37 +1985,6 @@ static hd_status counts_differ(verifier *v, const hd_op *op,
     return hd_error(v->diag, HD_E0319, view->loc,
                     "%%%s has counts %%%s, and %%%s has %%%s: %s", x->name,
                     x->by->name, first->name, first->by->name, why);
-}
-
-// Rows lie along the first view's alone, and those of all views are the same.
-static counted lay_attended(const hd_space *space, const hd_op *op, int i)
-{
-    counted c = lay_counted(space, op, i);
-
-    c.dim = -1;
-    return c;
-}
-
-// The rows of an attention, of which `first` is a view, or its keys.
-static hd_status check_attended_counts(verifier *v, const hd_op *op,
-                                       const hd_space *space, int first)
-{
-    counted one, other;
-
-    if (first < 0)
-        return HD_OK;
-    HD_TRY(check_attended_view(v, op, space, first));
-    one = lay_attended(space, op, first);
-    for (int i = first + 1; i < op->nviews; i++) {
-        if (op->view[i].buffer->by == NULL ||
-            hd_op_has_keys(op, i) != hd_op_has_keys(op, first))
-            continue;
-        HD_TRY(check_attended_view(v, op, space, i));
-        other = lay_attended(space, op, i);
-        if (!same_counts(op, first, &one, i, &other))
-            return counts_differ(v, op, &op->view[i], op->view[first].buffer);
-    }
-    return HD_OK;
 }
 
 // The key of an op that no view with counts goes with; NULL if it has none.
@@ -2043,44 +2022,40 @@ static hd_status refuse_counts(verifier *v, const hd_op *op,
                     alone != NULL ? "a grouped matmul" : op_text(op));
 }
 
+// Of an attention what counts rows, of which `first` is a view, or keys; of
+// another op all counts.
+static hd_status check_same_counts(verifier *v, const hd_op *op, int first)
+{
+    counted one, other;
+
+    if (first < 0)
+        return HD_OK;
+    HD_TRY(check_counted_view(v, op, first));
+    one = lay_counted(v, op, first);
+    for (int i = first + 1; i < op->nviews; i++) {
+        if (op->view[i].buffer->by == NULL ||
+            hd_op_has_keys(op, i) != hd_op_has_keys(op, first))
+            continue;
+        HD_TRY(check_counted_view(v, op, i));
+        other = lay_counted(v, op, i);
+        if (!same_counts(op, first, &one, i, &other) &&
+            !(counts_follow(v, op) && one.dim == other.dim &&
+              one.ndims == other.ndims))
+            return counts_differ(v, op, &op->view[i], op->view[first].buffer);
+    }
+    return HD_OK;
+}
+
 static hd_status check_counted(verifier *v, const hd_op *op)
 {
     int first = hd_op_counted(op), keys = hd_op_counted_keys(op);
-    hd_space space;
-    counted one, other;
 
     if (first < 0 && keys < 0)
         return HD_OK;
     if (!takes_counts(op))
         return refuse_counts(v, op, &op->view[first >= 0 ? first : keys]);
-    hd_space_of_op(v->module, op, &space);
-    if (hd_op_family(op) == HD_FAMILY_ATTEND) {
-        HD_TRY(check_attended_counts(v, op, &space, first));
-        return check_attended_counts(v, op, &space, keys);
-    }
-    HD_TRY(check_counted_view(v, op, &space, first));
-    one = lay_counted(&space, op, first);
-    if (hd_op_family(op) == HD_FAMILY_TAKE && one.dim >= space.nparallel)
-        return hd_error(v->diag, HD_E0319, op->view[first].loc,
-                        "%s takes from dimension %d of %%%s, which has counts, "
-                        "%%%s; `copy` it to a tensor without",
-                        op_text(op), op->view[first].buffer->counted,
-                        op->view[first].buffer->name,
-                        op->view[first].buffer->by->name);
-    for (int i = first + 1; i < op->nviews; i++) {
-        const hd_view *view = &op->view[i];
-
-        if (view->buffer->by == NULL)
-            continue;
-        HD_TRY(check_counted_view(v, op, &space, i));
-        other = lay_counted(&space, op, i);
-        if (same_counts(op, first, &one, i, &other) ||
-            (counts_follow(v, op) && one.dim == other.dim &&
-             one.ndims == other.ndims))
-            continue;
-        return counts_differ(v, op, view, op->view[first].buffer);
-    }
-    return HD_OK;
+    HD_TRY(check_same_counts(v, op, first));
+    return check_same_counts(v, op, keys);
 }
 
 static hd_status check_family(verifier *v, const hd_op *op)
