@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "ir/signature.h"
+
 hd_module *hd_module_create(void)
 {
     hd_arena *volatile arena = hd_arena_create();
@@ -401,6 +403,7 @@ hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
     op->view = hd_new_array(module->arena, hd_view, op->nviews + nkeys);
     op->key = hd_new_array(module->arena, hd_key, nkeys);
     op->loc = loc;
+    op->bound = hd_bound_room(module->arena, code);
     stmt->op = op;
     return stmt;
 }

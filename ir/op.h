@@ -228,10 +228,10 @@ typedef struct hd_op {
     int nviews;
     hd_view *view; // outputs, inputs, then those of keys in their order
     int nkeys;
-    hd_key *key;           // in the order of ops.def, each at most once
-    hd_loc loc;            // the op's word, and its @axis
-    const hd_bound *bound; // as the verifier has it; NULL: it has no signature,
-                           // or a pass has made it
+    hd_key *key;     // in the order of ops.def, each at most once
+    hd_loc loc;      // the op's word, and its @axis
+    hd_bound *bound; // as the verifier found it, of none before; NULL: it has
+                     // no signature
 } hd_op;
 
 // NULL if the op does not carry it.

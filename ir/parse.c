@@ -17,6 +17,7 @@
 #include "ir/declare.h"
 #include "ir/lex.h"
 #include "ir/print.h"
+#include "ir/signature.h"
 #include "ir/suggest.h"
 #include "ir/verify.h"
 
@@ -1037,6 +1038,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
     if (p->token.kind != HD_TOKEN_NAME ||
         !hd_op_find(p->token.text, p->token.length, &op->code))
         return unknown_op(p);
+    op->bound = hd_bound_room(p->module->arena, op->code);
     info = hd_op_info_get(op->code);
     advance(p);
     HD_TRY(parse_axis(p, op));

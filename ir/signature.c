@@ -414,6 +414,15 @@ bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
     return fail(why, &first);
 }
 
+hd_bound *hd_bound_room(hd_arena *arena, hd_opcode code)
+{
+    const hd_op op = {.code = code};
+
+    return hd_op_is(&op, HD_UNIT_COMPUTE) || hd_op_fused(&op) != HD_MOVE_NONE
+               ? hd_new(arena, hd_bound)
+               : NULL;
+}
+
 static bool is_bound_so(const hd_bound *bound, const hd_op *op,
                         const int *ndims, const int8_t *dim)
 {

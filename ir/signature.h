@@ -9,6 +9,7 @@
 #ifndef HD_IR_SIGNATURE_H
 #define HD_IR_SIGNATURE_H
 
+#include "base/arena.h"
 #include "base/text.h"
 #include "ir/op.h"
 
@@ -83,6 +84,9 @@ int hd_op_batch(const hd_op *op, int i, int ndims);
 // Of family ATTEND: the first view that has logarithms, whose dtype is the
 // widest of all.
 int hd_op_lse(const hd_op *op);
+
+// Room for what the verifier finds of an op; NULL if that is nothing.
+hd_bound *hd_bound_room(hd_arena *arena, hd_opcode code);
 
 // "k", NULL of one of several dimensions that have one letter.
 const char *hd_letter_text(uint16_t letter);

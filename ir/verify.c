@@ -19,7 +19,7 @@
 
 enum {
     MAX_STREAMS = 64,
-    TEXTS = 4,         // types and extents that one message names
+    TEXTS = 6,         // types, extents and buffers that one message names
     WHY = 256,         // bytes of a reason
     MOST_PARTS = 4096, // of a tensor that are written by themselves
 };
@@ -206,12 +206,16 @@ static bool is_constant(const verifier *v, const hd_view *view, int i)
 }
 
 // "%x", but a buffer that a pass made, which stands nowhere in the text, by
-// what it is for.
+// what it is for. Stands until TEXTS more are asked for.
 static const char *buffer_text(verifier *v, const hd_buffer *buffer)
 {
-    return buffer->loc.line == 0
-               ? "what ranks exchange for this statement"
-               : hd_arena_printf(v->module->arena, "%%%s", buffer->name);
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
+
+    if (buffer->loc.line == 0)
+        return "what ranks exchange for this statement";
+    hd_text_free(text);
+    hd_text_printf(text, "%%%s", buffer->name);
+    return text->failed ? "a buffer" : text->bytes;
 }
 
 // Passes made the statement, of one that stands in the text.
@@ -2430,18 +2434,12 @@ static hd_status check_group(verifier *v, const hd_stmt *stmt)
     return HD_OK;
 }
 
-// An op that was verified before, and may be read by others meanwhile, has it.
-static void keep_bound(verifier *v, hd_op *op)
+// What was verified before, and may be read by others meanwhile, is left alone.
+static void keep_bound(const verifier *v, const hd_op *op)
 {
-    size_t bytes = sizeof v->bound;
-
     if (v->is_bound && op->bound != NULL &&
-        memcmp(op->bound, &v->bound, bytes) == 0)
-        return;
-    if (v->is_bound || op->bound != NULL)
-        op->bound = v->is_bound
-                        ? hd_arena_copy(v->module->arena, &v->bound, bytes)
-                        : NULL;
+        memcmp(op->bound, &v->bound, sizeof v->bound) != 0)
+        memcpy(op->bound, &v->bound, sizeof v->bound);
 }
 
 static hd_status check_stmt(verifier *v, const hd_stmt *stmt)

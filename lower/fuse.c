@@ -227,6 +227,7 @@ static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
             (i == at || matmul->view[i].range != NULL))
             return line_text(f, matmul, "has a part of a tensor");
     *out = *matmul;
+    out->bound = hd_bound_room(f->module->arena, code);
     out->view = hd_arena_copy(f->module->arena, matmul->view,
                               sizeof *matmul->view * (size_t)matmul->nviews);
     reason = pick_alike(f, matmul, out, at, picked);

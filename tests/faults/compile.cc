@@ -126,8 +126,11 @@ TEST(ParseFaults, AWrongProgramIsStillWrongWithoutMemoryForItsMessages)
             EXPECT_TRUE(status == HD_ERROR_INVALID ||
                         (fired && status == HD_ERROR_NO_MEMORY))
                 << k << ": " << hd_status_text(status);
-            EXPECT_EQ(hd_diag_errors(diag),
-                      status == HD_ERROR_INVALID ? 25u : 1u);
+            // What was wrong until memory ran out stays said.
+            if (status == HD_ERROR_INVALID)
+                EXPECT_EQ(hd_diag_errors(diag), 25u);
+            else
+                EXPECT_GE(hd_diag_errors(diag), 1u);
             EXPECT_EQ(module, Sentinel<hd_module>());
             hd_diag_destroy(diag);
             return fired;
