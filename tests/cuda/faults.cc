@@ -82,6 +82,19 @@ hd_status RunAll(Rank &rank, const Program &program,
     return HD_OK;
 }
 
+bool Is(const Symbol &symbol, const char *name)
+{
+    return strcmp(symbol.name, name) == 0;
+}
+
+// Who cannot enter its context any more, or cannot say that it captures nothing
+// there, cannot free anything.
+bool FreesNothing(const std::string &name)
+{
+    return name == "cuCtxPushCurrent_v2" ||
+           name == "cuThreadExchangeStreamCaptureMode";
+}
+
 hd_status RunWithFault(Rank &rank, const Program &program,
                        const hd_session_options &options,
                        const std::string &fault)
@@ -90,16 +103,13 @@ hd_status RunWithFault(Rank &rank, const Program &program,
 
     if (rank.rank == 0 && !fault.empty())
         setenv("FAKE_CUDA_FAIL", fault.c_str(), 1);
+    if (FreesNothing(fault.substr(0, fault.find(':'))))
+        rank.page->keeps = true;
     status = RunAll(rank, program, options);
     auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
     for (size_t i = 0; i < kCount && calls != nullptr; i++)
         rank.answer->calls[i] = calls(kSymbols[i].name);
     return status;
-}
-
-bool Is(const Symbol &symbol, const char *name)
-{
-    return strcmp(symbol.name, name) == 0;
 }
 
 // The call by name, or what its failure means to a user.
@@ -121,10 +131,7 @@ void JudgeEnd(const Answer &answer, const Symbol &symbol,
 {
     EXPECT_TRUE(answer.ended) << what << " hangs";
     EXPECT_NE(answer.status, HD_ERROR_INVALID) << what << " has a wrong answer";
-    // Who cannot enter its context any more, or cannot say that it captures
-    // nothing there, cannot free anything.
-    if (!Is(symbol, "cuCtxPushCurrent_v2") &&
-        !Is(symbol, "cuThreadExchangeStreamCaptureMode")) {
+    if (!FreesNothing(symbol.name)) {
         EXPECT_STREQ(answer.left, "") << what;
     }
 }
@@ -334,6 +341,8 @@ hd_status EndLate(Rank &rank, const Program &program, const std::string &fault)
 
     if (rank.rank == 0 && !fault.empty())
         setenv("FAKE_CUDA_FAIL", fault.c_str(), 1);
+    if (FreesNothing(fault.substr(0, fault.find(':'))))
+        rank.page->keeps = true;
     HD_TRY(session.Open(rank, program, CudaOptions(10)));
     HD_TRY(RunAndCompare(rank, program, session, 2));
     HD_TRY(hd_session_finish(session, rank.diag));

@@ -439,7 +439,7 @@ TEST(Attention, OfASequenceInZigzagIsTheReferences)
 
 TEST(Attention, OfCountedRowsAndKeysIsTheReferences)
 {
-    int rows = IsQuick() || OnCpu() ? 20 : 40;
+    int rows = IsQuick() || OnCpu() ? 12 : 40;
 
     Try({std::begin(kCounted), std::end(kCounted)},
         {{'B', 4},
