@@ -427,8 +427,8 @@ void hd_batch_counts(hd_batch *k)
 hd_status hd_batch_end(hd_batch *k, const unsigned char *cu, int64_t threads,
                        hd_text *out, hd_kernel_grid *grid)
 {
-    int pointers =
-        k->step->op->nviews + (hd_emit_tells(k->step) ? HD_COUNTS_POINTERS : 0);
+    int pointers = k->step->op->nviews +
+                   (hd_kernel_tells(k->step) ? HD_COUNTS_POINTERS : 0);
 
     hd_prelude_add(&k->text, cu);
     HD_TRY(hd_prelude_finish(out, &k->text, pointers, k->sizes));

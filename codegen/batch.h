@@ -4,7 +4,7 @@
 #ifndef HD_CODEGEN_BATCH_H
 #define HD_CODEGEN_BATCH_H
 
-#include "codegen/emit.h"
+#include "codegen/kernel.h"
 
 HD_BEGIN_DECLS
 

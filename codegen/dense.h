@@ -3,7 +3,7 @@
 #ifndef HD_CODEGEN_DENSE_H
 #define HD_CODEGEN_DENSE_H
 
-#include "codegen/emit.h"
+#include "codegen/kernel.h"
 
 HD_BEGIN_DECLS
 

@@ -9,7 +9,6 @@
 
 #include "base/diag.h"
 #include "base/dtype.h"
-#include "codegen/attend.h"
 #include "codegen/body.h"
 #include "codegen/matmul.h"
 #include "codegen/nest.h"
@@ -310,12 +309,6 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
     return status;
-}
-
-bool hd_emit_tells(const hd_step *step)
-{
-    return hd_op_key(step->op, HD_KEY_GROUPS) != NULL ||
-           hd_op_has_counts(step->op);
 }
 
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,

@@ -19,32 +19,12 @@
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 
-#include "base/text.h"
+#include "codegen/attend.h"
 #include "codegen/chain.h"
-#include "codegen/length.h"
+#include "codegen/kernel.h"
 #include "ir/counts.h"
 
 HD_BEGIN_DECLS
-
-#define HD_KERNEL_NAME "hd_kernel"
-#define HD_KERNEL_POINTERS 80                 // at most
-#define HD_KERNEL_SIZES (2 * HD_MAX_DIMS + 2) // at most
-
-// What a kernel tells of the first count that does not fit, of groups or of a
-// dimension, if there is nothing told yet: words in the device's memory, all 0
-// before. A dimension's counts are numbered in the room that they have.
-typedef struct hd_kernel_miscount {
-    int64_t step; // and one more
-    int64_t group, count, left;
-} hd_kernel_miscount;
-
-// How a kernel is started.
-typedef struct hd_kernel_grid {
-    unsigned blocks, threads;
-    int pointers; // of at[], addresses on the device
-    int sizes;    // of size[], numbers that follow them
-    int64_t size[HD_KERNEL_SIZES];
-} hd_kernel_grid;
 
 // The kernel of one step of unit COMPUTE, matmuls included (plainly, an output
 // element a thread). at[i] is the address of the first element of span i of the
@@ -52,8 +32,6 @@ typedef struct hd_kernel_grid {
 // is that of an hd_kernel_miscount, and at[nviews + 1] the step's number.
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                        hd_kernel_grid *grid);
-// Whether it reads counts.
-bool hd_emit_tells(const hd_step *step);
 
 // The kernel of all steps of a chain. at[i] is the address of the first element
 // of value i.
@@ -66,16 +44,6 @@ hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
 // stores.
 hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
                            hd_kernel_grid *grid);
-
-// What follows an attention whose results went to scratch memory: o, dense, in
-// the dtype of its operands at at[2], and lse, dense but for `padded - part`
-// elements behind each `part` of them, at at[3]. They become the step's o and
-// lse at at[0] and at[1]. Where it accumulates they are merged with that lse
-// and with `before` at at[4], which has as many elements as o, may be of
-// another dtype, and is o or has no memory in common with it. Rows have a
-// multiple of 8 elements, 2048 at most.
-hd_status hd_emit_join(const hd_step *step, const hd_span *before, int64_t part,
-                       int64_t padded, hd_text *out, hd_kernel_grid *grid);
 
 // at[0][i] = at[1 + k][i] over k < operands joined by `fold`, in that order,
 // for `elements` elements; accumulated in f32 (f64 and integers in their own

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "codegen/body.h"
-#include "codegen/emit.h"
 #include "codegen/prelude.h"
 #include "ir/product.h"
 

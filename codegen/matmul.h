@@ -3,7 +3,7 @@
 #ifndef HD_CODEGEN_MATMUL_H
 #define HD_CODEGEN_MATMUL_H
 
-#include "codegen/emit.h"
+#include "codegen/kernel.h"
 
 HD_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
 #ifndef HD_CODEGEN_NEST_H
 #define HD_CODEGEN_NEST_H
 
-#include "codegen/emit.h"
+#include "codegen/kernel.h"
 #include "codegen/prelude.h"
 #include "ir/space.h"
 

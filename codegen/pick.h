@@ -2,7 +2,7 @@
 #ifndef HD_CODEGEN_PICK_H
 #define HD_CODEGEN_PICK_H
 
-#include "codegen/emit.h"
+#include "codegen/kernel.h"
 
 HD_BEGIN_DECLS
 

@@ -18,12 +18,6 @@ static const pass passes[] = {
     {"place", HD_STAGE_HOST, hd_pass_place},
 };
 
-bool hd_lower_is_bulk(const hd_lower_options *options)
-{
-    return options->transfer == HD_TRANSFER_BULK ||
-           options->transfer == HD_TRANSFER_FUSED;
-}
-
 static hd_status check_value(const char *option, unsigned value, unsigned most,
                              hd_diag *diag)
 {

@@ -26,7 +26,11 @@ typedef hd_status hd_pass_fn(hd_module *module, const hd_lower_options *options,
 
 // Whether a collective moves all at once, as it is written: also what is not
 // fused does.
-bool hd_lower_is_bulk(const hd_lower_options *options);
+static inline bool hd_lower_is_bulk(const hd_lower_options *options)
+{
+    return options->transfer == HD_TRANSFER_BULK ||
+           options->transfer == HD_TRANSFER_FUSED;
+}
 
 hd_effect hd_effect_start(const hd_module *module,
                           const hd_lower_options *options);

@@ -261,7 +261,7 @@ hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
 
     for (int i = 0; i < n; i++)
         at[i] = hd_cuda_at_span(&step->span[i]);
-    if (hd_emit_tells(step)) {
+    if (hd_kernel_tells(step)) {
         at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
                                sizeof(hd_kernel_miscount));
         at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};

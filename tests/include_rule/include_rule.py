@@ -38,6 +38,9 @@ MAY_USE = {
                      "runtime/cuda"},
     "tools": set(),
 }
+# Folders whose files call one another in a direction.
+STRAIGHT = ["steps", "eval", "lower", "simulate", "compile", "codegen", "oracle"]
+FUNCTION = re.compile(r"^(?!static)\w[\w *\n]*?\b(hd_\w+)\([^;{]*?\)\n\{", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
@@ -67,6 +70,24 @@ def complaints(root, path):
                 yield f"{path}: tools may include their own headers, not {name}"
         elif quote == '"' and folder is None:
             yield f"{path}: {name} is not written from the project's root"
+
+
+def circles(root, folder):
+    """Files of a folder that call one another in a circle, a line each."""
+    texts = {path.stem: re.sub("//.*", "", path.read_text())
+             for path in sorted((root / folder).glob("*.c"))}
+    home = {name: file for file, text in texts.items()
+            for name in FUNCTION.findall(text)}
+    calls = {file: {home[name] for name in re.findall(r"\bhd_\w+", text)
+                    if name in home} - {file} for file, text in texts.items()}
+    for file in texts:
+        below, ahead = set(), [file]
+        while ahead:
+            more = calls[ahead.pop()] - below
+            below |= more
+            ahead += more
+        if file in below:
+            yield f"{folder}/{file}.c: calls in a circle"
 
 
 def stands_alone(root, path, compiler, language, standard):
@@ -105,6 +126,8 @@ def main():
             wrong.append(f"{public}: does not compile alone as C99")
         if not stands_alone(root, public, cxx, "c++", "c++17"):
             wrong.append(f"{public}: does not compile alone as C++17")
+    for folder in STRAIGHT:
+        wrong += circles(root, folder)
     for line in wrong:
         print(line, file=sys.stderr)
     print(f"{nfiles} files read, {len(wrong)} complaints")

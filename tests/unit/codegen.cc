@@ -103,7 +103,7 @@ class Checked
                 reinterpret_cast<uint64_t>(product.data());
         }
         hd_kernel_miscount told = {0, -1, -1, -1};
-        if (hd_emit_tells(&Step())) {
+        if (hd_kernel_tells(&Step())) {
             args.at[Step().op->nviews] = reinterpret_cast<uint64_t>(&told);
             args.at[Step().op->nviews + 1] = 41;
         }
@@ -251,7 +251,7 @@ void CheckAll(const std::vector<Case> &cases)
         EXPECT_EQ(checked[i]->Wrong(host, i, Few(kernels[i].grid), 0), "")
             << said;
         // Which count is told does not depend on which thread is the first.
-        if (hd_emit_tells(&checked[i]->Step())) {
+        if (hd_kernel_tells(&checked[i]->Step())) {
             EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 0, true), "")
                 << said;
         }
