@@ -10,17 +10,16 @@
 static hd_view source_view(hd_pipe *p, const hd_moved *m,
                            const hd_trip_piece *at)
 {
-    return hd_pipe_at_chunk(p, m->op->view[1],
-                            hd_pipe_chunk_dim(&m->op->view[1]), at->chunk);
+    return hd_pipe_at_chunk(p, *m->from, hd_pipe_chunk_dim(m->from), at->chunk);
 }
 
 static hd_view target_view(hd_pipe *p, const hd_moved *m,
                            const hd_trip_piece *at)
 {
-    hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, at->shard);
+    hd_view out = hd_pipe_at_shard(p, *m->to, m->dim, at->shard);
 
     return hd_pipe_at_chunk(p, hd_pipe_at_slot(m, out, at),
-                            hd_pipe_chunk_dim(&m->op->view[0]), at->chunk);
+                            hd_pipe_chunk_dim(m->to), at->chunk);
 }
 
 // --------------------------------------------------------------- computing
@@ -30,7 +29,7 @@ static bool reads_in_place(const hd_pipe *p, const hd_op *op)
     for (int i = op->noutputs; i < op->nviews; i++)
         for (int k = 0; k < p->nmoved; k++)
             if (p->moved[k].in_place &&
-                p->moved[k].op->view[0].buffer == op->view[i].buffer)
+                p->moved[k].to->buffer == op->view[i].buffer)
                 return true;
     return false;
 }
@@ -197,7 +196,7 @@ static hd_expr is_needed(hd_pipe *p, const hd_moved *m, hd_expr rank,
         for (int i = 0; i < s->op->nviews && s->op != m->op; i++) {
             hd_expr sees;
 
-            if (s->op->view[i].buffer != m->op->view[0].buffer)
+            if (s->op->view[i].buffer != m->to->buffer)
                 continue;
             sees = sees_any(p, s->op, rank, shard);
             if (sees == HD_EXPR_NONE)
@@ -218,7 +217,7 @@ static hd_build open_needed(const hd_trip *t, hd_build *b, const hd_moved *m,
 
     // What is relayed others need, and a deferred send is waited for.
     if (t->p->schedule->relays || m->sent != NULL ||
-        !hd_pipe_is_alone(t->p, m->op->view[0].buffer))
+        !hd_pipe_is_alone(t->p, m->to->buffer))
         return *b;
     needed = is_needed(t->p, m, rank, shard);
     return needed == HD_EXPR_NONE ? *b : hd_build_if(b, needed, &none);
@@ -311,11 +310,10 @@ static void gather_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
 {
     hd_expr i;
     hd_build body = hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &i);
-    hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, i);
+    hd_view out = hd_pipe_at_shard(p, *m->to, m->dim, i);
 
-    hd_build_key(
-        hd_build_unary(&body, HD_OP_BROADCAST, p->axis, out, m->op->view[1]),
-        HD_KEY_ROOT, i);
+    hd_build_key(hd_build_unary(&body, HD_OP_BROADCAST, p->axis, out, *m->from),
+                 HD_KEY_ROOT, i);
 }
 
 // What is moved or copied before the loop.
@@ -325,14 +323,14 @@ static void emit_before(hd_pipe *p, hd_build *b)
 
     for (int i = 0; i < p->nmoved; i++) {
         const hd_moved *m = &p->moved[i];
-        hd_view out = m->op->view[0];
+        hd_view out = *m->to;
 
         b->loc = m->op->loc;
         out.nindex = m->dim;
         if (p->schedule->move == NULL && m->cut)
             gather_blocks(p, b, m);
         else if (p->schedule->move == NULL)
-            hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, m->op->view[1]);
+            hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, *m->from);
         else if (p->schedule->relays && !m->in_place)
             copy_own(p, b, m, &own);
     }
@@ -354,7 +352,7 @@ static bool picks_alike(const hd_view *a, const hd_view *b)
 // have their index: a text may gather a part of something else.
 static bool lies_alike(const hd_pipe *p, const hd_moved *m)
 {
-    const hd_view *to = &m->op->view[0], *from = &m->op->view[1];
+    const hd_view *to = m->to, *from = m->from;
     int dim = hd_type_axis_dim(&from->buffer->type, p->axis);
     hd_type type;
     hd_view view;
@@ -387,7 +385,7 @@ static bool is_attended_to(const hd_pipe *p, const hd_buffer *buffer)
 // copy of the local shard that is read in the last trip, too, takes no turns.
 static bool fits_slots(const hd_pipe *p, const hd_moved *m)
 {
-    hd_buffer *all = m->op->view[0].buffer;
+    hd_buffer *all = m->to->buffer;
 
     return p->ranks > 1 && !m->cut && p->schedule->to != NULL &&
            !p->schedule->relays && (m->in_place || !p->ahead) &&
@@ -427,7 +425,7 @@ static int64_t count_slots(const hd_pipe *p)
 
 static void add_slots(hd_pipe *p, hd_moved *m)
 {
-    const hd_buffer *all = m->op->view[0].buffer;
+    const hd_buffer *all = m->to->buffer;
     hd_type type = all->type;
 
     type.dim[m->dim] = hd_dim_whole(p->slots);
@@ -439,9 +437,9 @@ static void add_slots(hd_pipe *p, hd_moved *m)
 static void prepare(hd_pipe *p)
 {
     for (int i = 0; i < p->nmoved; i++)
-        p->moved[i].in_place =
-            !p->options->copy_own && lies_alike(p, &p->moved[i]) &&
-            hd_pipe_is_alone(p, p->moved[i].op->view[0].buffer);
+        p->moved[i].in_place = !p->options->copy_own &&
+                               lies_alike(p, &p->moved[i]) &&
+                               hd_pipe_is_alone(p, p->moved[i].to->buffer);
     p->slots = count_slots(p);
     for (int i = 0; i < p->nmoved; i++)
         if (fits_slots(p, &p->moved[i]))

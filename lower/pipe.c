@@ -159,11 +159,10 @@ bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
 
 bool hd_pipe_is_reduced_once(const hd_pipe *p, const hd_moved *m)
 {
-    hd_buffer *partial = m->op->view[1].buffer;
+    hd_buffer *partial = m->from->buffer;
 
     for (int i = 0; i < p->nmoved; i++)
-        if (p->moved[i].op != m->op &&
-            p->moved[i].op->view[1].buffer == partial)
+        if (p->moved[i].op != m->op && p->moved[i].from->buffer == partial)
             return false;
     return hd_pipe_is_alone(p, partial);
 }
@@ -444,7 +443,7 @@ hd_status hd_pipe_check_chunks(hd_pipe *p)
 static const hd_moved *moved_into(const hd_pipe *p, const hd_buffer *buffer)
 {
     for (int i = 0; i < p->nmoved; i++)
-        if (p->moved[i].op->view[0].buffer == buffer)
+        if (p->moved[i].to->buffer == buffer)
             return &p->moved[i];
     return NULL;
 }
@@ -497,7 +496,7 @@ hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view,
 // A gathered view of the local shard, where it lies.
 static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
 {
-    hd_buffer *local = m->op->view[1].buffer;
+    hd_buffer *local = m->from->buffer;
     int dim = hd_type_axis_dim(&local->type, m->op->axis);
 
     return hd_view_block(p->module,
@@ -513,7 +512,7 @@ static hd_view view_for(hd_pipe *p, const hd_op *op, int i,
     const hd_moved *m = moved_into(p, view->buffer);
     bool own = at->own && m != NULL && m->in_place;
     int split = at->chunk < 0 ? UNSPLIT
-                : own         ? hd_pipe_chunk_dim(&m->op->view[1])
+                : own         ? hd_pipe_chunk_dim(m->from)
                               : split_dim(p, op, i);
     hd_view result = own ? own_view(p, m, *view) : *view;
 

@@ -17,13 +17,14 @@ HD_BEGIN_DECLS
 
 // One of the loop's transfers.
 typedef struct hd_moved {
-    hd_op *op;        // %ag[.., j] = broadcast %a[.., x] root j
-                      // %c = reduce %p[.., j] root j
-                      // %c[.., j] = all_reduce %p[.., j]
-    int dim;          // which index of %ag or %p is j
-    bool cut;         // j is a block's number
-    bool in_place;    // the local shard is not copied
-    hd_buffer *sent;  // events of deferred sends; NULL if none is
+    hd_op *op;                // %ag[.., j] = broadcast %a[.., x] root j
+                              // %c = reduce %p[.., j] root j
+                              // %c[.., j] = all_reduce %p[.., j]
+    const hd_view *from, *to; // its operand, and its result
+    int dim;                  // which index of %ag or %p is j
+    bool cut;                 // j is a block's number
+    bool in_place;            // the local shard is not copied
+    hd_buffer *sent;          // events of deferred sends; NULL if none is
     hd_buffer *slots; // what arrives fills them by turns, not %ag; or NULL
 
     // Of the last two. Buffers are shaped as %p, and NULL where there are none.

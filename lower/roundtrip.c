@@ -158,7 +158,7 @@ static void make_among_arrived(const both *both, hd_op *op)
         for (int k = 0; k < both->scatter.nmoved; k++) {
             const hd_moved *m = &both->scatter.moved[k];
 
-            if (!m->in_place || op->view[i].buffer != m->op->view[1].buffer)
+            if (!m->in_place || op->view[i].buffer != m->from->buffer)
                 continue;
             op->view[i].buffer = m->arrived;
             op->view[i].index[m->dim] = hd_pipe_rank(&both->scatter);
@@ -281,13 +281,13 @@ static void emit_before(hd_pipe *p, hd_build *b)
 
     for (int i = 0; i < both.gather.nmoved; i++) {
         const hd_moved *m = &both.gather.moved[i];
-        hd_view out = m->op->view[0];
+        hd_view out = *m->to;
 
         b->loc = m->op->loc;
         if (!m->in_place)
             hd_build_unary(b, HD_OP_COPY, -1,
                            hd_pipe_at_shard(p, out, m->dim, hd_pipe_rank(p)),
-                           m->op->view[1]);
+                           *m->from);
     }
 }
 
@@ -297,8 +297,7 @@ static void emit_after(hd_pipe *p, hd_build *b)
 
     for (int i = 0; i < both.scatter.nmoved; i++) {
         const hd_moved *m = &both.scatter.moved[i];
-        hd_view in = hd_pipe_at_shard(p, m->op->view[1], m->dim,
-                                      hd_pipe_rank(p)),
+        hd_view in = hd_pipe_at_shard(p, *m->from, m->dim, hd_pipe_rank(p)),
                 own = in;
 
         b->loc = m->op->loc;

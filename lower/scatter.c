@@ -21,10 +21,9 @@
 static hd_view partial_view(hd_pipe *p, const hd_moved *m,
                             const hd_trip_piece *at)
 {
-    hd_view partial = hd_pipe_at_shard(p, m->op->view[1], m->dim, at->shard);
+    hd_view partial = hd_pipe_at_shard(p, *m->from, m->dim, at->shard);
 
-    return hd_pipe_at_chunk(p, partial, hd_pipe_chunk_dim(&m->op->view[1]),
-                            at->chunk);
+    return hd_pipe_at_chunk(p, partial, hd_pipe_chunk_dim(m->from), at->chunk);
 }
 
 // Whether every rank gets all shards.
@@ -48,7 +47,7 @@ static hd_view pick_rank(const hd_pipe *p, hd_view view)
 static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
                            hd_expr chunk)
 {
-    const hd_view *out = &m->op->view[0];
+    const hd_view *out = m->to;
     hd_view at = hd_pipe_at_shard(p, *out, hd_pipe_index(p, out), shard);
 
     return hd_pipe_at_chunk(p, at, hd_pipe_chunk_dim(out), chunk);
@@ -82,13 +81,13 @@ static hd_view local_slot(hd_pipe *p, const hd_moved *m, hd_view like,
 static hd_view slot_view(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
                          hd_view like, hd_expr slot, hd_expr chunk)
 {
-    if (m->cut && slots != m->op->view[1].buffer && !p->schedule->relays)
+    if (m->cut && slots != m->from->buffer && !p->schedule->relays)
         return local_slot(p, m, like, slot);
     like.buffer = slots;
     if (m->cut)
         return hd_pipe_at_shard(p, like, m->dim, slot);
     like.index[m->dim] = slot;
-    return hd_pipe_at_chunk(p, like, hd_pipe_chunk_dim(&m->op->view[1]), chunk);
+    return hd_pipe_at_chunk(p, like, hd_pipe_chunk_dim(m->from), chunk);
 }
 
 // What has arrived for a piece.
@@ -108,7 +107,7 @@ static hd_view own_view(const hd_trip *t, const hd_moved *m, hd_view like)
 
 static hd_dtype dtype_of(const hd_moved *m)
 {
-    return m->op->view[1].buffer->type.dtype;
+    return m->from->buffer->type.dtype;
 }
 
 // Sums of a ring travel as another dtype than they are of.
@@ -164,7 +163,7 @@ static const hd_moved *made_by(const hd_pipe *p, const hd_op *op)
 {
     for (int i = 0; i < p->nmoved; i++)
         if (p->moved[i].in_place &&
-            p->moved[i].op->view[1].buffer == op->view[0].buffer)
+            p->moved[i].from->buffer == op->view[0].buffer)
             return &p->moved[i];
     return NULL;
 }
@@ -216,11 +215,10 @@ static void make_sum(const hd_trip *t, hd_build *b, const hd_op *op,
 // The product that makes the result where it belongs.
 static void make_result(const hd_trip *t, hd_op *op, const hd_moved *m)
 {
-    op->view[0] =
-        m->picks
-            ? result_view(t->p, m, t->at.shard, t->at.chunk)
-            : hd_pipe_at_chunk(t->p, m->whole,
-                               hd_pipe_chunk_dim(&m->op->view[0]), t->at.chunk);
+    op->view[0] = m->picks
+                      ? result_view(t->p, m, t->at.shard, t->at.chunk)
+                      : hd_pipe_at_chunk(t->p, m->whole,
+                                         hd_pipe_chunk_dim(m->to), t->at.chunk);
     for (int i = 1; i < op->nviews && m->picks; i++)
         op->view[i] = pick_rank(t->p, op->view[i]);
 }
@@ -283,9 +281,9 @@ static void emit_compute(const hd_trip *t, hd_build *all)
 // Where a ring joins: of an all_reduce every sum is kept alike.
 static hd_view goal_view(const hd_trip *t, const hd_moved *m)
 {
-    return m->kept != NULL ? slot_view(t->p, m, m->kept, m->op->view[1],
-                                       t->at.shard, t->at.chunk)
-                           : result_view(t->p, m, t->at.shard, t->at.chunk);
+    return m->kept != NULL
+               ? slot_view(t->p, m, m->kept, *m->from, t->at.shard, t->at.chunk)
+               : result_view(t->p, m, t->at.shard, t->at.chunk);
 }
 
 // Joins what arrived with the local partial, in a ring whose product does not.
@@ -302,21 +300,21 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
         hd_build_unary(b, HD_OP_COPY, -1, view[0], view[2]);
         return;
     }
-    view[1] = arrived_view(t, m, m->op->view[1]);
+    view[1] = arrived_view(t, m, *m->from);
     past = hd_build_if(b, is_past_first(t), &last);
     if (is_wide(m))
-        hd_build_unary(&last, HD_OP_COPY, -1, sum_view(t, m, m->op->view[1]),
+        hd_build_unary(&last, HD_OP_COPY, -1, sum_view(t, m, *m->from),
                        view[2]);
     last = past;
     if (p->ranks > 2 && m->kept != m->sums) {
         hd_build on = hd_build_if(&past, hd_trip_is_before_end(t), &last);
 
-        view[0] = sum_view(t, m, m->op->view[1]);
+        view[0] = sum_view(t, m, *m->from);
         hd_build_op(&on, fold_code(m), -1, 1, 2, view);
     }
     own = own_trip(t, m);
     view[0] = goal_view(&own, m);
-    view[1] = arrived_view(&own, m, m->op->view[1]);
+    view[1] = arrived_view(&own, m, *m->from);
     view[2] = partial_view(p, m, &own.at);
     hd_build_op(&last, fold_code(m), -1, 1, 2, view);
 }
@@ -327,7 +325,7 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
 static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_pipe *p = t->p;
-    hd_view like = m->op->view[1];
+    hd_view like = *m->from;
     hd_view made = partial_view(p, m, &t->at);
     hd_build first = *b, later;
 
@@ -348,9 +346,8 @@ static hd_view kept_view(hd_pipe *p, const hd_moved *m, hd_expr chunk)
 {
     hd_expr rank = hd_pipe_rank(p);
 
-    return m->kept != NULL
-               ? slot_view(p, m, m->kept, m->op->view[1], rank, chunk)
-               : result_view(p, m, rank, chunk);
+    return m->kept != NULL ? slot_view(p, m, m->kept, *m->from, rank, chunk)
+                           : result_view(p, m, rank, chunk);
 }
 
 // That to all: the others read it.
@@ -418,7 +415,7 @@ static void copy_own(const hd_trip *t, hd_build *b, const hd_moved *m)
     hd_trip own = own_trip(t, m);
     hd_view in = partial_view(t->p, m, &own.at);
 
-    hd_build_unary(&mine, HD_OP_COPY, -1, own_view(t, m, m->op->view[1]), in);
+    hd_build_unary(&mine, HD_OP_COPY, -1, own_view(t, m, *m->from), in);
 }
 
 static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
@@ -452,7 +449,7 @@ static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
 // The result of all shards.
 static hd_view whole_result(const hd_pipe *p, const hd_moved *m)
 {
-    hd_view out = m->op->view[0];
+    hd_view out = *m->to;
 
     if (is_for_all(m))
         out.nindex = hd_pipe_index(p, &out);
@@ -464,9 +461,8 @@ static void scatter_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
 {
     hd_expr i;
     hd_build body = hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &i);
-    hd_view in = hd_pipe_at_shard(p, m->op->view[1], m->dim, i);
-    hd_op *op =
-        hd_build_unary(&body, HD_OP_REDUCE, p->axis, m->op->view[0], in);
+    hd_view in = hd_pipe_at_shard(p, *m->from, m->dim, i);
+    hd_op *op = hd_build_unary(&body, HD_OP_REDUCE, p->axis, *m->to, in);
 
     hd_build_key(op, HD_KEY_ROOT, i);
     hd_build_fold_key(op, hd_op_fold(m->op));
@@ -475,7 +471,7 @@ static void scatter_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
 // What has arrived from all ranks.
 static hd_view all_slots(hd_pipe *p, const hd_moved *m)
 {
-    hd_view all = m->op->view[1];
+    hd_view all = *m->from;
 
     if (m->cut)
         return local_slot(p, m, all, HD_EXPR_ALL);
@@ -493,7 +489,7 @@ static void emit_after(hd_pipe *p, hd_build *b)
         return;
     for (int i = 0; i < p->nmoved; i++) {
         const hd_moved *m = &p->moved[i];
-        hd_view out = m->op->view[0], in = m->op->view[1];
+        hd_view out = *m->to, in = *m->from;
 
         b->loc = m->op->loc;
         if (p->schedule->move == NULL && m->cut) {
@@ -528,7 +524,7 @@ static void emit_after(hd_pipe *p, hd_build *b)
 static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
                             hd_dtype dtype)
 {
-    const hd_buffer *like = m->op->view[1].buffer;
+    const hd_buffer *like = m->from->buffer;
     hd_type type = like->type;
     hd_dim shard = type.dim[m->dim];
 
@@ -547,7 +543,7 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
 // that was there; NULL if that is needed otherwise.
 static const hd_op *maker_of(const hd_pipe *p, const hd_moved *m)
 {
-    const hd_view *in = &m->op->view[1];
+    const hd_view *in = m->from;
 
     if (!hd_pipe_is_alone(p, in->buffer) ||
         hd_pipe_count_uses(p, NULL, in->buffer) != 2)
@@ -612,8 +608,7 @@ static bool can_pick(hd_pipe *p, const hd_moved *m)
         return false;
     for (int i = 0; i < 3; i++)
         view[i] = pick_rank(p, view[i]);
-    return is_alike(&m->op->view[0], &view[0]) &&
-           hd_pipe_is_product(m->maker, view);
+    return is_alike(m->to, &view[0]) && hd_pipe_is_product(m->maker, view);
 }
 
 // Whether the joined shard is not made where it belongs: a product's may have
@@ -625,7 +620,7 @@ static bool is_kept(hd_pipe *p, const hd_moved *m)
 
     if (p->schedule->to == NULL)
         return false;
-    if (is_for_all(m) && !hd_pipe_is_alone(p, m->op->view[0].buffer))
+    if (is_for_all(m) && !hd_pipe_is_alone(p, m->to->buffer))
         return true;
     if (!m->fused || m->picks)
         return false;
@@ -640,7 +635,7 @@ static hd_buffer *keep_in(hd_pipe *p, const hd_moved *m)
     bool sums = m->sums != NULL && !is_wide(m);
     bool unused = m->fused || (m->in_place && !sums);
 
-    return unused ? m->op->view[1].buffer
+    return unused ? m->from->buffer
            : sums ? m->sums
                   : add_slots(p, m, "sum", dtype_of(m));
 }
@@ -682,7 +677,7 @@ static void prepare(hd_pipe *p)
         hd_dtype wire;
 
         m->maker = maker_of(p, m);
-        m->whole = keep_axis(p, m->op->view[0]);
+        m->whole = keep_axis(p, *m->to);
         m->in_place =
             m->maker != NULL && (p->schedule->relays || !p->options->copy_own);
         m->fused = p->schedule->relays && m->maker != NULL && can_add(m);

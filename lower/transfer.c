@@ -66,7 +66,7 @@ static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
     if (p->schedule->own == NULL)
         return "this pipeline reduces the local shard with the others";
     if (gathers)
-        return hd_pipe_is_alone(p, m->op->view[0].buffer)
+        return hd_pipe_is_alone(p, m->to->buffer)
                    ? NULL
                    : "the local shard is copied without it: the gathered "
                      "buffer is an argument, or used outside the loop";
@@ -155,7 +155,10 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
     if (p->nmoved == 0)
         p->schedule = flow->schedules[p->options->transfer];
     m = &p->moved[p->nmoved++];
-    *m = (hd_moved){.op = op, .dim = hd_pipe_index(p, piece)};
+    *m = (hd_moved){.op = op,
+                    .from = &op->view[1],
+                    .to = &op->view[0],
+                    .dim = hd_pipe_index(p, piece)};
     m->cut = hd_view_range(piece, m->dim) != NULL;
     uneven = !m->cut && is_uneven(piece, m->dim);
     p->cut |= m->cut || uneven;
@@ -403,8 +406,7 @@ static bool follows(const hd_pipe *p, const hd_op *op, const hd_block *behind)
 {
     for (int i = 0; i < p->nmoved; i++)
         if (p->moved[i].op != op &&
-            hd_pipe_touches(op, hd_buffer_root(p->moved[i].op->view[0].buffer),
-                            false))
+            hd_pipe_touches(op, hd_buffer_root(p->moved[i].to->buffer), false))
             return true;
     for (const hd_stmt *s = behind->first; s != NULL; s = s->next)
         if (hd_pipe_conflicts(s->op, op))
