@@ -17,9 +17,9 @@
 #include "codegen/nvrtc.h"
 #include "ir/suggest.h"
 #include "runtime/cpu/blas.h"
-#include "runtime/cuda/cuda.h"
-#include "runtime/cuda/library.h"
-#include "runtime/cuda/window.h"
+#include "runtime/cuda/device/device.h"
+#include "runtime/cuda/memory/window.h"
+#include "runtime/cuda/vendor/library.h"
 
 extern char **environ;
 

@@ -1,20 +1,23 @@
 // The cuda driver: ranks have a device each, and peers reach each other's
 // memory, across processes by CUDA IPC. This file is its table.
-#include "runtime/cuda/cuda.h"
-#include "runtime/cuda/capture.h"
-#include "runtime/cuda/fused.h"
+#include "runtime/cuda/device/device.h"
+#include "runtime/cuda/issue/capture.h"
+#include "runtime/cuda/transfers/fused.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/diag.h"
 #include "base/setting.h"
-#include "runtime/cuda/attends.h"
-#include "runtime/cuda/pass.h"
-#include "runtime/cuda/peers.h"
-#include "runtime/cuda/products.h"
-#include "runtime/cuda/single.h"
-#include "runtime/cuda/transport.h"
+#include "runtime/cuda/issue/pass.h"
+#include "runtime/cuda/issue/run.h"
+#include "runtime/cuda/libraries/attends.h"
+#include "runtime/cuda/libraries/products.h"
+#include "runtime/cuda/libraries/single.h"
+#include "runtime/cuda/memory/peers.h"
+#include "runtime/cuda/plan/make.h"
+#include "runtime/cuda/session.h"
+#include "runtime/cuda/transfers/transport.h"
 
 // --------------------------------------------------------------- memory
 

@@ -1,6 +1,6 @@
 // Makes a group's home on a device when a session first needs it, and ends it
 // with the group.
-#include "runtime/cuda/home.h"
+#include "runtime/cuda/device/home.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +9,12 @@
 
 #include "base/diag.h"
 #include "runtime/allocator.h"
-#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/device/device.h"
+#include "runtime/cuda/issue/run.h"
 #include "runtime/cuda/keep.h"
-#include "runtime/cuda/library.h"
-#include "runtime/cuda/nccl.h"
+#include "runtime/cuda/session.h"
+#include "runtime/cuda/transfers/nccl.h"
+#include "runtime/cuda/vendor/library.h"
 
 #define LETTING_GO 0.1 // seconds that peers may take, at the end of a group
 
@@ -176,21 +178,6 @@ static void close_streams(hd_cuda_home *home)
 }
 
 // ------------------------------------------------------------- the end
-
-bool hd_cuda_home_enter(const hd_cuda_home *home, int *mode)
-{
-    *mode = HD_CU_CAPTURE_RELAXED;
-    if (home->cu.context_push(home->context) != HD_CU_SUCCESS)
-        return false;
-    home->cu.capture_mode(mode);
-    return true;
-}
-
-void hd_cuda_home_exit(const hd_cuda_home *home, int mode)
-{
-    home->cu.capture_mode(&mode);
-    home->cu.context_pop(&(hd_cu_context){0});
-}
 
 // Ranks that end together let go of each other's memory at once. One that works
 // on may do so for hours.
@@ -430,56 +417,4 @@ void hd_cuda_home_leave(hd_device *device)
         home->last = NULL;
     pthread_mutex_unlock(&home->issue);
     count_session(home, -1);
-}
-
-// --------------------------------------------------------------- memory
-
-typedef char device_name[24];
-
-static const char *name_device(const hd_cuda_home *home, device_name out)
-{
-    snprintf(out, sizeof(device_name), "cuda:%d", home->ordinal);
-    return out;
-}
-
-bool hd_cuda_home_asks(const hd_device *device)
-{
-    return hd_group_allocator(device->home->group) != NULL;
-}
-
-static hd_status ask(hd_device *device, size_t bytes, hd_diag *diag,
-                     hd_cu_ptr *out)
-{
-    const hd_cuda_home *home = device->home;
-    device_name name;
-    void *memory = NULL;
-
-    HD_TRY(hd_allocator_take(hd_group_allocator(home->group),
-                             name_device(home, name), device->rank, bytes, diag,
-                             &memory));
-    *out = (hd_cu_ptr)(uintptr_t)memory;
-    return HD_OK;
-}
-
-hd_status hd_cuda_home_take(hd_device *device, size_t bytes, hd_diag *diag,
-                            hd_cu_ptr *out)
-{
-    if (hd_cuda_home_asks(device))
-        HD_TRY(ask(device, bytes, diag, out));
-    else
-        HD_CUDA_TRY(device, diag, alloc, out, bytes);
-    device->allocations++;
-    return HD_OK;
-}
-
-void hd_cuda_home_give(const hd_cuda_home *home, hd_cu_ptr at, size_t bytes)
-{
-    const hd_allocator *allocator = hd_group_allocator(home->group);
-    device_name name;
-
-    if (allocator == NULL)
-        home->cu.free(at);
-    else
-        hd_allocator_give(allocator, name_device(home, name),
-                          (void *)(uintptr_t)at, bytes);
 }

@@ -4,7 +4,8 @@
 
 #include <pthread.h>
 
-#include "runtime/cuda/home.h"
+#include "runtime/cuda/device/home.h"
+#include "runtime/cuda/session.h"
 
 // Their groups know nothing of each other: so the list is the process's.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards:

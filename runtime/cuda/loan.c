@@ -3,8 +3,9 @@
 #include <stdlib.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/cuda.h"
-#include "runtime/cuda/home.h"
+#include "runtime/cuda/device/device.h"
+#include "runtime/cuda/device/home.h"
+#include "runtime/cuda/session.h"
 
 static hd_status take(hd_device *device, size_t bytes, hd_diag *diag,
                       hd_cu_ptr *out)
@@ -64,35 +65,12 @@ hd_status hd_cuda_lend(hd_group *group, const char *where, size_t bytes,
     return status;
 }
 
-// `making` is held.
-static hd_cuda_chunk *find(hd_cuda_home *home, hd_cu_ptr at)
-{
-    hd_cuda_chunk *chunk = home->chunks.first;
-
-    while (chunk != NULL && (chunk->kind != HD_CUDA_LENT || chunk->at != at ||
-                             chunk->users == 0))
-        chunk = chunk->next;
-    return chunk;
-}
-
-uint64_t hd_cuda_loan_number(hd_cuda_home *home, hd_cu_ptr at)
-{
-    const hd_cuda_chunk *chunk;
-    uint64_t number;
-
-    pthread_mutex_lock(&home->making);
-    chunk = find(home, at);
-    number = chunk != NULL ? chunk->number : 0;
-    pthread_mutex_unlock(&home->making);
-    return number;
-}
-
 static bool give(hd_cuda_home *home, const void *memory)
 {
     hd_cuda_chunk *chunk;
 
     pthread_mutex_lock(&home->making);
-    chunk = find(home, (hd_cu_ptr)(uintptr_t)memory);
+    chunk = hd_cuda_chunk_lent(home, (hd_cu_ptr)(uintptr_t)memory);
     if (chunk != NULL)
         chunk->users = 0;
     pthread_mutex_unlock(&home->making);

@@ -5,17 +5,18 @@
 // Each rank writes a word into every window it maps before it is used; what
 // has not come when all have written says that peer-to-peer copies cannot be
 // trusted between the two.
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/pass.h"
-#include "runtime/cuda/peers.h"
-#include "runtime/cuda/plan.h"
-#include "runtime/cuda/sizes.h"
-#include "runtime/cuda/transport.h"
+#include "runtime/cuda/commands/plan.h"
+#include "runtime/cuda/issue/pass.h"
+#include "runtime/cuda/issue/sizes.h"
+#include "runtime/cuda/memory/peers.h"
+#include "runtime/cuda/session.h"
+#include "runtime/cuda/transfers/batch.h"
+#include "runtime/cuda/transfers/transport.h"
 
 // What a peer must know of where this rank's session lies.
 typedef struct note {
@@ -30,19 +31,6 @@ typedef struct note {
 _Static_assert(sizeof(note) <= HD_TOLD_BYTES, "note");
 
 _Static_assert(sizeof(hd_cuda_reach) <= HD_HANDLE_BYTES, "handle");
-
-static size_t align_up(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
-hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
-                           size_t bytes, hd_diag *diag)
-{
-    HD_CUDA_TRY(device, diag, copy, to, from, bytes, device->home->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
-    return HD_OK;
-}
 
 // ------------------------------------------------------------- layout
 
@@ -83,11 +71,11 @@ static size_t lay_out_shares(hd_device *device, size_t at)
         if (hd_cuda_is_twoshot(device, &steps->step[i])) {
             most = bytes > most ? bytes : most;
         } else if (bytes > 0) {
-            device->peers->share[i] = at = align_up(at, 512);
+            device->peers->share[i] = at = hd_cuda_align_up(at, 512);
             at += bytes;
         }
     }
-    at = align_up(at, 512);
+    at = hd_cuda_align_up(at, 512);
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (hd_cuda_is_twoshot(device, &steps->step[i]))
             device->peers->share[i] = at;
@@ -120,7 +108,7 @@ static size_t lay_out_shared(hd_device *device, size_t at)
             buffer->offset = hd_fixed_offset(buffer->argument);
         if (!buffer->shared || buffer->fixed != NULL)
             continue;
-        buffer->offset = at = align_up(at, 512);
+        buffer->offset = at = hd_cuda_align_up(at, 512);
         at += buffer->bytes;
     }
     return lay_out_shares(device, at);
@@ -135,7 +123,7 @@ static size_t lay_out_private(hd_device *device)
 
         if (buffer->shared || buffer->argument >= 0)
             continue;
-        buffer->offset = at = align_up(at, 512);
+        buffer->offset = at = hd_cuda_align_up(at, 512);
         at += buffer->bytes;
     }
     return at;
@@ -184,91 +172,6 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
             device->base[i] = device->memory->at + buffer->offset;
     }
     return HD_OK;
-}
-
-// -------------------------------------------------------------- rooms
-
-int hd_cuda_room_of(const hd_device *device, int stream, int room)
-{
-    return device->nbuffers + device->narguments + stream * HD_CUDA_ROOMS +
-           room;
-}
-
-hd_cuda_at hd_cuda_need(hd_cuda_plan *plan, int stream, hd_cuda_room room,
-                        size_t bytes)
-{
-    hd_device *device = plan->device;
-    hd_cuda_stream *mine = &device->stream[stream];
-    size_t at = room == HD_CUDA_SCRATCH ? align_up(mine->used, 512) : 0;
-
-    if (room == HD_CUDA_SCRATCH)
-        mine->used = at + bytes;
-    assert(plan == device->whole || at + bytes <= mine->need[room]);
-    if (mine->need[room] < at + bytes)
-        mine->need[room] = at + bytes;
-    return (hd_cuda_at){hd_cuda_room_of(device, stream, (int)room), at};
-}
-
-bool hd_cuda_has_room(const hd_cuda_plan *plan, int stream, size_t scratch)
-{
-    const hd_cuda_stream *mine = &plan->device->stream[stream];
-
-    return plan == plan->device->whole ||
-           (align_up(mine->used, 512) + scratch <=
-                mine->need[HD_CUDA_SCRATCH] &&
-            mine->need[HD_CUDA_WORKSPACE] > 0);
-}
-
-// Those of some kinds one after the other: bytes of all of them. Bases are not
-// addresses yet.
-static size_t lay_out_rooms(hd_device *device, int first, int end)
-{
-    size_t at = 0;
-
-    for (int room = first; room < end; room++) {
-        for (int i = 0; i < device->nstreams; i++) {
-            device->base[hd_cuda_room_of(device, i, room)] = at =
-                align_up(at, 512);
-            at += device->stream[i].need[room];
-        }
-    }
-    return at;
-}
-
-static void place_rooms(hd_device *device, int first, int end, hd_cu_ptr at)
-{
-    for (int room = first; room < end; room++) {
-        for (int i = 0; i < device->nstreams; i++)
-            device->base[hd_cuda_room_of(device, i, room)] += at;
-    }
-}
-
-static hd_status alloc_own_rooms(hd_device *device, hd_diag *diag)
-{
-    size_t bytes = lay_out_rooms(device, HD_CUDA_ROOMS_OWN, HD_CUDA_ROOMS);
-
-    if (bytes == 0)
-        return HD_OK;
-    HD_TRY(hd_cuda_home_take(device, bytes, diag, &device->zeroed));
-    device->zeroed_bytes = bytes;
-    HD_CUDA_TRY(device, diag, fill8, device->zeroed, 0, bytes,
-                device->home->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
-    place_rooms(device, HD_CUDA_ROOMS_OWN, HD_CUDA_ROOMS, device->zeroed);
-    return HD_OK;
-}
-
-hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
-{
-    size_t scratch = lay_out_rooms(device, 0, HD_CUDA_WORKSPACE);
-    size_t bytes = lay_out_rooms(device, 0, HD_CUDA_ROOMS_OWN);
-
-    // What cuBLASLt works in it never reads before it has written it.
-    HD_TRY(hd_cuda_chunk_take(device, HD_CUDA_PLACES, bytes, scratch, 0, diag,
-                              &device->rooms));
-    if (device->rooms != NULL)
-        place_rooms(device, 0, HD_CUDA_ROOMS_OWN, device->rooms->at);
-    return alloc_own_rooms(device, diag);
 }
 
 // -------------------------------------------------------------- slots

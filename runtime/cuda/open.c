@@ -6,13 +6,16 @@
 #include "base/diag.h"
 #include "base/log.h"
 #include "base/setting.h"
-#include "runtime/cuda/attends.h"
-#include "runtime/cuda/capture.h"
-#include "runtime/cuda/cuda.h"
-#include "runtime/cuda/library.h"
-#include "runtime/cuda/products.h"
-#include "runtime/cuda/sizes.h"
-#include "runtime/cuda/transport.h"
+#include "runtime/cuda/device/device.h"
+#include "runtime/cuda/issue/capture.h"
+#include "runtime/cuda/issue/run.h"
+#include "runtime/cuda/issue/sizes.h"
+#include "runtime/cuda/libraries/attends.h"
+#include "runtime/cuda/libraries/products.h"
+#include "runtime/cuda/plan/make.h"
+#include "runtime/cuda/session.h"
+#include "runtime/cuda/transfers/transport.h"
+#include "runtime/cuda/vendor/library.h"
 
 // -------------------------------------------------------------- hosts
 
@@ -57,45 +60,7 @@ static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
     return HD_OK;
 }
 
-hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
-                        const char *call)
-{
-    const char *name = NULL, *words = NULL;
-
-    if (device->cu.error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
-        name = "an unknown error";
-    if (device->cu.error_string(result, &words) != HD_CU_SUCCESS ||
-        words == NULL)
-        words = "the driver has no message for it";
-    return hd_fail(
-        diag,
-        result == HD_CU_OUT_OF_MEMORY ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM,
-        "rank %d: CUDA refused '%s': %s (%s)", device->rank, call, name, words);
-}
-
-// ------------------------------------------------------------ context
-
-// A thread's own capture, or one of another thread in the global mode, has CUDA
-// refuse what asks the device for anything outside of streams, and end the
-// capture too.
-hd_status hd_cuda_enter(hd_device *device, hd_diag *diag, int *mode)
-{
-    hd_cu_result result;
-
-    HD_CUDA_TRY(device, diag, context_push, device->home->context);
-    *mode = HD_CU_CAPTURE_RELAXED;
-    result = device->cu.capture_mode(mode);
-    if (result == HD_CU_SUCCESS)
-        return HD_OK;
-    device->cu.context_pop(&(hd_cu_context){0});
-    return hd_cuda_error(device, result, diag, "capture_mode");
-}
-
-void hd_cuda_leave(hd_device *device, int mode)
-{
-    device->cu.capture_mode(&mode);
-    device->cu.context_pop(&(hd_cu_context){0});
-}
+// ------------------------------------------------------------ opening
 
 static hd_status open_streams(hd_device *device, hd_diag *diag)
 {
@@ -158,22 +123,6 @@ static void tell_transports(const hd_device *device)
                    hd_group_host(group, a), b, hd_group_host(group, b),
                    hd_transport_text(HD_TRANSPORT_NCCL));
     }
-}
-
-bool hd_cuda_add_device(hd_device *device, hd_text *key)
-{
-    char name[128] = "";
-    int processors = 0, version = 0;
-
-    if (device->cu.device_name(name, sizeof name - 1, device->home->ordinal) !=
-            HD_CU_SUCCESS ||
-        device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
-                                    device->home->ordinal) != HD_CU_SUCCESS ||
-        device->cu.driver_version(&version) != HD_CU_SUCCESS)
-        return false;
-    hd_text_printf(key, "CUDA %d\n%s, %s, %d SMs\n", version, name,
-                   device->home->arch, processors);
-    return true;
 }
 
 static void tell_cache(const hd_disk *cache)

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/peers.h"
-#include "runtime/cuda/plan.h"
-#include "runtime/cuda/transport.h"
+#include "runtime/cuda/commands/plan.h"
+#include "runtime/cuda/issue/run.h"
+#include "runtime/cuda/memory/peers.h"
+#include "runtime/cuda/plan/make.h"
+#include "runtime/cuda/session.h"
+#include "runtime/cuda/transfers/transport.h"
 
 typedef struct offers {
     hd_device *device;
@@ -85,6 +88,8 @@ static hd_status vary(hd_device *device, int variant, const hd_module *module,
                       const hd_steps *steps, hd_diag *diag)
 {
     HD_TRY(find_all(device, module, false, diag));
+    if (device->variant[variant] != NULL)
+        hd_cuda_runs_forget(device, device->variant[variant]);
     return hd_cuda_plan_vary(device, variant, module, steps, diag);
 }
 

@@ -27,7 +27,7 @@ class Caller
         static const char *const none[] = {nullptr};
         static const hd_symbol symbols[] = {
 #define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
-#include "runtime/cuda/cuda.def"
+#include "runtime/cuda/vendor/cuda.def"
 #undef HD_CU
         };
         hd_library_info info{};

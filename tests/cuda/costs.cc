@@ -170,7 +170,7 @@ TEST(CudaCosts, AReplayedRunIsNineCallsOfTheDriver)
         {"cuCtxPopCurrent_v2", 1}};
     static const char *const symbols[] = {
 #define HD_CU(symbol, name, ...) #symbol,
-#include "runtime/cuda/cuda.def"
+#include "runtime/cuda/vendor/cuda.def"
 #undef HD_CU
     };
     hd_lower_options lower = Pipeline(HD_TRANSFER_DIRECT);

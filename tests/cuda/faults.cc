@@ -21,16 +21,16 @@ struct Symbol {
 
 const Symbol kSymbols[] = {
 #define HD_CU(symbol, name, ...) {#symbol, #name},
-#include "runtime/cuda/cuda.def"
+#include "runtime/cuda/vendor/cuda.def"
 #undef HD_CU
 #define HD_LT(symbol, result, name, ...) {#symbol, #name},
-#include "runtime/cuda/cublaslt.def"
+#include "runtime/cuda/vendor/cublaslt.def"
 #undef HD_LT
 #define HD_NCCL(symbol, result, name, ...) {#symbol, #name},
-#include "runtime/cuda/nccl.def"
+#include "runtime/cuda/vendor/nccl.def"
 #undef HD_NCCL
 #define HD_DNN(symbol, result, name, ...) {#symbol, #name},
-#include "runtime/cuda/cudnn.def"
+#include "runtime/cuda/vendor/cudnn.def"
 #undef HD_DNN
 };
 const size_t kCount = sizeof(kSymbols) / sizeof(*kSymbols);

@@ -1,4 +1,4 @@
-// runtime/cuda/api.h for C++: what it asserts is asserted in C.
+// runtime/cuda/vendor/api.h for C++: what it asserts is asserted in C.
 #ifndef HD_FAKE_API_H
 #define HD_FAKE_API_H
 
@@ -10,7 +10,7 @@
 #endif
 
 extern "C" {
-#include "runtime/cuda/api.h"
+#include "runtime/cuda/vendor/api.h"
 }
 
 #ifdef __clang__

@@ -18,7 +18,7 @@
 
 #include "base/library.h"
 #include "fake_cuda.h"
-#include "runtime/cuda/library.h"
+#include "runtime/cuda/vendor/library.h"
 
 // What the children of a test have in common.
 struct Shared {

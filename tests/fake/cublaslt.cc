@@ -22,7 +22,7 @@
 
 extern "C" {
 #define HD_LT(symbol, result, name, ...) EXPORT result symbol(__VA_ARGS__);
-#include "runtime/cuda/cublaslt.def"
+#include "runtime/cuda/vendor/cublaslt.def"
 #undef HD_LT
 }
 

@@ -9,7 +9,7 @@
 extern "C" {
 #define HD_MP(symbol, result, name, ...) \
     __attribute__((visibility("default"))) result symbol(__VA_ARGS__);
-#include "runtime/cuda/cublasmp.def"
+#include "runtime/cuda/vendor/cublasmp.def"
 #undef HD_MP
 }
 

@@ -26,7 +26,7 @@
 extern "C" {
 #define HD_CU(symbol, name, ...) \
     __attribute__((visibility("default"))) hd_cu_result symbol(__VA_ARGS__);
-#include "runtime/cuda/cuda.def"
+#include "runtime/cuda/vendor/cuda.def"
 #undef HD_CU
 }
 

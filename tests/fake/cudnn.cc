@@ -19,7 +19,7 @@
 
 extern "C" {
 #define HD_DNN(symbol, result, name, ...) EXPORT result symbol(__VA_ARGS__);
-#include "runtime/cuda/cudnn.def"
+#include "runtime/cuda/vendor/cudnn.def"
 #undef HD_DNN
 }
 

@@ -12,7 +12,7 @@ namespace
 
 const char *const symbols[] = {
 #define HD_CU(symbol, name, ...) #symbol,
-#include "runtime/cuda/cuda.def"
+#include "runtime/cuda/vendor/cuda.def"
 #undef HD_CU
 };
 

@@ -1,4 +1,4 @@
-// runtime/cuda/api.h against the vendors' own headers, where those are
+// runtime/cuda/vendor/api.h against the vendors' own headers, where those are
 // installed: every number, every layout, every function's type. There is
 // nothing to run; what compiles is right.
 #include <type_traits>
@@ -68,11 +68,11 @@ typedef struct NvrtcTable {
                   #symbol);
 // Some names are macros for newer versions; those have the same type.
 #define HD_CU(symbol, name, ...) SAME_CALL(hd_cu_api, symbol, name)
-#include "runtime/cuda/cuda.def"
+#include "runtime/cuda/vendor/cuda.def"
 #define HD_LT(symbol, result, name, ...) SAME_CALL(hd_lt_api, symbol, name)
-#include "runtime/cuda/cublaslt.def"
+#include "runtime/cuda/vendor/cublaslt.def"
 #define HD_NCCL(symbol, result, name, ...) SAME_CALL(hd_nccl_api, symbol, name)
-#include "runtime/cuda/nccl.def"
+#include "runtime/cuda/vendor/nccl.def"
 #define HD_NVRTC(symbol, result, name, ...) SAME_CALL(NvrtcTable, symbol, name)
 #include "codegen/nvrtc.def"
 

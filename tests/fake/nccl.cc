@@ -40,7 +40,7 @@
 extern "C" {
 #define HD_NCCL(symbol, result, name, ...) \
     __attribute__((visibility("default"))) result symbol(__VA_ARGS__);
-#include "runtime/cuda/nccl.def"
+#include "runtime/cuda/vendor/nccl.def"
 #undef HD_NCCL
 // For tests: seconds of the clock that this waits by.
 __attribute__((visibility("default"))) double fake_nccl_clock(void);

@@ -8,7 +8,7 @@
 extern "C" {
 #define HD_SHMEM(symbol, result, name, ...) \
     __attribute__((visibility("default"))) result symbol(__VA_ARGS__);
-#include "runtime/cuda/nvshmem.def"
+#include "runtime/cuda/vendor/nvshmem.def"
 #undef HD_SHMEM
 // Bytes of the piece that begins there; 0 if none does.
 __attribute__((visibility("default"))) size_t

@@ -9,8 +9,9 @@
 lower, check, simulate, runtime and oracle never include one another, the tools
 use the public headers and the table of ops, and no header needs another one before it. Within
 runtime, ranks knows base alone, and the drivers cpu and cuda know ranks and
-runtime's own files, but not each other. Another sub-folder keeps to its
-folder's rule.
+runtime's own files, but not each other. Within cuda, rooms have an order, of
+which each knows those before it and its own, and what a room defines a header
+of its own declares. Another sub-folder keeps to its folder's rule.
 
 usage: include_rule.py ROOT CC CXX
 """
@@ -31,16 +32,26 @@ MAY_USE = {
     "codegen": {"base", "ir", "codegen"},
     "oracle": {"base", "ir", "steps", "eval", "oracle"},
     "runtime": {"base", "ir", "codegen", "runtime", "runtime/ranks",
-                "runtime/cpu", "runtime/cuda"},
+                "runtime/cpu", "runtime/cuda/vendor", "runtime/cuda/device",
+                "runtime/cuda/memory"},
     "runtime/ranks": {"base", "runtime/ranks"},
     "runtime/cpu": {"base", "ir", "runtime", "runtime/ranks", "runtime/cpu"},
-    "runtime/cuda": {"base", "ir", "codegen", "runtime", "runtime/ranks",
-                     "runtime/cuda"},
     "tools": set(),
 }
 # Folders whose files call one another in a direction.
 STRAIGHT = ["steps", "eval", "lower", "simulate", "compile", "codegen", "oracle"]
 FUNCTION = re.compile(r"^(?!static)\w[\w *\n]*?\b(hd_\w+)\([^;{]*?\)\n\{", re.M)
+# From what knows none of the others to what knows all.
+ROOMS = ["runtime/cuda/vendor", "runtime/cuda/device", "runtime/cuda/memory",
+         "runtime/cuda/commands", "runtime/cuda/libraries",
+         "runtime/cuda/transfers", "runtime/cuda/plan", "runtime/cuda/issue",
+         "runtime/cuda"]
+for n, room in enumerate(ROOMS):
+    MAY_USE[room] = {"base", "ir", "codegen", "runtime", "runtime/ranks",
+                     *ROOMS[:n + 1]}
+MAY_USE["runtime/cuda/transfers"].remove("runtime/cuda/libraries")
+MAY_USE["runtime/cuda/issue"].remove("runtime/cuda/plan")
+DECLARED = re.compile(r"^[a-z][\w *\n]*?\b(hd_\w+)\([^;{]*?\);", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
@@ -90,6 +101,18 @@ def circles(root, folder):
             yield f"{folder}/{file}.c: calls in a circle"
 
 
+def strays(root):
+    """What one room of runtime/cuda defines and another one's header declares."""
+    declared = {}
+    for path in sorted((root / "runtime/cuda").rglob("*.h")):
+        for name in DECLARED.findall(path.read_text()):
+            declared[name] = path.parent
+    for path in sorted((root / "runtime/cuda").rglob("*.c")):
+        for name in FUNCTION.findall(path.read_text()):
+            if declared.get(name, path.parent) != path.parent:
+                yield f"{path}: {name} is declared in {declared[name]}"
+
+
 def stands_alone(root, path, compiler, language, standard):
     """Whether a header compiles with nothing before it."""
     command = [compiler, f"-std={standard}", "-D_GNU_SOURCE", "-Wall",
@@ -107,7 +130,7 @@ def stands_alone(root, path, compiler, language, standard):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     cc, cxx = sys.argv[2:4]
-    wrong, nfiles = [], 0
+    wrong, nfiles = list(strays(root)), 0
 
     for stage in (folder for folder in MAY_USE if "/" not in folder):
         for path in sorted((root / stage).rglob("*.[ch]")):

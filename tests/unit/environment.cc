@@ -10,7 +10,7 @@
 #include "tests/fake/api.h"
 
 #include "base/diag.h"
-#include "runtime/cuda/p2p.h"
+#include "runtime/cuda/vendor/p2p.h"
 
 namespace
 {

@@ -1,0 +1,350 @@
+// The lists that a plan is made of: commands and what they point to.
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/commands/attention.h"
+#include "runtime/cuda/commands/plan.h"
+
+hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag)
+{
+    return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory to plan %lld steps",
+                   (long long)device->binding.steps->nsteps);
+}
+
+hd_cuda_command *hd_cuda_add(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
+                             const hd_step *step)
+{
+    hd_cuda_command *command;
+
+    if (!hd_cuda_grow((void **)&plan->command, plan->ncommands,
+                      &plan->command_room, sizeof *command))
+        return NULL;
+    command = &plan->command[plan->ncommands++];
+    memset(command, 0, sizeof *command);
+    plan->device->stream[stream].planned++;
+    command->kind = kind;
+    command->stream = stream;
+    command->step = step;
+    command->wait = -1;
+    return command;
+}
+
+hd_cuda_at hd_cuda_at_place(hd_location place)
+{
+    return (hd_cuda_at){place.buffer, place.offset};
+}
+
+hd_cuda_at hd_cuda_at_span(const hd_span *span)
+{
+    return (hd_cuda_at){span->buffer->id,
+                        (uint64_t)span->offset *
+                            hd_dtype_size(span->buffer->type.dtype)};
+}
+
+hd_status hd_cuda_add_copy(hd_cuda_plan *plan, int stream, const hd_step *step,
+                           hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
+                           hd_diag *diag)
+{
+    hd_cuda_command *command;
+
+    if (bytes == 0)
+        return HD_OK;
+    command = hd_cuda_add(plan, HD_CUDA_COPY, stream, step);
+    if (command == NULL)
+        return hd_cuda_no_room(plan->device, diag);
+    command->to = to;
+    command->from = from;
+    command->bytes = bytes;
+    return HD_OK;
+}
+
+// ------------------------------------------------------------ addresses
+
+bool hd_cuda_address_of(const hd_cuda_plan *plan,
+                        const hd_cuda_command *command, int i, hd_cuda_at *out)
+{
+    const hd_cuda_at copy[] = {command->to, command->from};
+    const hd_cuda_at product[] = {command->a, command->b, command->c,
+                                  command->bias};
+    const hd_cuda_at *at = NULL;
+    int n = 0;
+
+    switch (command->kind) {
+    case HD_CUDA_COPY:
+        at = copy;
+        n = 2;
+        break;
+    case HD_CUDA_PRODUCT:
+        at = product;
+        n = 4;
+        break;
+    case HD_CUDA_ATTEND:
+        at = plan->attend[command->first].at;
+        n = HD_CUDA_PARTS;
+        break;
+    case HD_CUDA_KERNEL:
+        n = plan->launch[command->launch].npatches;
+        if (i < n)
+            *out = plan->patch[plan->launch[command->launch].patch + i].at;
+        return i < n;
+    case HD_CUDA_CALL:
+        n = command->step->op->nviews;
+        if (i < n)
+            *out = hd_cuda_at_span(&command->step->span[i]);
+        return i < n;
+    case HD_CUDA_WORDS:
+    case HD_CUDA_RECORD:
+    case HD_CUDA_WAIT:
+    case HD_CUDA_RECORD_ARGUMENT:
+    case HD_CUDA_WAIT_ARGUMENT:
+    case HD_CUDA_NCCL:
+    case HD_CUDA_FUSED:
+        break;
+    }
+    if (i < n)
+        *out = at[i];
+    return i < n;
+}
+
+// A shared argument is worked on in the window, unless it is fixed.
+bool hd_cuda_is_staged(const hd_root *buffer)
+{
+    return buffer->shared && buffer->argument >= 0 && buffer->bytes > 0 &&
+           buffer->fixed == NULL;
+}
+
+// Whether runs have only some indices of a dimension inside of another: room
+// that they have nothing in lies in between.
+static bool has_gaps(const hd_type *type)
+{
+    bool inside = false;
+
+    for (int d = 0; d < type->ndims; d++) {
+        if (inside && hd_dim_is_sized(type->dim[d]))
+            return true;
+        inside |= hd_dim_local(type->dim[d]) > 1;
+    }
+    return false;
+}
+
+bool hd_cuda_is_staged_in(const hd_root *buffer)
+{
+    return hd_cuda_is_staged(buffer) && (buffer->buffer->role != HD_ROLE_OUT ||
+                                         has_gaps(&buffer->buffer->type));
+}
+
+// ------------------------------------------------------------- launches
+
+// Room for `bytes` more parameters, which begin at a multiple of 16.
+static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
+{
+    size_t room = plan->blob_room;
+    char *grown;
+
+    *at = (plan->blob_bytes + 15) / 16 * 16;
+    if (*at + bytes > room) {
+        room = room * 2 + bytes + 4096;
+        grown = realloc(plan->blob, room);
+        if (grown == NULL)
+            return false;
+        plan->blob = grown;
+        plan->blob_room = room;
+    }
+    plan->blob_bytes = *at + bytes;
+    return true;
+}
+
+static hd_status add_parameter(hd_cuda_plan *plan, hd_cuda_launch *launch,
+                               int i, hd_cuda_at at, hd_diag *diag)
+{
+    if (!hd_cuda_grow((void **)&plan->patch, plan->npatches, &plan->patch_room,
+                      sizeof *plan->patch))
+        return hd_cuda_no_room(plan->device, diag);
+    plan->patch[plan->npatches++] =
+        (hd_cuda_patch){launch->blob + (size_t)i * sizeof(uint64_t), at};
+    launch->npatches++;
+    return HD_OK;
+}
+
+int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at)
+{
+    if (at.buffer < 0 || at.buffer >= device->nbuffers + device->narguments)
+        return -1;
+    if (at.buffer >= device->nbuffers)
+        return at.buffer - device->nbuffers;
+    return device->buffer[at.buffer].shared
+               ? -1
+               : device->buffer[at.buffer].argument;
+}
+
+void hd_cuda_settle(hd_cuda_plan *plan)
+{
+    int kept = 0;
+
+    for (int i = 0; i < plan->nlaunches; i++) {
+        hd_cuda_launch *launch = &plan->launch[i];
+        int first = launch->patch, end = first + launch->npatches;
+
+        launch->patch = kept;
+        for (int k = first; k < end; k++) {
+            hd_cuda_patch patch = plan->patch[k];
+
+            if (patch.at.buffer == HD_CUDA_WORD_VALUE ||
+                hd_cuda_argument_of(plan->device, patch.at) >= 0)
+                plan->patch[kept++] = patch;
+            else
+                hd_cuda_patch_now(plan, &patch, 0);
+        }
+        launch->npatches = kept - launch->patch;
+    }
+    plan->npatches = kept;
+}
+
+void hd_cuda_parameters_now(const hd_cuda_plan *plan,
+                            const hd_cuda_launch *launch, uint64_t run,
+                            hd_cuda_parameters *out)
+{
+    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER, plan->blob + launch->blob,
+                     (void *)HD_CU_LAUNCH_BUFFER_SIZE, &out->bytes,
+                     (void *)HD_CU_LAUNCH_END};
+
+    for (int i = 0; i < launch->npatches; i++)
+        hd_cuda_patch_now(plan, &plan->patch[launch->patch + i], run);
+    out->bytes = launch->bytes;
+    memcpy(out->extra, extra, sizeof extra);
+}
+
+static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
+                            hd_kernel_grid grid, const hd_cuda_at *at,
+                            hd_diag *diag)
+{
+    hd_cuda_launch launch = {.function = function,
+                             .grid = {grid.blocks, 1, 1},
+                             .block = {grid.threads, 1, 1},
+                             .bytes = (size_t)(grid.pointers + grid.sizes) *
+                                      sizeof(uint64_t),
+                             .patch = plan->npatches};
+
+    if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
+                      &plan->launch_room, sizeof launch) ||
+        !grow_blob(plan, launch.bytes, &launch.blob))
+        return hd_cuda_no_room(plan->device, diag);
+    for (int i = 0; i < grid.pointers; i++)
+        HD_TRY(add_parameter(plan, &launch, i, at[i], diag));
+    memcpy(plan->blob + launch.blob + (size_t)grid.pointers * sizeof *grid.size,
+           grid.size, (size_t)grid.sizes * sizeof *grid.size);
+    plan->launch[plan->nlaunches++] = launch;
+    return HD_OK;
+}
+
+hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, hd_text *text,
+                             hd_kernel_grid grid, const hd_cuda_at *at, int n,
+                             hd_diag *diag)
+{
+    hd_device *device = plan->device;
+    hd_cu_function function = NULL;
+    hd_cuda_command *command;
+    hd_status status =
+        text->failed || text->bytes == NULL
+            ? hd_cuda_no_room(device, diag)
+            : hd_cuda_kernel(device, text->bytes, diag, &function);
+
+    hd_text_free(text);
+    HD_TRY(status);
+    assert(grid.pointers <= n); // it may do without the last
+    (void)n;
+    HD_TRY(add_launch(plan, function, grid, at, diag));
+    command = hd_cuda_add(plan, HD_CUDA_KERNEL, stream, step);
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->launch = plan->nlaunches - 1;
+    return HD_OK;
+}
+
+hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
+                           hd_diag *diag)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int n = step->op->nviews;
+
+    for (int i = 0; i < n; i++)
+        at[i] = hd_cuda_at_span(&step->span[i]);
+    if (hd_kernel_tells(step)) {
+        at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
+                               sizeof(hd_kernel_miscount));
+        at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
+    }
+    HD_TRY(hd_emit_step(step, diag, &text, &grid));
+    return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
+}
+
+// -------------------------------------------------------------- events
+
+hd_status hd_cuda_new_event(hd_cuda_plan *plan, hd_diag *diag, int *out)
+{
+    hd_device *device = plan->device;
+    size_t room = (size_t)device->nevents + 1;
+    hd_cu_event *grown;
+
+    *out = plan->nevents++;
+    // Runs follow each other: plans have events in common.
+    if (*out < device->nevents)
+        return HD_OK;
+    // A power of two is where there is no room left.
+    if ((device->nevents & (device->nevents - 1)) == 0) {
+        grown = realloc(device->event, room * 2 * sizeof *grown);
+        if (grown == NULL)
+            return hd_cuda_no_room(device, diag);
+        device->event = grown;
+    }
+    HD_CUDA_TRY(device, diag, event_create, &device->event[device->nevents],
+                HD_CU_EVENT_DISABLE_TIMING);
+    device->nevents++;
+    return HD_OK;
+}
+
+hd_status hd_cuda_add_event(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
+                            const hd_step *step, int event, hd_diag *diag)
+{
+    hd_cuda_command *command = hd_cuda_add(plan, kind, stream, step);
+
+    if (command == NULL)
+        return hd_cuda_no_room(plan->device, diag);
+    command->event = event;
+    return HD_OK;
+}
+
+hd_status hd_cuda_tie(hd_cuda_plan *plan, int first, int later,
+                      const hd_step *step, hd_diag *diag)
+{
+    int event = 0;
+
+    HD_TRY(hd_cuda_new_event(plan, diag, &event));
+    HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD, first, step, event, diag));
+    return hd_cuda_add_event(plan, HD_CUDA_WAIT, later, step, event, diag);
+}
+
+// What a step records is one event of the device, if anything waits for it:
+// events[step].
+hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
+                              const hd_step *step, int *events, hd_diag *diag)
+{
+    int *event = &events[step->index];
+
+    for (int i = 0; i < step->op->nviews; i++) {
+        int argument = plan->device->buffer[step->span[i].buffer->id].argument;
+
+        if (argument >= 0 && hd_op_access(step->op, i) == HD_ACCESS_RECORD)
+            HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD_ARGUMENT, stream,
+                                     step, argument, diag));
+    }
+    if (*event < 0)
+        return HD_OK;
+    HD_TRY(hd_cuda_new_event(plan, diag, event));
+    return hd_cuda_add_event(plan, HD_CUDA_RECORD, stream, step, *event, diag);
+}
