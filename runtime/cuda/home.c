@@ -207,20 +207,6 @@ static bool is_stuck(const hd_cuda_home *home)
     return atomic_load_explicit(&home->stuck, memory_order_relaxed);
 }
 
-void hd_cuda_home_release(hd_cuda_home *home)
-{
-    if (home->retained)
-        home->cu.primary_release(home->ordinal);
-    if (home->chunks.lease != HD_LEASE_NONE)
-        close(home->chunks.lease);
-    hd_library_close(&home->library);
-    pthread_mutex_destroy(&home->issue);
-    pthread_mutex_destroy(&home->making);
-    pthread_mutex_destroy(&home->lock);
-    pthread_mutex_destroy(&home->failure.lock);
-    free(home);
-}
-
 static void release_home(hd_cuda_home *home)
 {
     if (home->chunks.first != NULL)

@@ -3,13 +3,28 @@
 #include "runtime/cuda/keep.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/cuda/device/home.h"
-#include "runtime/cuda/session.h"
 
 // Their groups know nothing of each other: so the list is the process's.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards:
 static hd_kept *first;
+
+void hd_cuda_home_release(hd_cuda_home *home)
+{
+    if (home->retained)
+        home->cu.primary_release(home->ordinal);
+    if (home->chunks.lease != HD_LEASE_NONE)
+        close(home->chunks.lease);
+    hd_library_close(&home->library);
+    pthread_mutex_destroy(&home->issue);
+    pthread_mutex_destroy(&home->making);
+    pthread_mutex_destroy(&home->lock);
+    pthread_mutex_destroy(&home->failure.lock);
+    free(home);
+}
 
 // A context of the caller's own may be gone when it could be freed: it goes
 // with that.

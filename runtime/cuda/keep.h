@@ -12,6 +12,8 @@ HD_BEGIN_DECLS
 
 typedef struct hd_cuda_home hd_cuda_home;
 
+// Of one that has nothing left on its device.
+void hd_cuda_home_release(hd_cuda_home *home);
 // Takes one over.
 void hd_cuda_keep(hd_cuda_home *home);
 // Frees of them what nobody has open any more; false if some is left. Any

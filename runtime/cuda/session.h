@@ -39,8 +39,6 @@ hd_status hd_cuda_vary(hd_device *device, int variant, const hd_module *module,
 
 // ------------------------------------------------- cuda/home.c
 
-// Of one that has nothing left on its device.
-void hd_cuda_home_release(hd_cuda_home *home);
 // Finds the one that the session of `device` belongs to, or makes it.
 hd_status hd_cuda_home_open(hd_device *device, hd_diag *diag);
 void hd_cuda_home_leave(hd_device *device);

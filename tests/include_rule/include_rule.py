@@ -149,7 +149,7 @@ def main():
             wrong.append(f"{public}: does not compile alone as C99")
         if not stands_alone(root, public, cxx, "c++", "c++17"):
             wrong.append(f"{public}: does not compile alone as C++17")
-    for folder in STRAIGHT:
+    for folder in STRAIGHT + ROOMS:
         wrong += circles(root, folder)
     for line in wrong:
         print(line, file=sys.stderr)

@@ -149,6 +149,7 @@ struct hd_device {
     // Of sessions whose runs the device counts: cuda/issue/capture.h.
     hd_cuda_captures *captures;
     hd_cu_ptr tally; // owned: an hd_kernel_tally
+    bool capturing;  // commands are, into a graph
     bool captured;   // this run, into a graph of the caller's
     hd_cuda_products *products;
     hd_cuda_attends *attends;
@@ -254,6 +255,9 @@ hd_status hd_cuda_catch_up(hd_device *device, hd_diag *diag);
 // As above, until `deadline` at most: `over` is false if it is not known then.
 hd_status hd_cuda_catch_up_until(hd_device *device, int64_t deadline,
                                  hd_diag *diag, bool *over);
+// Called for each command that was put into the stream: the host waits for what
+// it put there long ago.
+hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag);
 // The device's failure, once it is at rest; HD_OK if it has none.
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag);
 // Whether the host is in the middle of a run of this session, or of any of the

@@ -165,3 +165,22 @@ hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
     device->host_waits++;
     return hd_cuda_await_until(device, event, INT64_MAX, diag, &over);
 }
+
+// A stream's queue is finite, and who issues into a full one blocks where no
+// failure can reach it. So the host itself waits, for what it issued long ago.
+hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag)
+{
+    hd_cuda_queue *queue = &device->home->queue[stream];
+    uint64_t turn;
+
+    if (device->capturing)
+        return HD_OK;
+    turn = ++queue->issued / HD_CUDA_THROTTLE;
+    if (queue->issued % HD_CUDA_THROTTLE != 0)
+        return HD_OK;
+    if (turn > 1)
+        HD_TRY(hd_cuda_await(device, queue->pace[(turn + 1) % 2], diag));
+    HD_CUDA_TRY(device, diag, event_record, queue->pace[turn % 2],
+                device->stream[stream].stream);
+    return HD_OK;
+}

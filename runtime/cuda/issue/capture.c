@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/issue/run.h"
 #include "runtime/cuda/memory/peers.h"
 #include "runtime/ranks/doorbell.h"
 

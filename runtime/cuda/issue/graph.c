@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/issue/run.h"
 #include "runtime/cuda/libraries/single.h"
 
 hd_status hd_cuda_graph_new(const hd_cuda_plan *plan, hd_diag *diag,

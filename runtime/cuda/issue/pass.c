@@ -10,7 +10,6 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/commands/plan.h"
-#include "runtime/cuda/issue/run.h"
 #include "runtime/packing.h"
 
 #define VALUE_BYTES 16                     // of memory for a value

@@ -48,7 +48,6 @@ struct hd_cuda_runs {
     uint64_t random;       // of chaos
     double seconds;
     uint64_t sending; // bytes to peers, by this run
-    bool capturing;
     // For the thread that watches: runs of which something is issued, and those
     // whose end is recorded.
     _Atomic uint64_t entered;
@@ -213,9 +212,8 @@ static hd_status issue_command(const hd_cuda_plan *plan,
         return HD_OK;
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
-        return device->run->capturing
-                   ? HD_OK
-                   : touch_event(device, command, stream, diag);
+        return device->capturing ? HD_OK
+                                 : touch_event(device, command, stream, diag);
     case HD_CUDA_NCCL:
         HD_TRY(hd_cuda_nccl_transfer(device, command, diag));
         return record_mark(device, command, diag);
@@ -224,25 +222,6 @@ static hd_status issue_command(const hd_cuda_plan *plan,
         return record_mark(device, command, diag);
     }
     return HD_ERROR_INVALID;
-}
-
-// A stream's queue is finite, and who issues into a full one blocks where no
-// failure can reach it. So the host itself waits, for what it issued long ago.
-hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag)
-{
-    hd_cuda_queue *queue = &device->home->queue[stream];
-    uint64_t turn;
-
-    if (device->run->capturing)
-        return HD_OK;
-    turn = ++queue->issued / HD_CUDA_THROTTLE;
-    if (queue->issued % HD_CUDA_THROTTLE != 0)
-        return HD_OK;
-    if (turn > 1)
-        HD_TRY(hd_cuda_await(device, queue->pace[(turn + 1) % 2], diag));
-    HD_CUDA_TRY(device, diag, event_record, queue->pace[turn % 2],
-                device->stream[stream].stream);
-    return HD_OK;
 }
 
 static void delay(hd_device *device)
@@ -268,7 +247,7 @@ static hd_status issue(const hd_cuda_plan *plan, int first, int end,
 
         delay(device);
         HD_TRY(issue_command(plan, command, diag));
-        if (device->run->capturing && !device->captured)
+        if (device->capturing && !device->captured)
             hd_cuda_graph_note(device, device->run->replay, i);
         HD_TRY(hd_cuda_throttle(device, command->stream, diag));
     }
@@ -280,7 +259,7 @@ static hd_status issue(const hd_cuda_plan *plan, int first, int end,
 static hd_status note_moment(hd_device *device, const hd_step *step, int n,
                              int which, hd_diag *diag)
 {
-    if (device->run->moment == NULL || device->run->capturing)
+    if (device->run->moment == NULL || device->capturing)
         return HD_OK;
     for (int i = 0; i < n; i++)
         HD_CUDA_TRY(device, diag, event_record,
@@ -417,7 +396,7 @@ static hd_status new_graph(const hd_cuda_plan *plan, hd_diag *diag)
     device->run->replay = &device->run->graph[device->run->ngraphs];
     HD_TRY(hd_cuda_graph_new(plan, diag, device->run->replay));
     device->run->ngraphs++;
-    device->run->capturing = true;
+    device->capturing = true;
     device->stream[0].stream = device->home->capture;
     HD_CUDA_TRY(device, diag, capture_begin, device->home->capture,
                 HD_CU_CAPTURE_RELAXED);
@@ -462,7 +441,7 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
     hd_cu_result result =
         device->cu.capture_end(device->home->capture, &runs->replay->now.graph);
 
-    runs->capturing = false;
+    device->capturing = false;
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_end");
     note_held(device);
@@ -643,9 +622,9 @@ static hd_status capture_run(const hd_cuda_plan *plan, void *stream,
 
     HD_TRY(hd_cuda_report(device, diag));
     HD_TRY(hd_cuda_capture_begin(device, stream, diag));
-    device->run->capturing = device->captured = true;
+    device->capturing = device->captured = true;
     issued = issue_passed(plan, diag);
-    device->run->capturing = device->captured = false;
+    device->capturing = device->captured = false;
     if (issued != HD_OK)
         hd_cuda_capture_break(device);
     ended = hd_cuda_capture_end(device, issued == HD_OK ? diag : NULL);
@@ -672,7 +651,7 @@ static void abandon_capture(hd_device *device)
     hd_cu_graph graph = NULL;
 
     device->cu.capture_end(device->home->capture, &graph);
-    device->run->capturing = false;
+    device->capturing = false;
     if (graph != NULL)
         device->cu.graph_destroy(graph);
 }
@@ -698,7 +677,7 @@ static void abandon(hd_device *device, hd_status status, const char *part)
 {
     char text[HD_GROUP_TEXT] = "";
 
-    if (device->run->capturing)
+    if (device->capturing)
         abandon_capture(device);
     if (load_count(&device->run->entered) > load_count(&device->run->begun))
         abandon_rest(device);

@@ -12,9 +12,6 @@ void hd_cuda_runs_close(hd_device *device);
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
                       const hd_passing *passing, int variant, hd_diag *diag,
                       bool *captured);
-// Called for each command that was put into the stream: the host waits for what
-// it put there long ago.
-hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag);
 // Destroys the graphs of a plan that no run is under way with.
 void hd_cuda_runs_forget(hd_device *device, const hd_cuda_plan *plan);
 // Blocks until all runs are over.

@@ -43,8 +43,10 @@ typedef struct hd_transfers {
     bool meets; // its kernel tells and awaits its words
 } hd_transfers;
 
-// ----------------------------------- cuda/transfers/transfer.c
+// ----------------------------------- cuda/transfers/words.c
 
+// A word at an address, to which a run gives its value.
+hd_status hd_cuda_add_word(hd_words *words, int operation, hd_cu_ptr address);
 // Writes a word of the peer's slot, and waits for one of ours.
 hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
                          int which);

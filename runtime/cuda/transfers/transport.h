@@ -62,6 +62,9 @@ void hd_cuda_find_early(hd_device *device);
 // No stream of a plan has waited for what peers tell early.
 void hd_cuda_hear_anew(hd_device *device);
 hd_status hd_cuda_signal_early(hd_cuda_plan *plan, hd_diag *diag);
+
+// -------------------------------- cuda/transfers/words.c
+
 // Where the device counts its runs: one begins or ends, on the caller's stream.
 hd_status hd_cuda_plan_count(hd_cuda_plan *plan, int operation, hd_diag *diag);
 // Of `n` steps, a group, those that NCCL is given with the last command.
