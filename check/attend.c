@@ -8,6 +8,8 @@
 
 #include "base/array.h"
 #include "check/field.h"
+#include "eval/attend.h"
+#include "ir/signature.h"
 
 enum {
     KEY_WEIGHT = 600,
@@ -42,45 +44,57 @@ static uint64_t exponential(uint64_t lse)
     return power(lse, (2 * (HD_FIELD_PRIME - 1) + 1) / 3);
 }
 
-static int64_t row_at(const hd_span *tile, int64_t head, int64_t row)
+// One element of a batch.
+typedef struct field {
+    hd_attention a;
+    const hd_work_item *item;
+    hd_values *values;
+    hd_dtype lse; // which results have before they are stored
+    uint64_t scale;
+    uint64_t sequences; // a random function of all counts; 0: there are none
+    uint64_t *share;    // owned: of each key, while a row is made
+    // Gradients of one head of keys: what dk and dv add up to, and a row's dq.
+    int64_t depth, wide, keys;
+    uint64_t *dk, *dv, *dq; // dk is owned, with the others behind it
+    int64_t q, grad;        // where the row is
+    int64_t head, row;
+    uint64_t total, delta; // what its weights are multiplied by; do o
+} field;
+
+static uint64_t value_at(const field *f, int64_t at)
 {
-    return tile->offset + head * tile->stride[0] + row * tile->stride[1];
+    return f->values->value[at];
 }
 
-static hd_dtype dtype_of(const hd_op *op, int view)
+static hd_dtype dtype_of(const field *f, int view)
 {
-    return op->view[view].buffer->type.dtype;
+    return f->a.step->op->view[view].buffer->type.dtype;
 }
 
-static void put(hd_values *values, const hd_attention *a, int view, int64_t at,
-                uint64_t x)
+static void put(const field *f, int view, int64_t at, uint64_t x)
 {
-    hd_values_put(
-        values, at,
-        hd_value_convert(dtype_of(a->op, a->lse), dtype_of(a->op, view), x));
+    hd_values_put(f->values, at,
+                  hd_value_convert(f->lse, dtype_of(f, view), x));
 }
 
 // Of rows of views `x` and `y`, as long as that of `x`.
-static uint64_t dot(const hd_values *values, const hd_attention *a, int x,
-                    int64_t x_at, int y, int64_t y_at)
+static uint64_t dot(const field *f, int x, int64_t x_at, int y, int64_t y_at)
 {
-    const hd_span *one = &a->tile[x], *other = &a->tile[y];
+    const hd_span *one = &f->a.view[x], *other = &f->a.view[y];
     uint64_t sum = 0;
 
     for (int64_t d = 0; d < one->extent[2]; d++)
         sum = hd_field_add(
-            sum, hd_field_multiply(values->value[x_at + d * one->stride[2]],
-                                   values->value[y_at + d * other->stride[2]]));
+            sum, hd_field_multiply(value_at(f, x_at + d * one->stride[2]),
+                                   value_at(f, y_at + d * other->stride[2])));
     return sum;
 }
 
-// `q` is the number of the queries' view, which the keys' follows.
-static uint64_t weight(const hd_values *values, const hd_attention *a, int q,
-                       int64_t q_at, int64_t k_at)
+static uint64_t weight(const field *f, int64_t q_at, int64_t k_at)
 {
     return hd_field_mix(
         KEY_WEIGHT,
-        hd_field_multiply(dot(values, a, q, q_at, q + 1, k_at), a->scale));
+        hd_field_multiply(dot(f, f->a.q, q_at, f->a.q + 1, k_at), f->scale));
 }
 
 // Counts of sequences decide which keys a row sees, and are not known: each key
@@ -88,15 +102,15 @@ static uint64_t weight(const hd_values *values, const hd_attention *a, int q,
 // there are, of the row and of the key. What a mask says by numbers within a
 // sequence it says by those of all rows, too, as far as a row sees a key at
 // all.
-static uint64_t share_of(const hd_attention *a, int64_t row, int64_t key)
+static uint64_t share_of(const field *f, int64_t row, int64_t key)
 {
     uint64_t pair;
 
-    if (!a->has_sequences)
+    if (f->sequences == 0)
         return 1;
     pair = hd_field_add(hd_field_mix(KEY_PAIR, (uint64_t)row), (uint64_t)key);
     return hd_field_mix(
-        KEY_TOGETHER, hd_field_add(a->sequences, hd_field_mix(KEY_PAIR, pair)));
+        KEY_TOGETHER, hd_field_add(f->sequences, hd_field_mix(KEY_PAIR, pair)));
 }
 
 // Two means as one of both.
@@ -107,264 +121,292 @@ static uint64_t joined(uint64_t x, uint64_t x_sum, uint64_t y, uint64_t y_sum)
         inverse(hd_field_add(x_sum, y_sum)));
 }
 
-static bool has_row(const hd_attention *a, int64_t row)
+static void begin(void *own, int64_t b)
 {
-    return row < a->rows;
+    field *f = own;
+
+    if (hd_op_has_sequences(f->a.step->op))
+        f->sequences = hd_values_counts(f->values, f->item, f->a.q,
+                                        f->item->span[f->a.q].ndims - 2,
+                                        hd_attention_counts(f->a.step, b));
 }
+
+// ------------------------------------------------------------------- means
+
+enum { MEAN, SUM, QUERIES, KEYS, VALUES };
 
 // What the row makes of the keys of a block: `share` has the weight of each,
 // and is 0 of those that it does not see. Returns what they add up to.
-static uint64_t weigh_block(const hd_values *values, const hd_attention *a,
-                            int64_t head, int64_t row, int64_t block,
-                            uint64_t *share)
+static uint64_t weigh_block(const field *f, int64_t head, int64_t row,
+                            int64_t block, uint64_t *share)
 {
-    int64_t shared = head / (a->tile[2].extent[0] / a->tile[3].extent[0]);
-    int64_t q = row_at(&a->tile[2], head, row), from, past;
+    int64_t q = hd_attention_row(&f->a, QUERIES, head, row), from, past;
+    int64_t keys = f->a.view[KEYS].extent[1];
     uint64_t sum = 0;
 
-    hd_sight_keys(&a->sight, row, block, &from, &past);
-    for (int64_t j = 0; j < a->tile[3].extent[1]; j++) {
-        int64_t key = row_at(&a->tile[3], shared, j) + block * a->apart[3];
-
-        share[j] = j < from || j >= past || !has_row(a, row)
-                       ? 0
-                       : hd_field_multiply(weight(values, a, 2, q, key),
-                                           share_of(a, row, j));
+    hd_attention_sees(&f->a, row, block, &from, &past);
+    for (int64_t j = 0; j < keys; j++) {
+        share[j] =
+            j < from || j >= past
+                ? 0
+                : hd_field_multiply(
+                      weight(f, q,
+                             hd_attention_key(&f->a, KEYS, head / f->a.group,
+                                              block, j)),
+                      share_of(f, row, j));
         sum = hd_field_add(sum, share[j]);
     }
     return sum;
 }
 
 // Column `c` of the values, each by its share.
-static uint64_t mix_column(const hd_values *values, const hd_attention *a,
-                           int64_t head, int64_t c, const uint64_t *share)
+static uint64_t mix_column(const field *f, int64_t head, int64_t c)
 {
-    const hd_span *v = &a->tile[4];
-    int64_t shared = head / (a->tile[2].extent[0] / v->extent[0]);
+    const hd_span *v = &f->a.view[VALUES];
     uint64_t x = 0;
 
-    for (int64_t block = 0; block < a->nblocks; block++)
+    for (int64_t block = 0; block < f->a.nblocks; block++)
         for (int64_t j = 0; j < v->extent[1]; j++) {
-            int64_t at = row_at(v, shared, j) + block * a->apart[4];
-            uint64_t mine = share[block * v->extent[1] + j];
+            uint64_t mine = f->share[block * v->extent[1] + j];
+            int64_t at =
+                hd_attention_key(&f->a, VALUES, head / f->a.group, block, j);
 
             if (mine != 0)
                 x = hd_field_add(
                     x, hd_field_multiply(mine,
-                                         values->value[at + c * v->stride[2]]));
+                                         value_at(f, at + c * v->stride[2])));
         }
     return x;
 }
 
-// What is added to is then left as it is, and not rounded anew: of keys in
-// blocks it is, as the blocks are joined in a wider dtype.
-static bool leaves_row(const hd_attention *a, int64_t row)
+// What is added to is left as it is where nothing is seen, and not rounded
+// anew: of keys in blocks it is, as the blocks are joined in a wider dtype.
+static bool leaves_row(const field *f, int64_t row)
 {
     int64_t from, past;
 
-    if (a->updates && !has_row(a, row))
-        return true;
-    hd_sight_keys(&a->sight, row, 0, &from, &past);
-    return a->updates && from >= past && !hd_op_has_blocks(a->op, 3);
+    hd_attention_sees(&f->a, row, 0, &from, &past);
+    return f->a.updates && from >= past &&
+           !hd_op_has_blocks(f->a.step->op, KEYS);
 }
 
-// `share` has room for the weight of each key.
-static void attend_row(hd_values *values, const hd_attention *a, int64_t head,
-                       int64_t row, uint64_t *share)
+static void attend_row(void *own, int64_t head, int64_t row)
 {
-    const hd_span *o = &a->tile[0];
-    int64_t out = row_at(o, head, row), at = row_at(&a->tile[1], head, row);
+    const field *f = own;
+    const hd_span *o = &f->a.view[MEAN];
+    int64_t out = hd_attention_row(&f->a, MEAN, head, row);
+    int64_t at = hd_attention_row(&f->a, SUM, head, row);
     uint64_t sum = 0, before = 0;
 
-    if (leaves_row(a, row))
+    if (leaves_row(f, row))
         return;
-    for (int64_t block = 0; block < a->nblocks; block++)
-        sum = hd_field_add(sum,
-                           weigh_block(values, a, head, row, block,
-                                       share + block * a->tile[3].extent[1]));
-    if (a->updates)
-        before = exponential(values->value[at]);
+    for (int64_t block = 0; block < f->a.nblocks; block++)
+        sum = hd_field_add(
+            sum, weigh_block(f, head, row, block,
+                             f->share + block * f->a.view[KEYS].extent[1]));
+    if (f->a.updates)
+        before = exponential(value_at(f, at));
     for (int64_t c = 0; c < o->extent[2]; c++) {
         int64_t to = out + c * o->stride[2];
-        uint64_t x = hd_field_multiply(mix_column(values, a, head, c, share),
-                                       inverse(sum));
+        uint64_t x = hd_field_multiply(mix_column(f, head, c), inverse(sum));
 
-        if (a->updates)
-            x = joined(values->value[to], before, x, sum);
-        put(values, a, 0, to, x);
+        if (f->a.updates)
+            x = joined(value_at(f, to), before, x, sum);
+        put(f, MEAN, to, x);
     }
-    put(values, a, 1, at, logarithm(hd_field_add(before, sum)));
+    put(f, SUM, at, logarithm(hd_field_add(before, sum)));
 }
 
-void hd_attend_rows(hd_values *values, const hd_attention *a)
+// The first result, then each operand with its logarithm.
+static void merge_row(void *own, int64_t head, int64_t row)
 {
-    uint64_t *share = NULL;
+    const field *f = own;
+    const hd_span *view = f->a.view;
+    int64_t at[6];
+    uint64_t x, y;
 
-    if (hd_clear_array(a->nblocks * a->tile[3].extent[1] + 1, sizeof *share,
-                       values->diag, (void **)&share) != HD_OK) {
-        values->status = HD_ERROR_NO_MEMORY;
-        return;
-    }
-    for (int64_t head = 0; head < a->tile[2].extent[0]; head++)
-        for (int64_t row = 0; row < a->tile[2].extent[1]; row++)
-            attend_row(values, a, head, row, share);
-    free(share);
-}
-
-static void merge_row(hd_values *values, const hd_attention *a, int64_t head,
-                      int64_t row)
-{
-    uint64_t x = exponential(values->value[row_at(&a->tile[3], head, row)]);
-    uint64_t y = exponential(values->value[row_at(&a->tile[5], head, row)]);
-    int64_t out = row_at(&a->tile[0], head, row);
-    int64_t one = row_at(&a->tile[2], head, row);
-    int64_t other = row_at(&a->tile[4], head, row);
-
-    for (int64_t c = 0; c < a->tile[0].extent[2]; c++)
-        put(values, a, 0, out + c * a->tile[0].stride[2],
-            joined(values->value[one + c * a->tile[2].stride[2]], x,
-                   values->value[other + c * a->tile[4].stride[2]], y));
-    put(values, a, 1, row_at(&a->tile[1], head, row),
-        logarithm(hd_field_add(x, y)));
-}
-
-void hd_attend_merge(hd_values *values, const hd_attention *a)
-{
-    for (int64_t head = 0; head < a->tile[0].extent[0]; head++)
-        for (int64_t row = 0; row < a->tile[0].extent[1]; row++)
-            merge_row(values, a, head, row);
+    for (int i = 0; i < 6; i++)
+        at[i] = hd_attention_row(&f->a, i, head, row);
+    x = exponential(value_at(f, at[3]));
+    y = exponential(value_at(f, at[5]));
+    for (int64_t c = 0; c < view[0].extent[2]; c++)
+        put(f, 0, at[0] + c * view[0].stride[2],
+            joined(value_at(f, at[2] + c * view[2].stride[2]), x,
+                   value_at(f, at[4] + c * view[4].stride[2]), y));
+    put(f, 1, at[1], logarithm(hd_field_add(x, y)));
 }
 
 // -------------------------------------------------------------- gradients
 
 enum { DQ, DK, DV, Q, K, V, O, LSE, DO };
 
-// Of one head of keys: what dk and dv add up to, and dq of a row.
-typedef struct grads {
-    const hd_attention *a;
-    int64_t shared, depth, wide, keys;
-    uint64_t *dk, *dv, *dq;
-} grads;
-
-static void add_times(uint64_t *to, uint64_t factor, const hd_values *values,
-                      const hd_span *from, int64_t at)
+static void add_times(const field *f, uint64_t *to, uint64_t factor, int view,
+                      int64_t at)
 {
+    const hd_span *from = &f->a.view[view];
+
     for (int64_t d = 0; d < from->extent[2]; d++)
         to[d] = hd_field_add(
             to[d],
-            hd_field_multiply(factor, values->value[at + d * from->stride[2]]));
+            hd_field_multiply(factor, value_at(f, at + d * from->stride[2])));
 }
 
-// `to` is a row of a result, of which `sum` is the new part. What nothing is
+// `at` is a row of a result, of which `sum` is the new part. What nothing is
 // added to is not rounded anew, but where keys come in blocks, whose sums for
 // rows are of a wider dtype.
-static void put_row(hd_values *values, const hd_attention *a, int view,
-                    int64_t at, const uint64_t *sum)
+static void put_row(const field *f, int view, int64_t at, const uint64_t *sum)
 {
-    const hd_span *to = &a->tile[view];
-    bool joins = view == DQ && hd_op_has_blocks(a->op, K);
+    const hd_span *to = &f->a.view[view];
+    bool joins = view == DQ && hd_op_has_blocks(f->a.step->op, K);
 
     for (int64_t d = 0; d < to->extent[2]; d++) {
         int64_t i = at + d * to->stride[2];
 
-        if (!a->updates)
-            put(values, a, view, i, sum[d]);
+        if (!f->a.updates)
+            put(f, view, i, sum[d]);
         else if (sum[d] != 0 || joins)
-            put(values, a, view, i, hd_field_add(values->value[i], sum[d]));
+            put(f, view, i, hd_field_add(value_at(f, i), sum[d]));
     }
 }
 
-// What a row and key `j` of a block add to each other's sums; `total` is what
-// the row's weights are multiplied by.
-static void add_pair(const hd_values *values, const grads *g, int64_t q,
-                     int64_t grad, uint64_t total, uint64_t delta,
-                     int64_t block, int64_t j)
+static void begin_keys(void *own, int64_t head)
 {
-    const hd_attention *a = g->a;
-    int64_t k = row_at(&a->tile[K], g->shared, j) + block * a->apart[K];
-    int64_t v = row_at(&a->tile[V], g->shared, j) + block * a->apart[V];
-    int64_t key = block * g->keys + j;
-    uint64_t p = hd_field_multiply(weight(values, a, Q, q, k), total);
+    field *f = own;
+
+    (void)head;
+    memset(f->dk, 0, sizeof *f->dk * (size_t)(f->keys * (f->depth + f->wide)));
+}
+
+static bool begin_row(void *own, int64_t head, int64_t row)
+{
+    field *f = own;
+    int64_t o = hd_attention_row(&f->a, O, head, row);
+    int64_t lse = hd_attention_row(&f->a, LSE, head, row);
+
+    f->head = head;
+    f->row = row;
+    f->q = hd_attention_row(&f->a, Q, head, row);
+    f->grad = hd_attention_row(&f->a, DO, head, row);
+    f->total = inverse(exponential(value_at(f, lse)));
+    f->delta = dot(f, O, o, DO, f->grad);
+    memset(f->dq, 0, sizeof *f->dq * (size_t)f->depth);
+    return true;
+}
+
+// A row and a key add to each other's sums.
+static void meet(void *own, int64_t block, int64_t j)
+{
+    const field *f = own;
+    int64_t shared = f->head / f->a.group;
+    int64_t k = hd_attention_key(&f->a, K, shared, block, j);
+    int64_t v = hd_attention_key(&f->a, V, shared, block, j);
+    int64_t key = block * f->a.view[K].extent[1] + j;
+    uint64_t total = hd_field_multiply(f->total, share_of(f, f->row, j));
+    uint64_t p = hd_field_multiply(weight(f, f->q, k), total);
     uint64_t ds = hd_field_multiply(
-        hd_field_multiply(p, a->scale),
-        hd_field_subtract(dot(values, a, V, v, DO, grad), delta));
+        hd_field_multiply(p, f->scale),
+        hd_field_subtract(dot(f, V, v, DO, f->grad), f->delta));
 
-    add_times(g->dq, ds, values, &a->tile[K], k);
-    add_times(g->dk + key * g->depth, ds, values, &a->tile[Q], q);
-    add_times(g->dv + key * g->wide, p, values, &a->tile[DO], grad);
+    add_times(f, f->dq, ds, K, k);
+    add_times(f, f->dk + key * f->depth, ds, Q, f->q);
+    add_times(f, f->dv + key * f->wide, p, DO, f->grad);
 }
 
-static void add_row(hd_values *values, const grads *g, int64_t head,
-                    int64_t row)
+static void end_row(void *own, int64_t head, int64_t row)
 {
-    const hd_attention *a = g->a;
-    int64_t q = row_at(&a->tile[Q], head, row);
-    int64_t grad = row_at(&a->tile[DO], head, row), from, past;
-    uint64_t total =
-        inverse(exponential(values->value[row_at(&a->tile[LSE], head, row)]));
-    uint64_t delta =
-        dot(values, a, O, row_at(&a->tile[O], head, row), DO, grad);
+    const field *f = own;
 
-    memset(g->dq, 0, sizeof *g->dq * (size_t)g->depth);
-    for (int64_t block = 0; block < a->nblocks; block++) {
-        hd_sight_keys(&a->sight, row, block, &from, &past);
-        for (int64_t j = from; j < past && has_row(a, row); j++)
-            add_pair(values, g, q, grad,
-                     hd_field_multiply(total, share_of(a, row, j)), delta,
-                     block, j);
+    put_row(f, DQ, hd_attention_row(&f->a, DQ, head, row), f->dq);
+}
+
+static void end_key(void *own, int64_t head, int64_t block, int64_t j)
+{
+    const field *f = own;
+    int64_t key = block * f->a.view[K].extent[1] + j;
+
+    put_row(f, DK, hd_attention_key(&f->a, DK, head, block, j),
+            f->dk + key * f->depth);
+    put_row(f, DV, hd_attention_key(&f->a, DV, head, block, j),
+            f->dv + key * f->wide);
+}
+
+// ------------------------------------------------------------------- whole
+
+static const hd_attend_rows attention = {.begin = begin, .row = attend_row};
+static const hd_attend_rows merge = {.row = merge_row};
+static const hd_attend_rows gradients = {
+    .begin = begin,
+    .begin_keys = begin_keys,
+    .begin_row = begin_row,
+    .meet = meet,
+    .end_row = end_row,
+    .end_key = end_key,
+};
+
+static int64_t extent_of(const field *f, int view)
+{
+    const hd_span *span = &f->item->span[view];
+
+    return span->extent[span->ndims - 1];
+}
+
+// Keys of all blocks.
+static int64_t count_keys(const field *f)
+{
+    const hd_span *k = &f->item->span[f->a.q + 1];
+
+    return k->extent[k->ndims - 2] *
+           (hd_op_has_blocks(f->a.step->op, f->a.q + 1)
+                ? k->extent[k->ndims - 4]
+                : 1);
+}
+
+static hd_status reserve(field *f, int64_t n, uint64_t **out)
+{
+    return hd_clear_array(n, sizeof **out, f->values->diag, (void **)out);
+}
+
+static hd_status compute_attention(field *f)
+{
+    HD_TRY(reserve(f, count_keys(f), &f->share));
+    hd_attend_all(&f->a, &hd_field, f->values, &attention, f);
+    free(f->share);
+    return HD_OK;
+}
+
+static hd_status compute_gradients(field *f)
+{
+    f->keys = count_keys(f);
+    f->depth = extent_of(f, K);
+    f->wide = extent_of(f, V);
+    HD_TRY(reserve(f, f->keys * (f->depth + f->wide) + f->depth, &f->dk));
+    f->dv = f->dk + f->keys * f->depth;
+    f->dq = f->dv + f->keys * f->wide;
+    hd_attend_all(&f->a, &hd_field, f->values, &gradients, f);
+    free(f->dk);
+    return HD_OK;
+}
+
+hd_status hd_values_attend(hd_values *values, const hd_work_item *item,
+                           uint64_t scale)
+{
+    const hd_step *step = &item->step;
+    field f = {.a = hd_attention_of(step),
+               .item = item,
+               .values = values,
+               .lse = step->span[hd_op_lse(step->op)].buffer->type.dtype,
+               .scale = scale};
+
+    switch (hd_op_attend(step->op)) {
+    case HD_ATTEND_ATTENTION:
+        return compute_attention(&f);
+    case HD_ATTEND_ATTENTION_GRAD:
+        return compute_gradients(&f);
+    case HD_ATTEND_MERGE:
+        hd_attend_all(&f.a, &hd_field, values, &merge, &f);
+        break;
+    case HD_ATTEND_NONE:
+        break;
     }
-    put_row(values, a, DQ, row_at(&a->tile[DQ], head, row), g->dq);
-}
-
-static void put_keys(hd_values *values, const grads *g, int64_t block)
-{
-    const hd_attention *a = g->a;
-
-    for (int64_t j = 0; j < g->keys; j++) {
-        int64_t key = block * g->keys + j;
-
-        put_row(values, a, DK,
-                row_at(&a->tile[DK], g->shared, j) + block * a->apart[DK],
-                g->dk + key * g->depth);
-        put_row(values, a, DV,
-                row_at(&a->tile[DV], g->shared, j) + block * a->apart[DV],
-                g->dv + key * g->wide);
-    }
-}
-
-static void add_heads(hd_values *values, const grads *g)
-{
-    const hd_attention *a = g->a;
-    int64_t group = a->tile[Q].extent[0] / a->tile[K].extent[0];
-    int64_t keys = a->nblocks * g->keys;
-
-    memset(g->dk, 0, sizeof *g->dk * (size_t)(keys * g->depth));
-    memset(g->dv, 0, sizeof *g->dv * (size_t)(keys * g->wide));
-    for (int64_t head = g->shared * group; head < (g->shared + 1) * group;
-         head++)
-        for (int64_t row = 0; row < a->tile[Q].extent[1]; row++)
-            add_row(values, g, head, row);
-    for (int64_t block = 0; block < a->nblocks; block++)
-        put_keys(values, g, block);
-}
-
-void hd_attend_grads(hd_values *values, const hd_attention *a)
-{
-    grads g = {.a = a,
-               .depth = a->tile[K].extent[2],
-               .wide = a->tile[V].extent[2],
-               .keys = a->tile[K].extent[1]};
-    int64_t keys = a->nblocks * g.keys;
-    int64_t n = keys * (g.depth + g.wide) + g.depth;
-
-    if (hd_clear_array(n, sizeof *g.dk, values->diag, (void **)&g.dk) !=
-        HD_OK) {
-        values->status = HD_ERROR_NO_MEMORY;
-        return;
-    }
-    g.dv = g.dk + keys * g.depth;
-    g.dq = g.dv + keys * g.wide;
-    for (; g.shared < a->tile[K].extent[0]; g.shared++)
-        add_heads(values, &g);
-    free(g.dk);
+    return HD_OK;
 }

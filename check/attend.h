@@ -8,28 +8,11 @@
 #define HD_CHECK_ATTEND_H
 
 #include "check/value.h"
-#include "ir/causal.h"
 
 HD_BEGIN_DECLS
 
-// One element of a batch.
-typedef struct hd_attention {
-    const hd_op *op;
-    hd_span tile[HD_ATTEND_VIEWS];
-    int64_t nblocks;                // of keys; tiles are of the first
-    int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
-    hd_sight sight;                 // of keys that are counted
-    int64_t rows;                   // how many are counted
-    bool has_sequences;             // by counts, which are unknowns
-    uint64_t sequences;             // a random function of all of these
-    uint64_t scale;
-    bool updates; // o and lse hold what other keys made
-    int lse;      // whose dtype results have before they are stored: its view
-} hd_attention;
-
-void hd_attend_rows(hd_values *values, const hd_attention *a);
-void hd_attend_merge(hd_values *values, const hd_attention *a);
-void hd_attend_grads(hd_values *values, const hd_attention *a);
+hd_status hd_values_attend(hd_values *values, const hd_work_item *item,
+                           uint64_t scale);
 
 HD_END_DECLS
 

@@ -121,53 +121,10 @@ int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
 
 // --------------------------------------------------------------- evaluating
 
-static hd_status compute(void *memory, const hd_work_item *item)
-{
-    hd_values *values = memory;
-
-    hd_compute(values, item);
-    return values->status;
-}
-
-static void copy(void *memory, int64_t to, int64_t from)
-{
-    hd_values *values = memory;
-
-    hd_values_put(values, to, values->value[from]);
-}
-
-static void forget(void *memory, int64_t to, int64_t from)
-{
-    hd_values_forget(memory, to, from);
-}
-
-static void join(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
-                 const hd_span *from, int64_t n, int64_t i)
-{
-    hd_values_put(memory, to, hd_values_join(memory, fold, dtype, from, n, i));
-}
-
-static int64_t count(const void *memory, int64_t at, int64_t room)
-{
-    const hd_values *values = memory;
-    int64_t n = hd_draw_counted(values->draw, values->value[at]);
-
-    return n < room ? n : room;
-}
-
-static void begin(void *memory, int64_t node)
-{
-    hd_values *values = memory;
-
-    values->node = node;
-}
-
-static const hd_algebra field = {compute, copy, forget, join, count, begin};
-
 static hd_status evaluate_step(void *context, int rank, int64_t step)
 {
     hd_evaluation *e = context;
-    hd_evaluator of = {&field, &e->host, &e->local, e->diag};
+    hd_evaluator of = {&hd_field, &e->local, e->diag, &e->host};
 
     e->local.event++;
     HD_TRY(hd_evaluate_step(&of, rank, step));
@@ -325,7 +282,7 @@ static hd_status evaluate_host(hd_evaluation *e)
 
 static hd_status evaluate(hd_evaluation *e, bool keep)
 {
-    hd_evaluator tensor = {&field, &e->whole, &e->dense, e->diag};
+    hd_evaluator tensor = {&hd_field, &e->dense, e->diag, &e->whole};
 
     HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->argument, e->diag,
                           (void **)&e->argument));
@@ -337,6 +294,7 @@ static hd_status evaluate(hd_evaluation *e, bool keep)
         fill_counts(e);
     fill_inputs(e);
     HD_TRY(hd_evaluate_tensor(&tensor));
+    HD_TRY(e->dense.status);
     e->local.keep = keep;
     return evaluate_host(e);
 }

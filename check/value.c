@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "check/attend.h"
 #include "check/field.h"
+#include "eval/attend.h"
 #include "ir/signature.h"
 #include "ir/space.h"
 
@@ -210,8 +211,6 @@ typedef struct weight {
     uint64_t number; // as one of the field
 } weight;
 
-static const weight once = {1, 1};
-
 // Of a unit of n indices one that is kept stands for w of them and the other
 // one for n - w. What holds for n numbers holds where w are one number and the
 // rest another, for each w from 0 to n, and so for any w: it is a random one.
@@ -265,14 +264,16 @@ static uint64_t joined_value(hd_values *values, hd_fold fold, const joined *all)
                            : make_maximum(values, fold, all->parts, all->best);
 }
 
-uint64_t hd_values_join(hd_values *values, hd_fold fold, hd_dtype dtype,
-                        const hd_span *from, int64_t n, int64_t i)
+static void join(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
+                 const int64_t *from, int64_t n, int64_t unit)
 {
+    hd_values *values = memory;
+    const weight w[] = {weight_of(values, unit, 0), weight_of(values, unit, 1)};
     joined all = {0};
 
     for (int64_t k = 0; k < n; k++)
-        join_value(values, fold, dtype, load(values, &from[k], i), once, &all);
-    return joined_value(values, fold, &all);
+        join_value(values, fold, dtype, values->value[from[k]], w[k % 2], &all);
+    hd_values_put(values, to, joined_value(values, fold, &all));
 }
 
 // -------------------------------------------------------------- conversions
@@ -323,52 +324,10 @@ static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
     return hd_field_mix(key, hd_field_add(x, hd_field_mix(KEY_LEFT, y)));
 }
 
-// The first indices of a dimension are counted, as many as the draw says.
-typedef struct counting {
-    bool any;              // the op has counts
-    hd_span counts;        // along the result
-    int64_t inner, extent; // of the result's dimension; 0: it is joined
-} counting;
-
-static counting counting_of(const hd_work_item *item, const hd_space *space)
+static void forget(void *memory, int64_t to, int64_t from)
 {
-    int view = hd_op_key_view(item->step.op, HD_KEY_COUNTS);
-    counting c = {.any = view >= 0, .inner = 1};
+    hd_values *values = memory;
 
-    if (!c.any)
-        return c;
-    c.counts = hd_space_span(space, &item->step, view);
-    if (space->counted >= space->nparallel)
-        return c;
-    c.extent = space->extent[space->counted];
-    for (int d = space->counted + 1; d < space->nparallel; d++)
-        c.inner *= space->extent[d];
-    return c;
-}
-
-static bool counts_index(const hd_values *values, const counting *c, int64_t i,
-                         int64_t index)
-{
-    return index < hd_draw_counted(values->draw, load(values, &c->counts, i));
-}
-
-// Whether element i of the result is of a counted index.
-static bool counts_element(const hd_values *values, const counting *c,
-                           int64_t i)
-{
-    return !c->any || c->extent == 0 ||
-           counts_index(values, c, i, i / c->inner % c->extent);
-}
-
-// Whether term k of element i is, of what is joined or contracted.
-static bool counts_term(const hd_values *values, const counting *c, int64_t i,
-                        int64_t k)
-{
-    return !c->any || c->extent > 0 || counts_index(values, c, i, k);
-}
-
-void hd_values_forget(hd_values *values, int64_t to, int64_t from)
-{
     hd_values_put(values, to, hd_field_mix(KEY_BEHIND, values->value[from]));
 }
 
@@ -461,99 +420,27 @@ static uint64_t filled(const hd_values *values, const hd_work_item *item)
     return hd_field_mix(KEY_CONVERT + dtype, value);
 }
 
-static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
-                              const hd_span *in, int64_t i)
-{
-    hd_fold fold = hd_op_fold(item->step.op);
-    joined all = {0};
-
-    for (int k = 1; k <= item->step.op->ninputs; k++)
-        join_value(values, fold, dtype_of(item->step.op, 1),
-                   load(values, &in[k], i), once, &all);
-    return joined_value(values, fold, &all);
-}
-
-static uint64_t map_element(const hd_values *values, const hd_work_item *item,
-                            const hd_span *in, int64_t i)
-{
-    hd_map map = hd_op_info_get(item->step.op->code)->map;
-    int n = item->step.op->ninputs;
-    uint64_t x[HD_MAX_OPERANDS] = {0};
-
-    for (int k = 1; k <= n; k++)
-        x[k - 1] = load(values, &in[k], i);
-    return map == HD_MAP_SCALE ? scaled(values, item, x[0])
-           : map == HD_MAP_FILL
-               ? filled(values, item)
-               : map_values(map, x,
-                            hd_dtype_is_integer(dtype_of(item->step.op, 1)));
-}
-
 // A copy alone has another dtype than what it is of; what a comparison makes is
 // no number of its operands' dtype.
-static uint64_t compute_element(hd_values *values, const hd_work_item *item,
-                                const hd_span *in, int64_t i)
+static void map(void *memory, const hd_work_item *item, int64_t to,
+                const int64_t *from)
 {
-    if (hd_op_fold(item->step.op) != HD_FOLD_NONE)
-        return fold_elements(values, item, in, i);
-    if (hd_op_family(item->step.op) == HD_FAMILY_MAP)
-        return map_element(values, item, in, i);
-    return hd_value_convert(dtype_of(item->step.op, 1),
-                            dtype_of(item->step.op, 0),
-                            load(values, &in[1], i));
-}
+    hd_values *values = memory;
+    const hd_op *op = item->step.op;
+    hd_map map = hd_op_info_get(op->code)->map;
+    uint64_t x[HD_MAX_OPERANDS];
 
-static void compute_elements(hd_values *values, const hd_work_item *item)
-{
-    int64_t n = hd_span_elements(&item->span[0]);
-    hd_span in[HD_MAX_OPERANDS];
-    hd_space space;
-    counting counted;
-
-    hd_space_of_step(&item->step, &space);
-    counted = counting_of(item, &space);
-    for (int k = 1; k <= item->step.op->ninputs; k++)
-        in[k] = hd_space_span(&space, &item->step, k);
-    for (int64_t i = 0; i < n; i++)
-        hd_values_put(values, hd_span_place(&item->span[0], i),
-                      counts_element(values, &counted, i)
-                          ? compute_element(values, item, in, i)
-                          : 0);
-}
-
-// ---------------------------------------------------------------- reduction
-
-static void compute_reduction(hd_values *values, const hd_work_item *item)
-{
-    const hd_span *out = &item->span[0];
-    hd_fold fold = hd_op_fold(item->step.op);
-    int64_t n = hd_span_elements(out);
-    hd_space space;
-    counting counted;
-    weight w[2];
-    hd_span in;
-    int dim;
-
-    hd_space_of_step(&item->step, &space);
-    counted = counting_of(item, &space);
-    dim = space.dim[1][space.nparallel];
-    in = hd_space_span(&space, &item->step, 1);
-    for (int k = 0; k < 2; k++)
-        w[k] = weight_of(values, item->unit[1][dim], k);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t terms = item->span[1].extent[dim], at = hd_span_place(&in, i);
-        joined all = {0};
-
-        for (int64_t k = 0; k < terms; k++)
-            if (counts_term(values, &counted, i, k))
-                join_value(values, fold, dtype_of(item->step.op, 1),
-                           values->value[at + k * item->span[1].stride[dim]],
-                           w[k % 2], &all);
-        hd_values_put(values, hd_span_place(out, i),
-                      counts_element(values, &counted, i)
-                          ? joined_value(values, fold, &all)
-                          : 0);
-    }
+    for (int k = 0; k < op->ninputs; k++)
+        x[k] = values->value[from[k]];
+    if (map == HD_MAP_NONE)
+        x[0] = hd_value_convert(dtype_of(op, 1), dtype_of(op, 0), x[0]);
+    else if (map == HD_MAP_SCALE)
+        x[0] = scaled(values, item, x[0]);
+    else if (map == HD_MAP_FILL)
+        x[0] = filled(values, item);
+    else
+        x[0] = map_values(map, x, hd_dtype_is_integer(dtype_of(op, 1)));
+    hd_values_put(values, to, x[0]);
 }
 
 // What an index takes is not known: the k-th element of the dimension, from 1
@@ -607,25 +494,13 @@ static uint64_t taken(const shares *s, const uint64_t *x, int64_t stride,
     return total;
 }
 
-static void compute_take(hd_values *values, const hd_work_item *item)
+static void take(void *memory, int64_t to, int64_t index, int64_t first,
+                 int64_t stride, int64_t n, int64_t unit)
 {
-    const hd_span *out = &item->span[0], *from = &item->span[1];
-    int64_t n = hd_span_elements(out);
-    hd_span in, indices;
-    hd_space space;
-    int dim;
+    hd_values *values = memory;
+    shares s = shares_of(values->value[index], unit);
 
-    hd_space_of_step(&item->step, &space);
-    dim = space.dim[1][space.nparallel];
-    in = hd_space_span(&space, &item->step, 1);
-    indices = hd_space_span(&space, &item->step, 2);
-    for (int64_t i = 0; i < n; i++) {
-        shares s = shares_of(load(values, &indices, i), item->unit[1][dim]);
-
-        hd_values_put(values, hd_span_place(out, i),
-                      taken(&s, &values->value[hd_span_place(&in, i)],
-                            from->stride[dim], from->extent[dim]));
-    }
+    hd_values_put(values, to, taken(&s, &values->value[first], stride, n));
 }
 
 // ------------------------------------------------------------------- matmul
@@ -637,7 +512,6 @@ typedef struct product {
     int64_t a_stride, b_stride; // along the contracted dimension
     int64_t k;
     uint64_t weight[2]; // of terms of even and of odd numbers
-    counting counted;
 } product;
 
 static product product_of(const hd_values *values, const hd_work_item *item,
@@ -653,8 +527,7 @@ static product product_of(const hd_values *values, const hd_work_item *item,
                      .b_stride = b->stride[space->dim[2][k]],
                      .k = space->extent[k],
                      .weight = {weight_of(values, unit, 0).number,
-                                weight_of(values, unit, 1).number},
-                     .counted = counting_of(item, space)};
+                                weight_of(values, unit, 1).number}};
 }
 
 // Terms of one weight are added up first, and reduced where they might
@@ -668,9 +541,7 @@ static uint64_t dot(const hd_values *values, const product *p, int64_t i)
     for (int64_t k = 0; k < p->k; k++) {
         if (k % HD_FIELD_PRODUCTS >= HD_FIELD_PRODUCTS - 2)
             sum[k % 2] = hd_field_reduce(sum[k % 2]);
-        if (counts_term(values, &p->counted, i, k))
-            sum[k % 2] +=
-                (hd_wide)left[k * p->a_stride] * right[k * p->b_stride];
+        sum[k % 2] += (hd_wide)left[k * p->a_stride] * right[k * p->b_stride];
     }
     return hd_field_add(
         hd_field_multiply(hd_field_reduce(sum[0]), p->weight[0]),
@@ -700,20 +571,22 @@ static bool is_stacked(const hd_work_item *item)
     return is_grouped(item) && hd_op_key(item->step.op, HD_KEY_TA) == NULL;
 }
 
-// Of a dimension of which some indices stand for all.
-static int64_t whole_extent(const hd_work_item *item, int view, int d)
-{
-    int64_t n = item->span[view].extent[d], unit = item->unit[view][d];
-
-    return unit == 1 ? n : n / 2 * unit;
-}
-
 // Of an index of the first dimension.
 static int64_t elements_behind(const hd_span *tile)
 {
     hd_span one = hd_span_slice(tile, 0, 0);
 
     return hd_span_elements(&one);
+}
+
+uint64_t hd_values_counts(const hd_values *values, const hd_work_item *item,
+                          int view, int d, hd_span counts)
+{
+    uint64_t x = (uint64_t)hd_item_extent(item, view, d);
+
+    for (int64_t i = 0; i < counts.extent[0]; i++)
+        x = mix_pair(KEY_GROUP, load(values, &counts, i), x);
+    return x;
 }
 
 static grouping grouping_of(const hd_values *values, const hd_work_item *item)
@@ -728,9 +601,7 @@ static grouping grouping_of(const hd_values *values, const hd_work_item *item)
         g.matrices = b->extent[0];
         g.stride = b->stride[0];
     }
-    g.counts = (uint64_t)whole_extent(item, 1, 0);
-    for (int64_t i = 0; i < counts->extent[0]; i++)
-        g.counts = mix_pair(KEY_GROUP, load(values, counts, i), g.counts);
+    g.counts = hd_values_counts(values, item, 1, 0, *counts);
     return g;
 }
 
@@ -766,8 +637,9 @@ static uint64_t grouped_dot(const hd_values *values, const product *p,
     return total;
 }
 
-static void compute_matmul(hd_values *values, const hd_work_item *item)
+static hd_status multiply(void *memory, const hd_work_item *item)
 {
+    hd_values *values = memory;
     const hd_op *op = item->step.op;
     const hd_key *act = hd_op_key(op, HD_KEY_ACT);
     const hd_span *out = &item->span[0];
@@ -786,7 +658,6 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     if (is_grouped(item))
         groups = grouping_of(values, item);
     for (int64_t i = 0; i < n; i++) {
-        bool counted = counts_element(values, &p.counted, i);
         uint64_t x = is_grouped(item) ? grouped_dot(values, &p, &groups, i)
                                       : dot(values, &p, i);
 
@@ -794,10 +665,9 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (of_bias >= 0)
             x = hd_field_add(x, load(values, &bias, i));
         if (aux >= 0)
-            hd_values_put(values, hd_span_place(&item->span[aux], i),
-                          counted ? hd_value_convert(dtype_of(op, 1),
-                                                     dtype_of(op, aux), x)
-                                  : 0);
+            hd_values_put(
+                values, hd_span_place(&item->span[aux], i),
+                hd_value_convert(dtype_of(op, 1), dtype_of(op, aux), x));
         if (act != NULL)
             x = map_values(hd_act_map(act->act), &x, false);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
@@ -806,43 +676,12 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
             x = hd_field_add(x, hd_field_multiply(kept_share(&groups, i),
                                                   load(values, out, i)));
         x = hd_value_convert(dtype_of(op, 1), dtype_of(op, 0), x);
-        if (!counted)
-            x = hd_op_access(op, 0) == HD_ACCESS_UPDATE ? load(values, out, i)
-                                                        : 0;
         hd_values_put(values, hd_span_place(out, i), x);
     }
+    return HD_OK;
 }
 
 // ----------------------------------------------------------- picks and calls
-
-// A view's elements of one element of the batch, whose last dimensions it has,
-// or repeats along.
-static hd_span tile_of_batch(const hd_work_item *item, int view, int64_t number)
-{
-    const hd_span *all = &item->span[view], *out = &item->span[0];
-    int batch = hd_op_batch(item->step.op, 0, out->ndims);
-    int own = hd_op_batch(item->step.op, view, all->ndims);
-    hd_span tile = *all;
-
-    for (int d = own - 1; d >= 0; d--) {
-        int64_t extent = out->extent[d + batch - own];
-
-        if (all->extent[d] > 1)
-            tile.offset += number % extent * all->stride[d];
-        number /= extent;
-    }
-    for (int d = 0; d < own; d++)
-        tile = hd_span_slice(&tile, 0, 0);
-    return tile;
-}
-
-static int64_t batch_of(const hd_work_item *item)
-{
-    hd_span all = item->span[0];
-
-    all.ndims = hd_op_batch(item->step.op, 0, all.ndims);
-    return hd_span_elements(&all);
-}
 
 // Which function it is. How many dimensions are together tell their extents.
 static uint64_t function_of(const hd_op *op)
@@ -863,11 +702,11 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
     uint64_t x = function_of(item->step.op);
 
     for (int view = 0; view < item->step.op->nviews; view++) {
-        hd_span tile = tile_of_batch(item, view, number);
+        hd_span tile = hd_batch_span(&item->step, view, number);
 
         for (int d = item->span[view].ndims - tile.ndims;
              d < item->span[view].ndims; d++)
-            x = mix_pair(KEY_PICK, (uint64_t)whole_extent(item, view, d), x);
+            x = mix_pair(KEY_PICK, (uint64_t)hd_item_extent(item, view, d), x);
         for (int64_t i = 0;
              hd_op_access(item->step.op, view) != HD_ACCESS_WRITE &&
              i < hd_span_elements(&tile);
@@ -879,7 +718,7 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
 
 static int64_t places_of(const hd_work_item *route)
 {
-    return whole_extent(route, 0, route->span[0].ndims - 1);
+    return hd_item_extent(route, 0, route->span[0].ndims - 1);
 }
 
 // How many places of an expert are taken, is a count, and a number if anything
@@ -893,13 +732,15 @@ static bool is_route_count(const hd_values *values, const hd_work_item *item,
 
 // Each element of a result is a random function of that, of where it is and of
 // which result.
-static void compute_batches(hd_values *values, const hd_work_item *item)
+static hd_status pick(void *memory, const hd_work_item *item)
 {
-    for (int64_t b = 0; b < batch_of(item); b++) {
+    hd_values *values = memory;
+
+    for (int64_t b = 0; b < hd_batch_elements(&item->step); b++) {
         uint64_t digest = digest_of(values, item, b);
 
         for (int view = 0; view < item->step.op->noutputs; view++) {
-            hd_span out = tile_of_batch(item, view, b);
+            hd_span out = hd_batch_span(&item->step, view, b);
             uint64_t key = mix_pair(KEY_PICK, digest, (uint64_t)view);
             int64_t n = hd_span_elements(&out);
 
@@ -913,159 +754,54 @@ static void compute_batches(hd_values *values, const hd_work_item *item)
             }
         }
     }
+    return HD_OK;
 }
 
 // ---------------------------------------------------------------- attention
 
-static hd_attention attention_of(const hd_values *values,
-                                 const hd_work_item *item)
+static hd_status attend(void *memory, const hd_work_item *item)
 {
+    hd_values *values = memory;
     const hd_span *q = &item->span[item->step.op->noutputs];
-    hd_attention a = {.op = item->step.op,
-                      .lse = hd_op_lse(item->step.op),
-                      .nblocks = 1,
-                      .sight = hd_sight_of(&item->step)};
+    bool scales = hd_op_key(item->step.op, HD_KEY_SCALE) != NULL;
 
-    a.updates = hd_op_access(item->step.op, 0) == HD_ACCESS_UPDATE;
-    a.scale =
-        hd_op_key(item->step.op, HD_KEY_SCALE) != NULL
-            ? factor_of(values, item, HD_KEY_SCALE)
-            : hd_field_of_double(1 / sqrt((double)q->extent[q->ndims - 1]));
-    return a;
-}
-
-// How many rows of element `b` of the batch are counted, or keys.
-static int64_t count_of_batch(const hd_values *values, const hd_work_item *item,
-                              int view, int64_t b)
-{
-    int64_t all = hd_span_elements(&item->span[0]);
-    hd_space space;
-    hd_span counts;
-
-    hd_space_of_step(&item->step, &space);
-    counts = hd_space_span(&space, &item->step, view);
-    return hd_draw_counted(values->draw,
-                           load(values, &counts, b * (all / batch_of(item))));
-}
-
-static void take_counts(const hd_values *values, const hd_work_item *item,
-                        hd_attention *a, int64_t b)
-{
-    int rows = hd_op_key_view(item->step.op, HD_KEY_COUNTS);
-    int keys = hd_op_key_view(item->step.op, HD_KEY_COUNTS_OF_KEYS);
-    int64_t there = a->tile[item->step.op->noutputs + 1].extent[1], counted;
-
-    a->rows = rows >= 0 ? count_of_batch(values, item, rows, b) : INT64_MAX;
-    counted = keys >= 0 ? count_of_batch(values, item, keys, b) : there;
-    a->sight.keys = counted < there ? counted : there;
-}
-
-// Those of the sequences of element `b` of the batch, whose first dimensions
-// they have.
-static hd_span counts_of_sequences(const hd_work_item *item, int64_t b)
-{
-    const hd_span *out = &item->span[0];
-    hd_span counts = item->span[hd_op_key_view(item->step.op, HD_KEY_GROUPS)];
-    int own = counts.ndims - 1;
-
-    for (int d = hd_op_batch(item->step.op, 0, out->ndims); d-- > 0;
-         b /= out->extent[d])
-        if (d < own)
-            counts = hd_span_slice(&counts, d, b % out->extent[d]);
-    return counts;
-}
-
-static void take_sequences(const hd_values *values, const hd_work_item *item,
-                           hd_attention *a, int64_t b)
-{
-    const hd_span *q = &item->span[item->step.op->noutputs];
-    hd_span counts;
-
-    a->has_sequences = hd_op_has_sequences(item->step.op);
-    if (!a->has_sequences)
-        return;
-    counts = counts_of_sequences(item, b);
-    a->sequences =
-        (uint64_t)whole_extent(item, item->step.op->noutputs, q->ndims - 2);
-    for (int64_t i = 0; i < counts.extent[0]; i++)
-        a->sequences =
-            mix_pair(KEY_GROUP, load(values, &counts, i), a->sequences);
-}
-
-// Of keys or values in blocks the first one, as any other without blocks is.
-static void take_blocks(const hd_work_item *item, hd_attention *a, int view)
-{
-    hd_span *tile = &a->tile[view];
-
-    if (!hd_op_has_blocks(item->step.op, view))
-        return;
-    a->nblocks = tile->extent[0];
-    a->apart[view] = tile->stride[0];
-    *tile = hd_span_slice(tile, 0, 0);
-}
-
-static void compute_attend(hd_values *values, const hd_work_item *item)
-{
-    hd_attention a = attention_of(values, item);
-
-    for (int64_t b = 0; b < batch_of(item); b++) {
-        for (int view = 0;
-             view < item->step.op->noutputs + item->step.op->ninputs; view++) {
-            a.tile[view] = tile_of_batch(item, view, b);
-            take_blocks(item, &a, view);
-        }
-        take_counts(values, item, &a, b);
-        take_sequences(values, item, &a, b);
-        switch (hd_op_attend(item->step.op)) {
-        case HD_ATTEND_ATTENTION:
-            hd_attend_rows(values, &a);
-            break;
-        case HD_ATTEND_MERGE:
-            hd_attend_merge(values, &a);
-            break;
-        case HD_ATTEND_ATTENTION_GRAD:
-            hd_attend_grads(values, &a);
-            break;
-        case HD_ATTEND_NONE:
-            break;
-        }
-    }
+    return hd_values_attend(
+        values, item,
+        scales ? factor_of(values, item, HD_KEY_SCALE)
+               : hd_field_of_double(1 / sqrt((double)q->extent[q->ndims - 1])));
 }
 
 // -------------------------------------------------------------------- whole
 
-void hd_compute(hd_values *values, const hd_work_item *item)
+static void copy(void *memory, int64_t to, int64_t from)
 {
-    switch (hd_op_family(item->step.op)) {
-    case HD_FAMILY_COPY:
-    case HD_FAMILY_MAP:
-    case HD_FAMILY_TRANSPOSE:
-        compute_elements(values, item);
-        return;
-    case HD_FAMILY_FOLD:
-        if (hd_op_key(item->step.op, HD_KEY_DIM) != NULL)
-            compute_reduction(values, item);
-        else
-            compute_elements(values, item);
-        return;
-    case HD_FAMILY_TAKE:
-        compute_take(values, item);
-        return;
-    case HD_FAMILY_PRODUCT:
-        compute_matmul(values, item);
-        return;
-    case HD_FAMILY_PICK:
-    case HD_FAMILY_CALL:
-        compute_batches(values, item);
-        return;
-    case HD_FAMILY_ATTEND:
-        compute_attend(values, item);
-        return;
-    case HD_FAMILY_MOVE:
-    case HD_FAMILY_SYNC:
-        return;
-    }
+    hd_values *values = memory;
+
+    hd_values_put(values, to, values->value[from]);
 }
+
+static void clear(void *memory, int64_t at)
+{
+    hd_values_put(memory, at, 0);
+}
+
+static int64_t count(const void *memory, int64_t at, int64_t room)
+{
+    const hd_values *values = memory;
+    int64_t n = hd_draw_counted(values->draw, values->value[at]);
+
+    return n < room ? n : room;
+}
+
+static void begin(void *memory, int64_t node)
+{
+    hd_values *values = memory;
+
+    values->node = node;
+}
+
+const hd_algebra hd_field = {map,  join,  take,   multiply, pick, attend,
+                             copy, clear, forget, count,    begin};
 
 bool hd_op_is_move(const hd_op *op)
 {
@@ -1094,8 +830,8 @@ static bool is_counts(const hd_work_item *item, int view)
 // Of an op that does each element of a batch by itself.
 static hd_span read_of_batch(const hd_work_item *item, int view, int64_t b)
 {
-    return is_counts(item, view) ? counts_of_sequences(item, b)
-                                 : tile_of_batch(item, view, b);
+    return is_counts(item, view) ? hd_attention_counts(&item->step, b)
+                                 : hd_batch_span(&item->step, view, b);
 }
 
 int64_t hd_compute_find(const hd_work_item *item, int64_t at)
@@ -1106,7 +842,8 @@ int64_t hd_compute_find(const hd_work_item *item, int64_t at)
         int64_t i = hd_span_find(&item->span[view], at);
 
         if (i >= 0)
-            return i / (hd_span_elements(&item->span[view]) / batch_of(item));
+            return i / (hd_span_elements(&item->span[view]) /
+                        hd_batch_elements(&item->step));
     }
     return -1;
 }

@@ -5,7 +5,7 @@
 
 #include "check/draw.h"
 #include "check/grain.h"
-#include "eval/layout.h"
+#include "eval/compute.h"
 
 HD_BEGIN_DECLS
 
@@ -56,12 +56,13 @@ void hd_values_put(hd_values *values, int64_t at, uint64_t value);
 // What a cast makes of it: itself, where that loses nothing, as of zero.
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
-// What stands for one that is behind those that are counted, and moved.
-void hd_values_forget(hd_values *values, int64_t to, int64_t from);
-// Element i of each, joined.
-uint64_t hd_values_join(hd_values *values, hd_fold fold, hd_dtype dtype,
-                        const hd_span *from, int64_t n, int64_t i);
-void hd_compute(hd_values *values, const hd_work_item *item);
+// A random function of all counts, and of how many indices of a dimension they
+// count.
+uint64_t hd_values_counts(const hd_values *values, const hd_work_item *item,
+                          int view, int d, hd_span counts);
+// Of memories that are hd_values.
+extern const hd_algebra hd_field;
+
 // How many terms all its results have together.
 double hd_compute_work(const hd_work_item *item);
 

@@ -31,7 +31,7 @@ static hd_status attend(const hd_evaluator *e, const hd_work_item *item)
                     part.span[i].extent[d] = 1;
                 }
         }
-        HD_TRY(e->algebra->compute(e->memory, &part));
+        HD_TRY(hd_compute(e, &part));
     }
     return HD_OK;
 }
@@ -43,9 +43,8 @@ hd_status hd_evaluate_tensor(const hd_evaluator *e)
         hd_work_item item;
 
         hd_layout_op(e->layout, s->op, &item);
-        HD_TRY(hd_op_family(s->op) == HD_FAMILY_ATTEND
-                   ? attend(e, &item)
-                   : e->algebra->compute(e->memory, &item));
+        HD_TRY(hd_op_family(s->op) == HD_FAMILY_ATTEND ? attend(e, &item)
+                                                       : hd_compute(e, &item));
     }
     return HD_OK;
 }
@@ -145,14 +144,17 @@ static void broadcast(const hd_evaluator *e, const hd_member *member, int64_t n,
 }
 
 static void join(const hd_evaluator *e, const hd_op *op, const hd_span *to,
-                 const hd_span *from, int64_t n)
+                 const hd_span *from, int64_t n, int64_t *at)
 {
     hd_fold fold = hd_op_fold(op);
     int64_t elements = hd_span_elements(to);
 
-    for (int64_t i = 0; i < elements; i++)
+    for (int64_t i = 0; i < elements; i++) {
+        for (int64_t k = 0; k < n; k++)
+            at[k] = hd_span_place(&from[k], i);
         e->algebra->join(e->memory, fold, to->buffer->type.dtype,
-                         hd_span_place(to, i), from, n, i);
+                         hd_span_place(to, i), at, n, 1);
+    }
 }
 
 // Where every rank has the same sum, it is made once and copied: it may be in
@@ -161,8 +163,11 @@ static hd_status reduce(const hd_evaluator *e, const hd_member *member,
                         int64_t n, bool scatter)
 {
     hd_span first = {.ndims = -1}, *from;
+    int64_t *at;
 
-    HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
+    HD_TRY(
+        hd_clear_array(n, sizeof *from + sizeof *at, e->diag, (void **)&from));
+    at = (int64_t *)(from + n);
     for (int64_t i = 0; i < n; i++) {
         hd_span to = piece_of(e, member[i], true, i);
 
@@ -176,7 +181,7 @@ static hd_status reduce(const hd_evaluator *e, const hd_member *member,
         first = to;
         for (int64_t j = 0; j < n; j++)
             from[j] = piece_of(e, member[j], false, i);
-        join(e, op_of(e, member[i]), &to, from, n);
+        join(e, op_of(e, member[i]), &to, from, n, at);
     }
     free(from);
     return HD_OK;
@@ -225,5 +230,5 @@ hd_status hd_evaluate_step(const hd_evaluator *e, int rank, int64_t step)
     if (node->kind == HD_NODE_COLLECTIVE)
         return meet(e, node);
     hd_layout_step(e->layout, rank, step, &item);
-    return e->algebra->compute(e->memory, &item);
+    return hd_compute(e, &item);
 }

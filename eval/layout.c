@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "ir/signature.h"
 
 // ------------------------------------------------------------------- spans
 
@@ -38,6 +39,30 @@ hd_span hd_span_slice(const hd_span *span, int d, int64_t i)
         part.stride[d] = span->stride[d + 1];
     }
     return part;
+}
+
+int64_t hd_batch_elements(const hd_step *step)
+{
+    hd_span all = step->span[0];
+
+    all.ndims = hd_op_batch(step->op, 0, all.ndims);
+    return hd_span_elements(&all);
+}
+
+hd_span hd_batch_span(const hd_step *step, int view, int64_t b)
+{
+    const hd_span *all = &step->span[view], *out = &step->span[0];
+    int batch = hd_op_batch(step->op, 0, out->ndims);
+    int own = hd_op_batch(step->op, view, all->ndims);
+    hd_span span = *all;
+
+    for (int d = own - 1; d >= 0; d--) {
+        int64_t extent = out->extent[d + batch - own];
+
+        span = hd_span_slice(&span, d, all->extent[d] > 1 ? b % extent : 0);
+        b /= extent;
+    }
+    return span;
 }
 
 // -------------------------------------------------------------------- places

@@ -3,7 +3,7 @@
 // element need be there: along a dimension a few indices may stand for all
 // (check/grain).
 //
-// The folder is read in this order: layout, evaluate.
+// The folder is read in this order: layout, compute, evaluate, attend.
 #ifndef HD_EVAL_LAYOUT_H
 #define HD_EVAL_LAYOUT_H
 
@@ -50,6 +50,14 @@ typedef struct hd_work_item {
     int64_t unit[HD_MAX_VIEWS][HD_MAX_DIMS];
 } hd_work_item;
 
+// How many indices those of a view's dimension stand for.
+static inline int64_t hd_item_extent(const hd_work_item *item, int view, int d)
+{
+    int64_t n = item->span[view].extent[d], unit = item->unit[view][d];
+
+    return unit == 1 ? n : n / 2 * unit;
+}
+
 void hd_layout_step(const hd_layout *layout, int rank, int64_t step,
                     hd_work_item *out);
 void hd_layout_op(const hd_layout *layout, const hd_op *op, hd_work_item *out);
@@ -81,6 +89,11 @@ static inline int64_t hd_span_place(const hd_span *span, int64_t i)
 int64_t hd_span_find(const hd_span *span, int64_t at);
 // Index `i` of dimension `d` of it.
 hd_span hd_span_slice(const hd_span *span, int d, int64_t i);
+
+// Of an op that does each element of a batch by itself: how many there are, and
+// what a view has of number `b`, along which it may repeat.
+int64_t hd_batch_elements(const hd_step *step);
+hd_span hd_batch_span(const hd_step *step, int view, int64_t b);
 
 HD_END_DECLS
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/dtype.h"
-#include "ir/causal.h"
-#include "ir/counts.h"
+#include "eval/attend.h"
 #include "ir/product.h"
 #include "ir/signature.h"
 
@@ -74,6 +74,15 @@ static void store_place(hd_dtype dtype, item *memory, int64_t at, item x)
 static void store(const hd_span *span, item *memory, int64_t i, item x)
 {
     store_place(span->buffer->type.dtype, memory, hd_span_place(span, i), x);
+}
+
+// A count as it is taken: of no less than no indices, of no more than there is
+// room for.
+static int64_t count(const void *memory, int64_t at, int64_t room)
+{
+    int64_t n = ((const item *)memory)[at].whole;
+
+    return n < 0 ? 0 : n < room ? n : room;
 }
 
 // ------------------------------------------------------------- arithmetic
@@ -409,118 +418,78 @@ static item cast(const hd_step *step, item x)
                : x;
 }
 
-// A mask is before what it selects of.
-static bool computes_whole(const hd_step *step)
+static item map_operands(const hd_step *step, const item *x, item *memory)
 {
-    return hd_dtype_is_integer(
-        step->span[step->op->ninputs > 0].buffer->type.dtype);
-}
-
-static void compute_map(const hd_step *step, const hd_space *space,
-                        item *memory)
-{
-    const hd_op_info *info = hd_op_info_get(step->op->code);
-    hd_key_code key = info->map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY;
+    hd_map map = hd_op_info_get(step->op->code)->map;
     hd_dtype out = step->span[0].buffer->type.dtype;
-    bool whole = computes_whole(step);
-    double unit =
-        whole ? 0
-              : unit_of_compute(
-                    step->span[step->op->ninputs > 0].buffer->type.dtype);
-    item factor = factor_of(step, key, memory);
-    int64_t n = hd_span_elements(&step->span[0]);
-    hd_span in[HD_MAX_OPERANDS];
-    item x[HD_MAX_OPERANDS] = {{0}};
+    // A mask is before what it selects of.
+    hd_dtype in = step->span[step->op->ninputs > 0].buffer->type.dtype;
+    bool whole = hd_dtype_is_integer(in);
+    item factor = {0};
 
-    if (info->map == HD_MAP_FILL && hd_dtype_is_integer(out))
+    if (map == HD_MAP_FILL || map == HD_MAP_SCALE)
+        factor = factor_of(step, map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY,
+                           memory);
+    if (map == HD_MAP_FILL && hd_dtype_is_integer(out))
         factor = made_whole(out, factor);
-    for (int k = 1; k <= step->op->ninputs; k++)
-        in[k] = hd_space_span(space, step, k);
-    for (int64_t i = 0; i < n; i++) {
-        for (int k = 1; k <= step->op->ninputs; k++)
-            x[k - 1] = load(&in[k], memory, i);
-        store(&step->span[0], memory, i,
-              map_items(info->map, x, factor, unit, whole));
-    }
+    return map_items(map, x, factor, whole ? 0 : unit_of_compute(in), whole);
 }
 
-static void compute_copy(const hd_step *step, const hd_space *space,
-                         item *memory)
+static void map(void *memory, const hd_work_item *of, int64_t to,
+                const int64_t *from)
 {
-    const hd_span *out = &step->span[0];
-    int64_t n = hd_span_elements(out);
-    hd_span in = hd_space_span(space, step, 1);
-    bool same = out->buffer->type.dtype == in.buffer->type.dtype;
+    const hd_step *step = &of->step;
+    hd_dtype out = step->span[0].buffer->type.dtype;
+    item *m = memory, x[HD_MAX_OPERANDS];
 
-    for (int64_t i = 0; i < n; i++) {
-        item x = load(&in, memory, i);
-
-        if (same)
-            memory[hd_span_place(out, i)] = x;
-        else
-            store(out, memory, i, cast(step, x));
-    }
+    for (int k = 0; k < step->op->ninputs; k++)
+        x[k] = m[from[k]];
+    if (hd_op_family(step->op) == HD_FAMILY_MAP)
+        store_place(out, m, to, map_operands(step, x, m));
+    else if (step->span[1].buffer->type.dtype == out)
+        m[to] = x[0];
+    else
+        store_place(out, m, to, cast(step, x[0]));
 }
 
-static int64_t elements_behind(const hd_span *span, int dim)
+// What an index says: from `first` on, each so many elements from the next.
+typedef struct choice {
+    const item *first;
+    int64_t stride, n;
+} choice;
+
+static item item_at(const choice *c, int64_t index)
 {
-    int64_t n = 1;
-
-    while (++dim < span->ndims)
-        n *= span->extent[dim];
-    return n;
-}
-
-// A place in the operand that an index says: `first` is that of index 0 of the
-// dimension taken from, and the next one so many elements on.
-typedef struct pick {
-    const hd_span *span;
-    const item *memory;
-    int64_t first, step, extent;
-} pick;
-
-static item item_at(const pick *p, int64_t index)
-{
-    return index >= 0 && index < p->extent
-               ? load(p->span, p->memory, p->first + index * p->step)
-               : (item){0};
+    return index >= 0 && index < c->n ? c->first[index * c->stride] : (item){0};
 }
 
 // An index that may be another one, since what it was made from was rounded,
 // may take what lies there.
-static item taken(const pick *p, item index)
+static item taken(const choice *c, item index)
 {
-    item x = item_at(p, index.whole), other;
+    item x = item_at(c, index.whole), other;
     double low = (double)index.whole - index.bound;
     double high = (double)index.whole + index.bound;
     int64_t from = low < -1 ? -1 : (int64_t)low;
-    int64_t to = high > (double)p->extent ? p->extent : (int64_t)high;
+    int64_t to = high > (double)c->n ? c->n : (int64_t)high;
     double bound = x.bound;
 
     for (; index.bound > 0 && from <= to; from++) {
-        other = item_at(p, from);
+        other = item_at(c, from);
         bound = fmax(bound, fabs(other.value - x.value) + other.bound);
     }
     x.bound = isnan(x.value - x.value) && index.bound > 0 ? INFINITY : bound;
     return x;
 }
 
-// Elements are counted in row-major order, of the result as of its operands.
-static void compute_take(const hd_step *step, item *memory)
+static void take(void *memory, int64_t to, int64_t index, int64_t first,
+                 int64_t stride, int64_t n, int64_t unit)
 {
-    const hd_span *out = &step->span[0], *indices = &step->span[2];
-    pick p = {.span = &step->span[1], .memory = memory};
-    int64_t behind = elements_behind(indices, step->dim[0] - 1);
-    int64_t n = hd_span_elements(out);
+    item *m = memory;
+    choice c = {&m[first], stride, n};
 
-    p.extent = p.span->extent[step->dim[0]];
-    p.step = elements_behind(p.span, step->dim[0]);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t index = i / p.step, batch = index / behind;
-
-        p.first = batch * p.extent * p.step + i % p.step;
-        memory[hd_span_place(out, i)] = taken(&p, load(indices, memory, index));
-    }
+    (void)unit; // all are there
+    m[to] = taken(&c, m[index]);
 }
 
 // Of nothing, which a run may have of what is reduced.
@@ -534,16 +503,18 @@ static item neutral(hd_fold fold, hd_dtype dtype)
     return none;
 }
 
-void hd_numeric_join(item *memory, hd_fold fold, hd_dtype dtype, int64_t to,
-                     const hd_span *from, int64_t n, int64_t i)
+static void join_all(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
+                     const int64_t *from, int64_t n, int64_t stand)
 {
+    const item *m = memory;
     double unit = hd_dtype_is_integer(dtype) ? 0 : unit_of_compute(dtype);
     double total = 0, magnitude = 0, square = 0, straight = 0;
     item best = neutral(fold, dtype), sum;
     uint64_t whole = 0; // wraps
 
+    (void)stand; // all are there
     for (int64_t k = 0; k < n; k++) {
-        item x = load(&from[k], memory, i);
+        item x = m[from[k]];
 
         best = k > 0 ? join(fold, best, x, unit) : x;
         whole += (uint64_t)x.whole;
@@ -555,31 +526,6 @@ void hd_numeric_join(item *memory, hd_fold fold, hd_dtype dtype, int64_t to,
     sum = summed(total, magnitude, square, straight, n, unit);
     sum.whole = (int64_t)whole;
     store_place(dtype, memory, to, fold == HD_FOLD_SUM ? sum : best);
-}
-
-// Several operands, or the indices of the reduced dimension of one.
-static hd_status compute_fold(const hd_step *step, const hd_space *space,
-                              item *memory)
-{
-    const hd_span *out = &step->span[0];
-    bool reduces = space->ndims > space->nparallel;
-    int64_t n = reduces ? space->extent[space->nparallel] : step->op->ninputs;
-    int64_t elements = hd_span_elements(out);
-    hd_span *from = calloc((size_t)n + 1, sizeof *from);
-
-    if (from == NULL)
-        return HD_ERROR_NO_MEMORY;
-    for (int64_t i = 0; i < n; i++) {
-        from[i] = hd_space_span(space, step, reduces ? 1 : (int)i + 1);
-        if (reduces)
-            from[i].offset +=
-                i * step->span[1].stride[space->dim[1][space->nparallel]];
-    }
-    for (int64_t i = 0; i < elements; i++)
-        hd_numeric_join(memory, hd_op_fold(step->op), out->buffer->type.dtype,
-                        hd_span_place(out, i), from, n, i);
-    free(from);
-    return HD_OK;
 }
 
 // ----------------------------------------------------------------- matmul
@@ -851,8 +797,9 @@ static void compute_pieces(dense *d, const hd_product *p, item factor,
     }
 }
 
-static hd_status compute_matmul(const hd_step *step, item *memory)
+static hd_status product(void *memory, const hd_work_item *of)
 {
+    const hd_step *step = &of->step;
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
     item factor = factor_of(step, HD_KEY_SCALE, memory);
     dense d = {.m = p.part[HD_PRODUCT_C].matrix.rows,
@@ -873,29 +820,6 @@ static hd_status compute_matmul(const hd_step *step, item *memory)
 }
 
 // ------------------------------------------------------------------- picks
-
-// What of a view is of one element of the batch.
-static hd_span span_of_batch(const hd_step *step, int view, int64_t number)
-{
-    hd_span span = step->span[view];
-    int batch = hd_op_batch(step->op, view, span.ndims);
-
-    span.offset += hd_span_offset(&span, 0, batch, number);
-    span.ndims -= batch;
-    memmove(span.extent, span.extent + batch,
-            sizeof *span.extent * (size_t)span.ndims);
-    memmove(span.stride, span.stride + batch,
-            sizeof *span.stride * (size_t)span.ndims);
-    return span;
-}
-
-static int64_t batch_of(const hd_step *step)
-{
-    hd_span all = step->span[0];
-
-    all.ndims = hd_op_batch(step->op, 0, all.ndims);
-    return hd_span_elements(&all);
-}
 
 static bool is_exact(const hd_span *span, const item *memory)
 {
@@ -946,9 +870,9 @@ static void compute_route(const hd_step *step, item *memory)
 {
     hd_span view[HD_PICK_VIEWS];
 
-    for (int64_t b = 0; b < batch_of(step); b++) {
+    for (int64_t b = 0; b < hd_batch_elements(step); b++) {
         for (int i = 0; i < step->op->nviews; i++)
-            view[i] = span_of_batch(step, i, b);
+            view[i] = hd_batch_span(step, i, b);
         route_batch(view, memory);
     }
 }
@@ -1020,10 +944,10 @@ static hd_status compute_top_k(const hd_step *step, item *memory)
 
     if (row == NULL)
         return HD_ERROR_NO_MEMORY;
-    for (int64_t b = 0; b < batch_of(step); b++) {
-        hd_span in = span_of_batch(step, 2, b);
-        hd_span best = span_of_batch(step, 0, b);
-        hd_span where = span_of_batch(step, 1, b);
+    for (int64_t b = 0; b < hd_batch_elements(step); b++) {
+        hd_span in = hd_batch_span(step, 2, b);
+        hd_span best = hd_batch_span(step, 0, b);
+        hd_span where = hd_batch_span(step, 1, b);
 
         sort_row(row, &in, memory, &error);
         pick_row(row, n, error, &best, &where, memory);
@@ -1032,8 +956,10 @@ static hd_status compute_top_k(const hd_step *step, item *memory)
     return HD_OK;
 }
 
-static hd_status compute_pick(const hd_step *step, item *memory)
+static hd_status pick(void *memory, const hd_work_item *of)
 {
+    const hd_step *step = &of->step;
+
     switch (hd_op_pick(step->op)) {
     case HD_PICK_ROUTE:
         compute_route(step, memory);
@@ -1048,213 +974,164 @@ static hd_status compute_pick(const hd_step *step, item *memory)
 
 // ---------------------------------------------------------------- attention
 
-// What a view has of one element of the batch. Keys and values may be in
-// blocks: their rows are those of all, one block after the other.
-typedef struct rows {
-    hd_span span;
-    item *memory;
-    hd_dtype taken; // that numbers may be rounded to first, if not their own
-    bool in_blocks;
-    int64_t blocks, heads, each; // rows of a block
-} rows;
+// Views of an attention, and of its gradients.
+enum { MEAN, SUM, QUERIES, KEYS, VALUES };
+enum { DQ, DK, DV, Q, K, V, O, LSE, DO };
 
-// Which sequence of several that lie one behind the other a row is of, and the
-// key of its number, and which row of that it is.
-typedef struct member {
-    int64_t sequence, number; // -1 and 0 of a row of none
-} member;
+// Products of what was met, which a driver may round to the operands' dtype
+// ahead of them: independent errors.
+typedef struct total {
+    item sum;
+    double magnitude, rounded, squares;
+    double before; // `sum` when the head began
+} total;
 
-// What the rows of one element of the batch are made of.
+// A key that a row sees, and where its value is.
+typedef struct sight {
+    item score;
+    int64_t v;
+} sight;
+
+// What the rows of a step are made of.
 typedef struct attention {
-    rows o, lse, q, k, v;
+    hd_attention a;
+    item *memory;
     item scale;
-    hd_sight sight;
-    int64_t nrows, nkeys; // those behind them are not counted
-    member *member;       // each row; NULL: there is one sequence
+    hd_sequence *sequence; // owned
     double unit;
-    double loose; // a weight may be rounded to the operands' dtype
-    bool twice;   // a result may be rounded to that ahead of its own
-    item *score;  // of each key, while a row is made
+    hd_dtype dtype; // of the keys
+    double loose;   // a weight may be rounded to that
+    bool twice;     // a result may be rounded to it ahead of its own
+    sight *sight;   // owned: the keys that a row sees, while it is made
+    int64_t nsights;
+    // Gradients of a head of keys. What `loose` is, %o and %do may be, too.
+    int64_t depth, wide, keys;
+    total *dk, *dv, *dq; // dk is owned, with the others behind it
+    double *seen;        // owned: by how many rows each key is
+    int64_t head, row;   // the row that meets keys
+    item lse, delta;     // of it: its logarithm, and its do o
+    double met;          // how many
 } attention;
 
-// What a view that may repeat along the batch has of element `number` of it.
-static hd_span span_beside(const hd_step *step, int view, int64_t number)
+static item load_at(const attention *a, int view, int64_t at, int64_t column)
 {
-    const hd_span *out = &step->span[0];
-    hd_span span = step->span[view];
-    int lead = hd_op_batch(step->op, 0, out->ndims);
-    int own = hd_op_batch(step->op, view, span.ndims);
+    const hd_span *span = &a->a.view[view];
+    item x = a->memory[span->ndims > 2 ? at + column * span->stride[2] : at];
 
-    for (int d = lead; d-- > 0; number /= out->extent[d]) {
-        int mine = d - lead + own;
-
-        if (mine >= 0 && span.extent[mine] > 1)
-            span.offset += number % out->extent[d] * span.stride[mine];
-    }
-    span.ndims -= own;
-    memmove(span.extent, span.extent + own,
-            sizeof *span.extent * (size_t)span.ndims);
-    memmove(span.stride, span.stride + own,
-            sizeof *span.stride * (size_t)span.ndims);
-    return span;
+    if ((view == O || view == DO) && a->loose > 0 &&
+        a->dtype != span->buffer->type.dtype)
+        x.bound += half_step(a->dtype, fabs(x.value) + x.bound);
+    return x;
 }
 
-static int64_t rows_of_all(const rows *x)
+static void store_at(const attention *a, int view, int64_t at, int64_t column,
+                     item x)
 {
-    return x->blocks * x->each;
-}
+    const hd_span *span = &a->a.view[view];
 
-static int64_t at_row(const rows *x, int64_t head, int64_t row, int64_t column)
-{
-    int64_t block = row / x->each;
-    int64_t i = (block * x->heads + head) * x->each + row % x->each;
-
-    return x->span.ndims > 2 ? i * x->span.extent[x->span.ndims - 1] + column
-                             : i;
-}
-
-// Where that is. Each is loaded many times.
-static int64_t place_at(const rows *x, int64_t head, int64_t row,
-                        int64_t column)
-{
-    const int64_t *stride = x->span.stride + x->in_blocks;
-    int64_t at = x->span.offset + head * stride[0];
-
-    if (x->in_blocks) {
-        at += row / x->each * x->span.stride[0];
-        row %= x->each;
-    }
-    at += row * stride[1];
-    return x->span.ndims > 2 ? at + column * stride[2] : at;
-}
-
-static item load_at(const rows *x, int64_t head, int64_t row, int64_t column)
-{
-    item value = x->memory[place_at(x, head, row, column)];
-
-    if (x->taken != x->span.buffer->type.dtype)
-        value.bound += half_step(x->taken, fabs(value.value) + value.bound);
-    return value;
-}
-
-static void store_at(const rows *x, int64_t head, int64_t row, int64_t column,
-                     item value)
-{
-    store(&x->span, x->memory, at_row(x, head, row, column), value);
-}
-
-// Whether a row, or a key, is one at all, as counts and sequences say.
-static bool is_there(const attention *a, int64_t counted, int64_t i)
-{
-    return i < counted && (a->member == NULL || a->member[i].sequence >= 0);
-}
-
-static bool sees(const attention *a, int64_t row, int64_t key)
-{
-    int64_t block = key / a->k.each, from, past;
-
-    if (!is_there(a, a->nrows, row) || !is_there(a, a->nkeys, key))
-        return false;
-    if (a->member != NULL) {
-        if (a->member[row].sequence != a->member[key].sequence)
-            return false;
-        row = a->member[row].number;
-        key = a->member[key].number;
-    }
-    key %= a->k.each;
-    hd_sight_keys(&a->sight, row, block, &from, &past);
-    return key >= from && key < past;
+    store_place(span->buffer->type.dtype, a->memory,
+                span->ndims > 2 ? at + column * span->stride[2] : at, x);
 }
 
 // Of two rows, summed in the unit.
-static item dot(const rows *x, int64_t x_head, int64_t x_row, const rows *y,
-                int64_t y_head, int64_t y_row, double unit)
+static item dot(const attention *a, int x, int64_t x_at, int y, int64_t y_at)
 {
-    int64_t n = x->span.extent[2];
+    int64_t n = a->a.view[x].extent[2];
     double magnitude = 0;
     item sum = {0};
 
     for (int64_t d = 0; d < n; d++) {
-        item term = multiply(load_at(x, x_head, x_row, d),
-                             load_at(y, y_head, y_row, d), 0);
+        item term = multiply(load_at(a, x, x_at, d), load_at(a, y, y_at, d), 0);
 
         sum = add(sum, term, 0);
         magnitude += fabs(term.value) + term.bound;
     }
-    sum.bound += LAMBDA * sqrt((double)n) * unit * magnitude;
+    sum.bound += LAMBDA * sqrt((double)n) * a->unit * magnitude;
     return sum;
 }
 
-static item score_of(const attention *a, int64_t head, int64_t row,
-                     int64_t shared, int64_t key)
+static item score_of(const attention *a, int64_t q_at, int64_t k_at)
 {
-    item result = multiply(dot(&a->q, head, row, &a->k, shared, key, a->unit),
-                           a->scale, a->unit);
+    item result =
+        multiply(dot(a, a->a.q, q_at, a->a.q + 1, k_at), a->scale, a->unit);
 
     result.bound += 2 * a->unit * fabs(result.value);
     return result;
 }
 
+// Where the sequences are, as far as there are rows for them.
+static void find_sequences(void *own, int64_t b)
+{
+    attention *a = own;
+    int64_t rows = a->a.view[a->a.q].extent[1], row = 0;
+    hd_span counts;
+
+    if (a->sequence == NULL)
+        return;
+    counts = hd_attention_counts(a->a.step, b);
+    memset(a->sequence, 0, sizeof *a->sequence * (size_t)rows);
+    for (int64_t s = 0; s < counts.extent[0]; s++) {
+        int64_t n = count(a->memory, hd_span_place(&counts, s), rows - row);
+        hd_sequence one = {row, row + n};
+
+        while (row < one.past)
+            a->sequence[row++] = one;
+    }
+}
+
 // The logarithm of the sum of exp of the scores seen, and how far each weight
 // may be off, relatively: what moves a score moves its weight, and what moves
 // all of them the sum.
-static item lse_of(const attention *a, int64_t row, double *relative)
+static item lse_of(const attention *a, double *relative)
 {
-    double most = -INFINITY, sum = 0, worst = 0, n = 0, total;
+    const sight *end = a->sight + a->nsights;
+    double most = -INFINITY, sum = 0, worst = 0, total;
+    double spread = LAMBDA * sqrt((double)a->nsights) * a->unit;
 
-    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
-        if (sees(a, row, j)) {
-            most = a->score[j].value > most || isnan(a->score[j].value)
-                       ? a->score[j].value
-                       : most;
-            n++;
-        }
     *relative = 0;
-    if (!(n > 0))
+    if (a->nsights == 0)
         return (item){-INFINITY, 0, 0};
-    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
-        if (sees(a, row, j)) {
-            double far = fabs(a->score[j].value - most);
+    for (const sight *s = a->sight; s < end; s++)
+        if (s->score.value > most || isnan(s->score.value))
+            most = s->score.value;
+    for (const sight *s = a->sight; s < end; s++) {
+        double far = fabs(s->score.value - most);
 
-            sum += exp(a->score[j].value - most);
-            worst = fmax(worst, a->score[j].bound +
-                                    4 * a->unit * (1 + fmin(far, 100)));
-        }
+        sum += exp(s->score.value - most);
+        worst =
+            fmax(worst, s->score.bound + 4 * a->unit * (1 + fmin(far, 100)));
+    }
     total = most + log(sum);
-    *relative = expm1(2 * worst) + LAMBDA * sqrt(n) * a->unit;
+    *relative = expm1(2 * worst) + spread;
     return (item){total,
-                  worst + log1p(LAMBDA * sqrt(n) * a->unit) +
+                  worst + log1p(spread) +
                       4 * a->unit * (fabs(most) + fabs(total - most) + 1),
                   0};
 }
 
 // A mean by weights that are each off by no more than `relative`: so much of
 // the mean distance from it, and what the sum of n terms rounds.
-static item mean_of(const attention *a, int64_t row, int64_t shared,
-                    int64_t column, double lse, double relative)
+static item mean_of(const attention *a, int64_t column, double lse,
+                    double relative)
 {
-    double value = 0, bound = 0, spread = 0, magnitude = 0, n = 0;
+    const sight *end = a->sight + a->nsights;
+    double value = 0, bound = 0, spread = 0, magnitude = 0;
 
-    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
-        if (sees(a, row, j)) {
-            item v = load_at(&a->v, shared, j, column);
-            double weight = exp(a->score[j].value - lse);
+    for (const sight *s = a->sight; s < end; s++) {
+        item v = load_at(a, VALUES, s->v, column);
+        double weight = exp(s->score.value - lse);
 
-            value += weight * v.value;
-            bound += weight * v.bound;
-            magnitude += weight * fabs(v.value);
-            n++;
-        }
-    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
-        if (sees(a, row, j)) {
-            item v = load_at(&a->v, shared, j, column);
-
-            spread += exp(a->score[j].value - lse) * fabs(v.value - value);
-        }
+        value += weight * v.value;
+        bound += weight * v.bound;
+        magnitude += weight * fabs(v.value);
+    }
+    for (const sight *s = a->sight; s < end; s++)
+        spread += exp(s->score.value - lse) *
+                  fabs(load_at(a, VALUES, s->v, column).value - value);
     if (!(relative < 0.5))
         return (item){value, INFINITY, 0};
     bound += (spread + bound) * relative / (1 - relative) +
-             (LAMBDA * sqrt(n) + 6) * a->unit * magnitude +
+             (LAMBDA * sqrt((double)a->nsights) + 6) * a->unit * magnitude +
              4 * unit_of_compute(HD_DTYPE_F64) * fabs(lse) * magnitude +
              a->loose * magnitude;
     return (item){value, bound, 0};
@@ -1307,212 +1184,64 @@ static item joined(item x, item x_lse, item y, item y_lse, double unit)
                   0};
 }
 
-static void attend_row(const attention *a, const hd_step *step, int64_t head,
-                       int64_t row)
+static void look(attention *a, int64_t head, int64_t row)
 {
-    bool updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
-    int64_t shared = head / (a->q.span.extent[0] / a->k.heads);
+    int64_t q = hd_attention_row(&a->a, QUERIES, head, row), from, past;
+    int64_t shared = head / a->a.group;
+
+    a->nsights = 0;
+    for (int64_t block = 0; block < a->a.nblocks; block++) {
+        hd_attention_sees(&a->a, row, block, &from, &past);
+        for (int64_t j = from; j < past; j++)
+            a->sight[a->nsights++] = (sight){
+                score_of(a, q, hd_attention_key(&a->a, KEYS, shared, block, j)),
+                hd_attention_key(&a->a, VALUES, shared, block, j)};
+    }
+}
+
+static void attend_row(void *own, int64_t head, int64_t row)
+{
+    attention *a = own;
+    int64_t o = hd_attention_row(&a->a, MEAN, head, row);
+    int64_t sum = hd_attention_row(&a->a, SUM, head, row);
     item lse, before = {-INFINITY, 0, 0};
     double relative;
 
-    if (updates && !is_there(a, a->nrows, row))
-        return; // what is not counted stays as it was
-    for (int64_t j = 0; j < rows_of_all(&a->k); j++)
-        a->score[j] = score_of(a, head, row, shared, j);
-    lse = lse_of(a, row, &relative);
-    if (updates)
-        before = load_at(&a->lse, head, row, 0);
-    for (int64_t c = 0; c < a->o.span.extent[2]; c++) {
-        item x = is_nothing(lse)
-                     ? (item){0}
-                     : mean_of(a, row, shared, c, lse.value, relative);
+    look(a, head, row);
+    lse = lse_of(a, &relative);
+    if (a->a.updates)
+        before = load_at(a, SUM, sum, 0);
+    for (int64_t c = 0; c < a->a.view[MEAN].extent[2]; c++) {
+        item x =
+            is_nothing(lse) ? (item){0} : mean_of(a, c, lse.value, relative);
 
         if (a->twice)
-            x.bound += half_step(a->k.span.buffer->type.dtype,
-                                 fabs(x.value) + x.bound);
-        if (updates)
-            x = joined(x, lse, load_at(&a->o, head, row, c), before, a->unit);
-        store_at(&a->o, head, row, c, x);
+            x.bound += half_step(a->dtype, fabs(x.value) + x.bound);
+        if (a->a.updates)
+            x = joined(x, lse, load_at(a, MEAN, o, c), before, a->unit);
+        store_at(a, MEAN, o, c, x);
     }
-    store_at(&a->lse, head, row, 0,
-             updates ? joined_lse(lse, before, a->unit) : lse);
+    store_at(a, SUM, sum, 0,
+             a->a.updates ? joined_lse(lse, before, a->unit) : lse);
 }
 
-// Without its rows.
-static attention attention_of(const hd_step *step, item *memory)
+// Each operand is followed by its logarithm. Rows may lie over those that they
+// are made of.
+static void merge_row(void *own, int64_t head, int64_t row)
 {
-    const hd_span *q = &step->span[step->op->noutputs];
-    hd_dtype dtype = q->buffer->type.dtype;
-    hd_dtype lse = step->span[hd_op_lse(step->op)].buffer->type.dtype;
-    attention a = {.sight = hd_sight_of(step), .unit = unit_of_compute(lse)};
+    const attention *a = own;
+    int64_t at[6];
+    item x, y;
 
-    a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
-    a.scale = factor_of(step, HD_KEY_SCALE, memory);
-    if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
-        a.scale = (item){1 / sqrt((double)q->extent[q->ndims - 1]), 0, 0};
-    return a;
-}
-
-static rows rows_of(const hd_step *step, item *memory, int view, int64_t number)
-{
-    rows x = {.span = span_beside(step, view, number),
-              .memory = memory,
-              .taken = step->span[view].buffer->type.dtype,
-              .blocks = 1};
-    bool block = hd_op_has_blocks(step->op, view);
-
-    x.in_blocks = block;
-    if (block)
-        x.blocks = x.span.extent[0];
-    x.heads = x.span.extent[block];
-    x.each = x.span.extent[block + 1];
-    return x;
-}
-
-// Of the batch.
-static int64_t elements_ahead(const hd_step *step)
-{
-    hd_span all = step->span[0];
-
-    all.ndims = hd_op_batch(step->op, 0, all.ndims);
-    return hd_span_elements(&all);
-}
-
-int64_t hd_numeric_count(const item *memory, int64_t at, int64_t room)
-{
-    int64_t n = memory[at].whole;
-
-    return n < 0 ? 0 : n < room ? n : room;
-}
-
-// How many rows, or keys, element `b` of the batch has.
-static int64_t lines_of(const hd_step *step, item *memory, hd_key_code code,
-                        int64_t b)
-{
-    hd_row_counts counts = hd_row_counts_of(step, code);
-
-    return counts.view < 0 ? INT64_MAX
-                           : hd_numeric_count(
-                                 memory,
-                                 hd_row_counts_at(
-                                     &counts, hd_row_counts_number(&counts, b)),
-                                 counts.room);
-}
-
-static void take_counts(attention *a, const hd_step *step, item *memory,
-                        int64_t b)
-{
-    a->nrows = lines_of(step, memory, HD_KEY_COUNTS, b);
-    a->nkeys = lines_of(step, memory, HD_KEY_COUNTS_OF_KEYS, b);
-}
-
-// Room for where the step's rows are, if they are of several sequences.
-static hd_status reserve_members(attention *a, const hd_step *step)
-{
-    const hd_span *q = &step->span[step->op->noutputs];
-
-    if (hd_op_key(step->op, HD_KEY_GROUPS) == NULL)
-        return HD_OK;
-    a->member = calloc((size_t)q->extent[q->ndims - 2] + 1, sizeof *a->member);
-    return a->member != NULL ? HD_OK : HD_ERROR_NO_MEMORY;
-}
-
-// The counts that element `b` of the batch has: the index of each dimension of
-// the batch that they have, too, which are the first.
-static hd_span counts_of_sequences(const hd_step *step, int view, int64_t b)
-{
-    const hd_span *out = &step->span[0];
-    hd_span counts = step->span[view];
-    int last = counts.ndims - 1;
-
-    for (int d = hd_op_batch(step->op, 0, out->ndims); d-- > 0;
-         b /= out->extent[d])
-        if (d < last)
-            counts.offset += b % out->extent[d] * counts.stride[d];
-    counts.ndims = 1;
-    counts.extent[0] = counts.extent[last];
-    counts.stride[0] = counts.stride[last];
-    return counts;
-}
-
-static void find_members(attention *a, const hd_step *step, item *memory,
-                         int64_t b)
-{
-    int view = hd_op_key_view(step->op, HD_KEY_GROUPS);
-    int64_t rows = a->q.each, row = 0;
-    hd_span counts;
-
-    if (a->member == NULL)
-        return;
-    counts = counts_of_sequences(step, view, b);
-    for (int64_t s = 0; s < counts.extent[0]; s++) {
-        int64_t n =
-            hd_numeric_count(memory, hd_span_place(&counts, s), rows - row);
-
-        for (int64_t i = 0; i < n; i++)
-            a->member[row++] = (member){s, i};
-    }
-    while (row < rows)
-        a->member[row++] = (member){-1, 0};
-}
-
-static hd_status compute_attention(const hd_step *step, item *memory)
-{
-    attention a = attention_of(step, memory);
-
-    a.k = rows_of(step, memory, 3, 0);
-    a.twice =
-        a.loose > 0 &&
-        (hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL || a.k.blocks > 1 ||
-         a.k.span.buffer->type.dtype != step->span[0].buffer->type.dtype);
-    a.score = calloc((size_t)rows_of_all(&a.k) + 1, sizeof *a.score);
-    if (a.score == NULL || reserve_members(&a, step) != HD_OK) {
-        free(a.score);
-        return HD_ERROR_NO_MEMORY;
-    }
-    for (int64_t b = 0; b < elements_ahead(step); b++) {
-        a.o = rows_of(step, memory, 0, b);
-        a.lse = rows_of(step, memory, 1, b);
-        a.q = rows_of(step, memory, 2, b);
-        a.k = rows_of(step, memory, 3, b);
-        a.v = rows_of(step, memory, 4, b);
-        take_counts(&a, step, memory, b);
-        find_members(&a, step, memory, b);
-        for (int64_t head = 0; head < a.q.span.extent[0]; head++)
-            for (int64_t row = 0; row < a.q.span.extent[1]; row++)
-                attend_row(&a, step, head, row);
-    }
-    free(a.score);
-    free(a.member);
-    return HD_OK;
-}
-
-// Rows may lie over those that they are made of.
-static void merge_row(const hd_span view[HD_ATTEND_VIEWS], item *memory,
-                      int64_t i, double unit)
-{
-    item x_lse = load(&view[3], memory, i);
-    item y_lse = load(&view[5], memory, i);
-    int64_t n = view[0].extent[2];
-
-    for (int64_t c = i * n; c < (i + 1) * n; c++)
-        store(&view[0], memory, c,
-              joined(load(&view[2], memory, c), x_lse,
-                     load(&view[4], memory, c), y_lse, unit));
-    store(&view[1], memory, i, joined_lse(x_lse, y_lse, unit));
-}
-
-static void compute_merge(const hd_step *step, item *memory)
-{
-    double unit = unit_of_compute(step->span[1].buffer->type.dtype);
-    hd_span view[HD_ATTEND_VIEWS];
-
-    for (int64_t b = 0; b < elements_ahead(step); b++) {
-        for (int i = 0; i < step->op->nviews; i++)
-            view[i] = span_beside(step, i, b);
-        for (int64_t i = 0; i < hd_span_elements(&view[1]); i++)
-            merge_row(view, memory, i, unit);
-    }
+    for (int i = 0; i < 6; i++)
+        at[i] = hd_attention_row(&a->a, i, head, row);
+    x = load_at(a, 3, at[3], 0);
+    y = load_at(a, 5, at[5], 0);
+    for (int64_t c = 0; c < a->a.view[0].extent[2]; c++)
+        store_at(a, 0, at[0], c,
+                 joined(load_at(a, 2, at[2], c), x, load_at(a, 4, at[4], c), y,
+                        a->unit));
+    store_at(a, 1, at[1], 0, joined_lse(x, y, a->unit));
 }
 
 // -------------------------------------------------- gradients of attention
@@ -1524,87 +1253,58 @@ typedef struct weight {
     double off;
 } weight;
 
-// What attention's own rows are, and what is made of them.
-typedef struct gradients {
-    attention a;
-    rows dq, dk, dv, grad; // `grad` is that of o
-    hd_dtype dtype;        // of q, k and v
-    bool updates;
-    int64_t group;  // heads of queries a head of keys
-    item *delta;    // of each row of each head: its do o
-    weight *p, *ds; // of what a sum is over, while it is made
-    bool *is_seen;  // of the same
-    double seen;    // how many
-} gradients;
-
 // What may be rounded to the operands' dtype ahead of a product, and be scaled
 // before that or behind.
-static double rounded_by(const gradients *g, double x)
+static double rounded_by(const attention *a, double x)
 {
-    double scale = fabs(g->a.scale.value);
-    double here = half_step(g->dtype, fabs(x));
+    double scale = fabs(a->scale.value);
+    double here = half_step(a->dtype, fabs(x));
 
-    if (!(g->a.loose > 0))
+    if (!(a->loose > 0))
         return 0;
-    return scale > 0 ? fmax(here, half_step(g->dtype, fabs(x) * scale) / scale)
+    return scale > 0 ? fmax(here, half_step(a->dtype, fabs(x) * scale) / scale)
                      : here;
 }
 
-// p = exp(score - lse) and ds = p (do v - delta) of a row and a key.
-static void weigh(const gradients *g, int64_t head, int64_t row, int64_t key,
-                  item *p, item *ds)
+static weight weight_of(const attention *a, item x)
 {
-    const attention *a = &g->a;
-    int64_t shared = head / g->group;
-    item lse = load_at(&a->lse, head, row, 0);
-    item score = score_of(a, head, row, shared, key);
-    item up = dot(&g->grad, head, row, &a->v, shared, key, a->unit);
-    item delta = g->delta[head * a->q.span.extent[1] + row];
-    double off = score.bound + lse.bound +
-                 4 * a->unit * (1 + fabs(score.value) + fabs(lse.value));
-
-    delta.value = -delta.value;
-    p->value = exp(score.value - lse.value);
-    p->bound = p->value * expm1(off) + 4 * a->unit * 0x1p-125; // subnormals
-    *ds = multiply(*p, add(up, delta, a->unit), 2 * a->unit);
+    return (weight){x, rounded_by(a, fabs(x.value) + x.bound)};
 }
 
-// A row that nothing was seen by has no weights.
-static void meet(gradients *g, int64_t head, int64_t row, int64_t key,
-                 int64_t i)
+// p = exp(score - lse) and ds = p (do v - delta) of the row and a key.
+static void weigh(const attention *a, item score, item up, weight *p,
+                  weight *ds)
 {
-    g->is_seen[i] =
-        sees(&g->a, row, key) && !is_nothing(load_at(&g->a.lse, head, row, 0));
-    if (!g->is_seen[i])
-        return;
-    g->seen++;
-    weigh(g, head, row, key, &g->p[i].x, &g->ds[i].x);
-    g->p[i].off = rounded_by(g, fabs(g->p[i].x.value) + g->p[i].x.bound);
-    g->ds[i].off = rounded_by(g, fabs(g->ds[i].x.value) + g->ds[i].x.bound);
+    item delta = negated(a->delta), x;
+    double off = score.bound + a->lse.bound +
+                 4 * a->unit * (1 + fabs(score.value) + fabs(a->lse.value));
+
+    x.value = exp(score.value - a->lse.value);
+    x.bound = x.value * expm1(off) + 4 * a->unit * 0x1p-125; // subnormals
+    x.whole = 0;
+    *p = weight_of(a, x);
+    *ds = weight_of(a, multiply(x, add(up, delta, a->unit), 2 * a->unit));
 }
 
-// Products of what was met, which a driver may round to the operands' dtype
-// ahead of them: independent errors.
-typedef struct total {
-    item sum;
-    double magnitude, rounded, squares;
-} total;
-
-static void add_product(total *t, const weight *w, item y)
+// Products of a weight and a row's columns.
+static void add_products(const attention *a, total *t, const weight *w,
+                         int view, int64_t at)
 {
-    item term = multiply(w->x, y, 0);
-    double off = w->off * (fabs(y.value) + y.bound);
+    for (int64_t d = 0; d < a->a.view[view].extent[2]; d++, t++) {
+        item y = load_at(a, view, at, d), term = multiply(w->x, y, 0);
+        double off = w->off * (fabs(y.value) + y.bound);
 
-    t->sum = add(t->sum, term, 0);
-    t->magnitude += fabs(term.value) + term.bound;
-    t->rounded += off;
-    t->squares += off * off;
+        t->sum = add(t->sum, term, 0);
+        t->magnitude += fabs(term.value) + term.bound;
+        t->rounded += off;
+        t->squares += off * off;
+    }
 }
 
 // A part of a sum that a driver may round by itself.
-static void round_part(const gradients *g, total *t, double part)
+static void round_part(const attention *a, total *t, double part)
 {
-    double off = rounded_by(g, fabs(part));
+    double off = rounded_by(a, fabs(part));
 
     t->rounded += off;
     t->squares += off * off;
@@ -1612,240 +1312,245 @@ static void round_part(const gradients *g, total *t, double part)
 
 // With a mask a driver may do the rows that see all keys by themselves: what
 // each of both parts adds is rounded, and a narrow result behind the first.
-static void round_parts_of_rows(const gradients *g, const rows *to, total *t)
+static void round_parts_of_rows(const attention *a, int view, total *t)
 {
-    bool narrow = hd_dtype_unit(to->span.buffer->type.dtype) > g->a.unit;
+    hd_dtype dtype = a->a.view[view].buffer->type.dtype;
 
-    if (g->a.sight.causal[0] == HD_SEES_ALL)
+    if (a->a.sight.causal[0] == HD_SEES_ALL)
         return;
-    for (int i = 0; i < (narrow ? 2 : 1); i++)
-        round_part(g, t, t->magnitude);
+    for (int i = 0; i < (hd_dtype_unit(dtype) > a->unit ? 2 : 1); i++)
+        round_part(a, t, t->magnitude);
 }
 
-// Times a factor. A driver may round it to the operands' dtype before it adds
-// it to what there is.
-static void store_total(const gradients *g, const rows *to, int64_t head,
-                        int64_t row, int64_t column, total t, item factor)
+// Times a factor, where n rows or keys were met. A driver may round it to the
+// operands' dtype before it adds it to what there is.
+static void store_total(const attention *a, int view, int64_t at,
+                        int64_t column, total t, double n, item factor)
 {
     item x = t.sum;
 
-    x.bound += (LAMBDA * sqrt(g->seen) + 2) * g->a.unit * t.magnitude +
+    x.bound += (LAMBDA * sqrt(n) + 2) * a->unit * t.magnitude +
                fmin(t.rounded, LAMBDA * sqrt(t.squares));
-    x = multiply(x, factor, g->a.unit);
-    if (g->a.loose > 0)
-        x.bound += half_step(g->dtype, fabs(x.value) + x.bound);
-    if (g->updates)
-        x = add(x, load_at(to, head, row, column), g->a.unit);
-    store_at(to, head, row, column, x);
+    x = multiply(x, factor, a->unit);
+    if (a->loose > 0)
+        x.bound += half_step(a->dtype, fabs(x.value) + x.bound);
+    if (a->a.updates)
+        x = add(x, load_at(a, view, at, column), a->unit);
+    store_at(a, view, at, column, x);
 }
 
-static void sum_keys(gradients *g, int64_t head, int64_t row)
+static void begin_keys(void *own, int64_t head)
 {
-    const rows *k = &g->a.k;
-    int64_t keys = rows_of_all(k);
+    attention *a = own;
 
-    if (g->updates && !is_there(&g->a, g->a.nrows, row))
-        return;
-    g->seen = 0;
-    for (int64_t j = 0; j < keys; j++)
-        meet(g, head, row, j, j);
-    for (int64_t d = 0; d < k->span.extent[k->span.ndims - 1]; d++) {
-        total t = {0};
+    (void)head;
+    memset(a->dk, 0, sizeof *a->dk * (size_t)(a->keys * (a->depth + a->wide)));
+    memset(a->seen, 0, sizeof *a->seen * (size_t)a->keys);
+}
 
-        for (int64_t j = 0; j < keys; j++)
-            if (g->is_seen[j])
-                add_product(&t, &g->ds[j], load_at(k, head / g->group, j, d));
-        store_total(g, &g->dq, head, row, d, t, g->a.scale);
+// A row that nothing was seen by has no weights.
+static bool begin_row(void *own, int64_t head, int64_t row)
+{
+    attention *a = own;
+
+    a->head = head;
+    a->row = row;
+    a->lse = load_at(a, LSE, hd_attention_row(&a->a, LSE, head, row), 0);
+    a->delta = dot(a, DO, hd_attention_row(&a->a, DO, head, row), O,
+                   hd_attention_row(&a->a, O, head, row));
+    a->met = 0;
+    memset(a->dq, 0, sizeof *a->dq * (size_t)a->depth);
+    return !is_nothing(a->lse);
+}
+
+static void meet(void *own, int64_t block, int64_t j)
+{
+    attention *a = own;
+    int64_t shared = a->head / a->a.group,
+            key = block * a->a.view[K].extent[1] + j;
+    int64_t q = hd_attention_row(&a->a, Q, a->head, a->row);
+    int64_t grad = hd_attention_row(&a->a, DO, a->head, a->row);
+    int64_t k = hd_attention_key(&a->a, K, shared, block, j);
+    int64_t v = hd_attention_key(&a->a, V, shared, block, j);
+    weight p, ds;
+
+    weigh(a, score_of(a, q, k), dot(a, DO, grad, V, v), &p, &ds);
+    a->met++;
+    a->seen[key]++;
+    add_products(a, a->dq, &ds, K, k);
+    add_products(a, a->dk + key * a->depth, &ds, Q, q);
+    add_products(a, a->dv + key * a->wide, &p, DO, grad);
+}
+
+// A driver may round the sum of each head that shares the keys.
+static void round_heads(const attention *a)
+{
+    for (total *t = a->dk; t < a->dq; t++) {
+        round_part(a, t, t->sum.value - t->before);
+        t->before = t->sum.value;
     }
 }
 
-// Sums over all rows of the heads that share a key, of weights `x` times a
-// column of `of`. A driver may round the sum of each head.
-static void sum_rows(const gradients *g, const rows *to, int64_t shared,
-                     int64_t key, const weight *x, const rows *of, item factor)
+static void end_row(void *own, int64_t head, int64_t row)
 {
-    int64_t rows = of->span.extent[1];
+    const attention *a = own;
+    int64_t at = hd_attention_row(&a->a, DQ, head, row);
 
-    for (int64_t d = 0; d < of->span.extent[2]; d++) {
-        total t = {0};
-        double before = 0;
+    for (int64_t d = 0; d < a->depth; d++)
+        store_total(a, DQ, at, d, a->dq[d], a->met, a->scale);
+}
 
-        for (int64_t i = 0; i < g->group * rows; i++) {
-            if (g->is_seen[i])
-                add_product(
-                    &t, &x[i],
-                    load_at(of, shared * g->group + i / rows, i % rows, d));
-            if (g->group > 1 && i % rows == rows - 1) {
-                round_part(g, &t, t.sum.value - before);
-                before = t.sum.value;
-            }
-        }
-        round_parts_of_rows(g, to, &t);
-        store_total(g, to, shared, key, d, t, factor);
+static void end_head(void *own)
+{
+    const attention *a = own;
+
+    if (a->a.group > 1)
+        round_heads(a);
+}
+
+static void end_key(void *own, int64_t head, int64_t block, int64_t j)
+{
+    const attention *a = own;
+    int64_t key = block * a->a.view[K].extent[1] + j;
+    total *dk = a->dk + key * a->depth, *dv = a->dv + key * a->wide;
+    int64_t k_at = hd_attention_key(&a->a, DK, head, block, j);
+    int64_t v_at = hd_attention_key(&a->a, DV, head, block, j);
+
+    for (int64_t d = 0; d < a->depth; d++) {
+        round_parts_of_rows(a, DK, &dk[d]);
+        store_total(a, DK, k_at, d, dk[d], a->seen[key], a->scale);
+    }
+    for (int64_t d = 0; d < a->wide; d++) {
+        round_parts_of_rows(a, DV, &dv[d]);
+        store_total(a, DV, v_at, d, dv[d], a->seen[key], (item){1, 0, 1});
     }
 }
 
-static void meet_rows(gradients *g, int64_t shared, int64_t key)
-{
-    int64_t rows = g->a.q.span.extent[1];
+// ------------------------------------------------------- attention, whole
 
-    if (g->updates && !is_there(&g->a, g->a.nkeys, key))
-        return;
-    g->seen = 0;
-    for (int64_t i = 0; i < g->group * rows; i++)
-        meet(g, shared * g->group + i / rows, i % rows, key, i);
-    sum_rows(g, &g->dk, shared, key, g->ds, &g->a.q, g->a.scale);
-    sum_rows(g, &g->dv, shared, key, g->p, &g->grad, (item){1, 0, 1});
+static const hd_attend_rows means = {.begin = find_sequences,
+                                     .row = attend_row};
+static const hd_attend_rows merges = {.row = merge_row};
+static const hd_attend_rows gradients = {
+    .begin = find_sequences,
+    .begin_keys = begin_keys,
+    .begin_row = begin_row,
+    .meet = meet,
+    .end_row = end_row,
+    .end_head = end_head,
+    .end_key = end_key,
+};
+
+static attention attention_of(const hd_step *step, item *memory)
+{
+    const hd_span *q = &step->span[step->op->noutputs], *k = q + 1;
+    hd_dtype lse = step->span[hd_op_lse(step->op)].buffer->type.dtype;
+    hd_dtype dtype = q->buffer->type.dtype;
+    attention a = {.a = hd_attention_of(step),
+                   .memory = memory,
+                   .unit = unit_of_compute(lse),
+                   .dtype = k->buffer->type.dtype};
+
+    a.loose = hd_dtype_unit(dtype) > a.unit ? hd_dtype_unit(dtype) : 0;
+    a.scale = factor_of(step, HD_KEY_SCALE, memory);
+    if (hd_op_key(step->op, HD_KEY_SCALE) == NULL)
+        a.scale = (item){1 / sqrt((double)q->extent[q->ndims - 1]), 0, 0};
+    return a;
 }
 
-static void make_gradients(gradients *g)
+// For sequences, the keys that a row sees, and the sums of gradients.
+static hd_status reserve(attention *a, const hd_span *q)
 {
-    int64_t heads = g->a.q.span.extent[0], rows = g->a.q.span.extent[1];
+    const hd_span *k = q + 1, *v = q + 2;
+    bool blocks = hd_op_has_blocks(a->a.step->op, a->a.q + 1);
+    int64_t n = blocks ? k->extent[k->ndims - 4] : 1;
 
-    for (int64_t i = 0; i < heads * rows; i++)
-        g->delta[i] = dot(&g->grad, i / rows, i % rows, &g->a.o, i / rows,
-                          i % rows, g->a.unit);
-    for (int64_t i = 0; i < heads * rows; i++)
-        sum_keys(g, i / rows, i % rows);
-    for (int64_t shared = 0; shared < g->a.k.heads; shared++)
-        for (int64_t j = 0; j < rows_of_all(&g->a.k); j++)
-            meet_rows(g, shared, j);
-}
-
-static hd_status reserve(gradients *g, const hd_step *step, const rows *q,
-                         const rows *k)
-{
-    size_t rows = (size_t)(q->heads * q->each) + 1;
-    size_t keys = (size_t)rows_of_all(k) + 1;
-    size_t n = rows > keys ? rows : keys;
-
-    g->delta = calloc(rows, sizeof *g->delta);
-    g->p = calloc(n, sizeof *g->p);
-    g->ds = calloc(n, sizeof *g->ds);
-    g->is_seen = calloc(n, sizeof *g->is_seen);
-    return g->delta == NULL || g->p == NULL || g->ds == NULL ||
-                   g->is_seen == NULL
-               ? HD_ERROR_NO_MEMORY
-               : reserve_members(&g->a, step);
-}
-
-static hd_status compute_attention_grad(const hd_step *step, item *memory)
-{
-    gradients g = {.a = attention_of(step, memory),
-                   .dtype = step->span[3].buffer->type.dtype,
-                   .updates = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL};
-    rows q = rows_of(step, memory, 3, 0), k = rows_of(step, memory, 4, 0);
-    hd_status status = reserve(&g, step, &q, &k);
-
-    for (int64_t b = 0; status == HD_OK && b < elements_ahead(step); b++) {
-        g.dq = rows_of(step, memory, 0, b);
-        g.dk = rows_of(step, memory, 1, b);
-        g.dv = rows_of(step, memory, 2, b);
-        g.a.q = rows_of(step, memory, 3, b);
-        g.a.k = rows_of(step, memory, 4, b);
-        g.a.v = rows_of(step, memory, 5, b);
-        g.a.o = rows_of(step, memory, 6, b);
-        g.a.lse = rows_of(step, memory, 7, b);
-        g.grad = rows_of(step, memory, 8, b);
-        take_counts(&g.a, step, memory, b);
-        find_members(&g.a, step, memory, b);
-        if (g.a.loose > 0)
-            g.a.o.taken = g.grad.taken = g.dtype;
-        g.group = g.a.q.heads / g.a.k.heads;
-        make_gradients(&g);
+    a->keys = k->extent[k->ndims - 2] * n;
+    a->twice =
+        a->loose > 0 && (a->a.updates || n > 1 ||
+                         a->dtype != a->a.step->span[0].buffer->type.dtype);
+    a->depth = k->extent[k->ndims - 1];
+    a->wide = v->extent[v->ndims - 1];
+    if (hd_op_has_sequences(a->a.step->op)) {
+        HD_TRY(hd_clear_array(q->extent[q->ndims - 2], sizeof *a->sequence,
+                              NULL, (void **)&a->sequence));
+        a->a.sequence = a->sequence;
     }
-    free(g.delta);
-    free(g.p);
-    free(g.ds);
-    free(g.is_seen);
-    free(g.a.member);
+    HD_TRY(hd_clear_array(a->keys, sizeof *a->sight, NULL, (void **)&a->sight));
+    if (a->a.q != Q)
+        return HD_OK;
+    HD_TRY(hd_clear_array(a->keys, sizeof *a->seen, NULL, (void **)&a->seen));
+    HD_TRY(hd_clear_array(a->keys * (a->depth + a->wide) + a->depth,
+                          sizeof *a->dk, NULL, (void **)&a->dk));
+    a->dv = a->dk + a->keys * a->depth;
+    a->dq = a->dv + a->keys * a->wide;
+    return HD_OK;
+}
+
+static hd_status compute_keys(attention *a, const hd_attend_rows *rows)
+{
+    const hd_span *q = &a->a.step->span[a->a.q];
+    hd_status status = reserve(a, q);
+
+    if (status == HD_OK)
+        hd_attend_all(&a->a, &hd_numeric, a->memory, rows, a);
+    free(a->sequence);
+    free(a->sight);
+    free(a->seen);
+    free(a->dk);
     return status;
 }
 
-static hd_status compute_attend(const hd_step *step, item *memory)
+static hd_status attend(void *memory, const hd_work_item *of)
 {
+    const hd_step *step = &of->step;
+    attention a = attention_of(step, memory);
+
     switch (hd_op_attend(step->op)) {
     case HD_ATTEND_ATTENTION:
-        return compute_attention(step, memory);
-    case HD_ATTEND_MERGE:
-        compute_merge(step, memory);
-        return HD_OK;
+        return compute_keys(&a, &means);
     case HD_ATTEND_ATTENTION_GRAD:
-        return compute_attention_grad(step, memory);
+        return compute_keys(&a, &gradients);
+    case HD_ATTEND_MERGE:
+        hd_attend_all(&a.a, &hd_numeric, memory, &merges, &a);
+        break;
     case HD_ATTEND_NONE:
         break;
     }
     return HD_OK;
 }
 
-static hd_status compute_whole(const hd_step *step, item *memory)
-{
-    hd_space space;
+// ------------------------------------------------------------------- whole
 
-    if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
-        return compute_matmul(step, memory); // which lays out its own
-    hd_space_of_step(step, &space);
-    switch (hd_op_family(step->op)) {
-    case HD_FAMILY_COPY:
-    case HD_FAMILY_TRANSPOSE:
-        compute_copy(step, &space, memory);
-        return HD_OK;
-    case HD_FAMILY_MAP:
-        compute_map(step, &space, memory);
-        return HD_OK;
-    case HD_FAMILY_TAKE:
-        compute_take(step, memory);
-        return HD_OK;
-    case HD_FAMILY_FOLD:
-        return compute_fold(step, &space, memory);
-    case HD_FAMILY_PICK:
-        return compute_pick(step, memory);
-    case HD_FAMILY_ATTEND:
-        return compute_attend(step, memory);
-    case HD_FAMILY_PRODUCT: // above
-    case HD_FAMILY_CALL:    // which no reference is made of
-    case HD_FAMILY_MOVE:
-    case HD_FAMILY_SYNC:
-        break;
-    }
-    assert(false && "no computation");
-    return HD_ERROR_UNSUPPORTED;
+static void copy(void *memory, int64_t to, int64_t from)
+{
+    item *m = memory;
+
+    m[to] = m[from];
 }
 
-// Zeros that nothing rounds.
-static void clear_span(const hd_span *span, item *memory)
+// A zero that nothing rounds.
+static void clear(void *memory, int64_t at)
 {
-    for (int64_t i = 0; i < hd_span_elements(span); i++)
-        memory[hd_span_place(span, i)] = (item){0};
+    item *m = memory;
+
+    m[at] = (item){0};
 }
 
-// Each slab has the indices that are counted, and zeros behind them.
-static hd_status compute_slabs(const hd_step *step, item *memory)
+// An integer that has none is one that no count or index is.
+static void forget(void *memory, int64_t to, int64_t from)
 {
-    hd_slabs slabs = hd_slabs_of(step);
-    hd_span span[HD_MAX_VIEWS];
-    hd_step slab = *step;
+    item *m = memory;
 
-    slab.span = span;
-    for (int64_t i = 0; i < slabs.n; i++) {
-        int64_t n =
-            hd_numeric_count(memory, hd_slab_count(&slabs, i), slabs.room);
-
-        hd_slab_spans(&slabs, i, n, slabs.room, span);
-        for (int v = 0; v < step->op->nviews; v++)
-            if (hd_slabs_clear(&slabs, v))
-                clear_span(&span[v], memory);
-        hd_slab_spans(&slabs, i, 0, n, span);
-        if (hd_span_elements(&span[0]) > 0)
-            HD_TRY(compute_whole(&slab, memory));
-    }
-    return HD_OK;
+    (void)from;
+    m[to] = (item){NAN, HD_UNWRITTEN, INT64_MIN};
 }
 
-hd_status hd_numeric_compute(const hd_step *step, item *memory)
+static void begin(void *memory, int64_t node)
 {
-    return hd_op_has_counts(step->op) &&
-                   hd_op_family(step->op) != HD_FAMILY_ATTEND
-               ? compute_slabs(step, memory)
-               : compute_whole(step, memory);
+    (void)memory;
+    (void)node;
 }
+
+const hd_algebra hd_numeric = {map,  join_all, take,   product, pick, attend,
+                               copy, clear,    forget, count,   begin};

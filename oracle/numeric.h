@@ -3,7 +3,7 @@
 #ifndef HD_ORACLE_NUMERIC_H
 #define HD_ORACLE_NUMERIC_H
 
-#include "eval/layout.h"
+#include "eval/compute.h"
 
 HD_BEGIN_DECLS
 
@@ -16,17 +16,8 @@ typedef struct hd_estimate {
 
 #define HD_UNWRITTEN (-1.0) // a bound that no computation gives
 
-// Computes a step of unit COMPUTE; offsets of its spans are places in `memory`.
-// HD_ERROR_NO_MEMORY if it runs out.
-hd_status hd_numeric_compute(const hd_step *step, hd_estimate *memory);
-
-// What is at `to` is element `i` of each of n spans, joined in order.
-void hd_numeric_join(hd_estimate *memory, hd_fold fold, hd_dtype dtype,
-                     int64_t to, const hd_span *from, int64_t n, int64_t i);
-
-// A count as it is taken: of no less than no indices, of no more than there is
-// room for.
-int64_t hd_numeric_count(const hd_estimate *memory, int64_t at, int64_t room);
+// Of memories that are arrays of estimates.
+extern const hd_algebra hd_numeric;
 
 HD_END_DECLS
 

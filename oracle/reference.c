@@ -139,54 +139,11 @@ static hd_status prepare_values(hd_reference *r, const void *const *whole)
     return HD_OK;
 }
 
-// ------------------------------------------------------------- the algebra
-
-static hd_status compute_item(void *memory, const hd_work_item *item)
-{
-    return hd_numeric_compute(&item->step, memory);
-}
-
-static void copy(void *memory, int64_t to, int64_t from)
-{
-    hd_estimate *m = memory;
-
-    m[to] = m[from];
-}
-
-// An integer that has none is one that no count or index is.
-static void forget(void *memory, int64_t to, int64_t from)
-{
-    hd_estimate *m = memory;
-
-    (void)from;
-    m[to] = (hd_estimate){NAN, HD_UNWRITTEN, INT64_MIN};
-}
-
-static void join(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
-                 const hd_span *from, int64_t n, int64_t i)
-{
-    hd_numeric_join(memory, fold, dtype, to, from, n, i);
-}
-
-static int64_t count(const void *memory, int64_t at, int64_t room)
-{
-    return hd_numeric_count(memory, at, room);
-}
-
-static void begin(void *memory, int64_t node)
-{
-    (void)memory;
-    (void)node;
-}
-
-static const hd_algebra numbers = {compute_item, copy,  forget,
-                                   join,         count, begin};
-
 // ------------------------------------------------------------- interpreting
 
 static hd_evaluator evaluator_of(const hd_reference *r)
 {
-    return (hd_evaluator){&numbers, &r->layout, r->memory, NULL};
+    return (hd_evaluator){&hd_numeric, r->memory, NULL, &r->layout};
 }
 
 static hd_status run_step(void *context, int rank, int64_t step)

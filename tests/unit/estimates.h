@@ -40,14 +40,17 @@ class Estimates
     }
     hd_status Compute(const hd_step &step)
     {
-        std::vector<hd_span> spans(step.span, step.span + step.op->nviews);
-        hd_step placed = step;
+        hd_evaluator e = {&hd_numeric, memory_.data(), nullptr, nullptr};
+        hd_work_item item = {};
 
-        for (hd_span &span : spans)
-            span.offset += static_cast<int64_t>(
-                first_[static_cast<size_t>(span.buffer->id)]);
-        placed.span = spans.data();
-        return hd_numeric_compute(&placed, memory_.data());
+        item.step = step;
+        item.step.span = item.span;
+        for (int i = 0; i < step.op->nviews; i++) {
+            item.span[i] = step.span[i];
+            item.span[i].offset += static_cast<int64_t>(
+                first_[static_cast<size_t>(step.span[i].buffer->id)]);
+        }
+        return hd_compute(&e, &item);
     }
 
   private:

@@ -1,0 +1,151 @@
+// See attend.h.
+#include "eval/attend.h"
+
+#include "ir/counts.h"
+#include "ir/signature.h"
+
+hd_attention hd_attention_of(const hd_step *step)
+{
+    return (hd_attention){
+        .step = step,
+        .q = step->op->noutputs,
+        .nblocks = 1,
+        .sight = hd_sight_of(step),
+        .updates = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE,
+    };
+}
+
+hd_span hd_attention_counts(const hd_step *step, int64_t b)
+{
+    const hd_span *out = &step->span[0];
+    hd_span counts = step->span[hd_op_key_view(step->op, HD_KEY_GROUPS)];
+    int own = counts.ndims - 1;
+
+    for (int d = hd_op_batch(step->op, 0, out->ndims); d-- > 0;
+         b /= out->extent[d])
+        if (d < own)
+            counts = hd_span_slice(&counts, d, b % out->extent[d]);
+    return counts;
+}
+
+static void take_views(hd_attention *a, int64_t b)
+{
+    const hd_op *op = a->step->op;
+
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        hd_span *view = &a->view[i];
+
+        *view = hd_batch_span(a->step, i, b);
+        if (!hd_op_has_blocks(op, i))
+            continue;
+        a->nblocks = view->extent[0];
+        a->apart[i] = view->stride[0];
+        *view = hd_span_slice(view, 0, 0);
+    }
+    a->group = a->view[a->q].extent[0] / a->view[a->q + 1].extent[0];
+}
+
+// How many of `all` rows, or keys, an element of the batch has.
+static int64_t count_of(const hd_attention *a, const hd_algebra *algebra,
+                        const void *memory, hd_key_code code, int64_t all,
+                        int64_t b)
+{
+    hd_row_counts counts = hd_row_counts_of(a->step, code);
+
+    return counts.view < 0
+               ? all
+               : algebra->count(memory,
+                                hd_row_counts_at(
+                                    &counts, hd_row_counts_number(&counts, b)),
+                                all);
+}
+
+// A sequence's rows are its keys, and lie among these as they lie among all.
+void hd_attention_sees(const hd_attention *a, int64_t row, int64_t block,
+                       int64_t *from, int64_t *past)
+{
+    *from = *past = 0;
+    if (!hd_attention_has_row(a, row))
+        return;
+    hd_sight_keys(&a->sight, row, block, from, past);
+    if (a->sequence != NULL) {
+        if (a->sequence[row].from > *from)
+            *from = a->sequence[row].from;
+        if (a->sequence[row].past < *past)
+            *past = a->sequence[row].past;
+    }
+}
+
+static void do_rows(const hd_attention *a, const hd_attend_rows *attend,
+                    void *own)
+{
+    const hd_span *out = &a->view[0];
+
+    for (int64_t head = 0; head < out->extent[0]; head++)
+        for (int64_t row = 0; row < out->extent[1]; row++)
+            if (!a->updates || hd_attention_has_row(a, row))
+                attend->row(own, head, row);
+}
+
+static void meet_keys(const hd_attention *a, const hd_attend_rows *attend,
+                      void *own, int64_t head, int64_t row)
+{
+    int64_t from, past;
+
+    if (a->updates && !hd_attention_has_row(a, row))
+        return;
+    if (attend->begin_row(own, head, row))
+        for (int64_t block = 0; block < a->nblocks; block++) {
+            hd_attention_sees(a, row, block, &from, &past);
+            for (int64_t key = from; key < past; key++)
+                attend->meet(own, block, key);
+        }
+    attend->end_row(own, head, row);
+}
+
+static bool has_key(const hd_attention *a, int64_t key)
+{
+    return key < a->sight.keys &&
+           (a->sequence == NULL || a->sequence[key].past > 0);
+}
+
+static void do_gradients(const hd_attention *a, const hd_attend_rows *attend,
+                         void *own)
+{
+    const hd_span *q = &a->view[a->q], *k = q + 1;
+
+    for (int64_t shared = 0; shared < k->extent[0]; shared++) {
+        attend->begin_keys(own, shared);
+        for (int64_t head = shared * a->group; head < (shared + 1) * a->group;
+             head++) {
+            for (int64_t row = 0; row < q->extent[1]; row++)
+                meet_keys(a, attend, own, head, row);
+            if (attend->end_head != NULL)
+                attend->end_head(own);
+        }
+        for (int64_t block = 0; block < a->nblocks; block++)
+            for (int64_t key = 0; key < k->extent[1]; key++)
+                if (!a->updates || has_key(a, key))
+                    attend->end_key(own, shared, block, key);
+    }
+}
+
+void hd_attend_all(hd_attention *a, const hd_algebra *algebra, void *memory,
+                   const hd_attend_rows *attend, void *own)
+{
+    int64_t n = hd_batch_elements(a->step);
+
+    for (int64_t b = 0; b < n; b++) {
+        take_views(a, b);
+        a->rows = count_of(a, algebra, memory, HD_KEY_COUNTS,
+                           a->view[a->q].extent[1], b);
+        a->sight.keys = count_of(a, algebra, memory, HD_KEY_COUNTS_OF_KEYS,
+                                 a->view[a->q + 1].extent[1], b);
+        if (attend->begin != NULL)
+            attend->begin(own, b);
+        if (attend->row != NULL)
+            do_rows(a, attend, own);
+        else
+            do_gradients(a, attend, own);
+    }
+}

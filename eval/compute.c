@@ -1,0 +1,159 @@
+// See compute.h.
+#include "eval/compute.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "ir/counts.h"
+
+typedef struct computation {
+    const hd_evaluator *e;
+    const hd_work_item *item;
+    hd_space space;
+    int64_t n; // elements of the result
+} computation;
+
+static computation computation_of(const hd_evaluator *e,
+                                  const hd_work_item *item)
+{
+    computation c = {
+        .e = e, .item = item, .n = hd_span_elements(&item->span[0])};
+
+    hd_space_of_step(&item->step, &c.space);
+    return c;
+}
+
+// An operand along the result.
+static hd_span operand(const computation *c, int view)
+{
+    return hd_space_span(&c->space, &c->item->step, view);
+}
+
+static int64_t result_at(const computation *c, int64_t i)
+{
+    return hd_span_place(&c->item->span[0], i);
+}
+
+static void compute_map(const hd_evaluator *e, const hd_work_item *item)
+{
+    computation c = computation_of(e, item);
+    int n = item->step.op->ninputs;
+    hd_span in[HD_MAX_OPERANDS];
+    int64_t from[HD_MAX_OPERANDS];
+
+    for (int k = 0; k < n; k++)
+        in[k] = operand(&c, k + 1);
+    for (int64_t i = 0; i < c.n; i++) {
+        for (int k = 0; k < n; k++)
+            from[k] = hd_span_place(&in[k], i);
+        e->algebra->map(e->memory, item, result_at(&c, i), from);
+    }
+}
+
+// Several operands, or the indices of the reduced dimension of one.
+static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item)
+{
+    computation c = computation_of(e, item);
+    const hd_op *op = item->step.op;
+    hd_dtype dtype = item->span[0].buffer->type.dtype;
+    bool reduces = c.space.ndims > c.space.nparallel;
+    int dim = reduces ? c.space.dim[1][c.space.nparallel] : 0;
+    int64_t stride = item->span[1].stride[dim];
+    int64_t unit = reduces ? item->unit[1][dim] : 1;
+    int64_t n = reduces ? c.space.extent[c.space.nparallel] : op->ninputs;
+    hd_span in[HD_MAX_OPERANDS];
+    int64_t *from;
+
+    HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
+    for (int k = 0; k < op->ninputs; k++)
+        in[k] = operand(&c, k + 1);
+    for (int64_t i = 0; i < c.n; i++) {
+        int64_t first = hd_span_place(&in[0], i);
+
+        for (int64_t k = 0; k < n; k++)
+            from[k] = reduces ? first + k * stride : hd_span_place(&in[k], i);
+        e->algebra->join(e->memory, hd_op_fold(op), dtype, result_at(&c, i),
+                         from, n, unit);
+    }
+    free(from);
+    return HD_OK;
+}
+
+static void compute_take(const hd_evaluator *e, const hd_work_item *item)
+{
+    computation c = computation_of(e, item);
+    int dim = c.space.dim[1][c.space.nparallel];
+    const hd_span *all = &item->span[1];
+    hd_span from = operand(&c, 1), index = operand(&c, 2);
+
+    for (int64_t i = 0; i < c.n; i++)
+        e->algebra->take(e->memory, result_at(&c, i), hd_span_place(&index, i),
+                         hd_span_place(&from, i), all->stride[dim],
+                         all->extent[dim], item->unit[1][dim]);
+}
+
+static hd_status compute_all(const hd_evaluator *e, const hd_work_item *item)
+{
+    switch (hd_op_family(item->step.op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_MAP:
+        compute_map(e, item);
+        break;
+    case HD_FAMILY_FOLD:
+        return compute_fold(e, item);
+    case HD_FAMILY_TAKE:
+        compute_take(e, item);
+        break;
+    case HD_FAMILY_PRODUCT:
+        return e->algebra->multiply(e->memory, item);
+    case HD_FAMILY_PICK:
+    case HD_FAMILY_CALL:
+        return e->algebra->pick(e->memory, item);
+    case HD_FAMILY_ATTEND:
+        return e->algebra->attend(e->memory, item);
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    return HD_OK;
+}
+
+static void clear(const hd_evaluator *e, const hd_span *span)
+{
+    int64_t n = hd_span_elements(span);
+
+    for (int64_t i = 0; i < n; i++)
+        e->algebra->clear(e->memory, hd_span_place(span, i));
+}
+
+// Each slab has the indices that are counted, and zeros behind them.
+static hd_status compute_slabs(const hd_evaluator *e, const hd_work_item *item)
+{
+    hd_slabs slabs = hd_slabs_of(&item->step);
+    hd_work_item slab = *item;
+
+    slab.step.span = slab.span;
+    for (int64_t i = 0; i < slabs.n; i++) {
+        int64_t n =
+            e->algebra->count(e->memory, hd_slab_count(&slabs, i), slabs.room);
+
+        hd_slab_spans(&slabs, i, n, slabs.room, slab.span);
+        for (int v = 0; v < item->step.op->nviews; v++)
+            if (hd_slabs_clear(&slabs, v))
+                clear(e, &slab.span[v]);
+        hd_slab_spans(&slabs, i, 0, n, slab.span);
+        if (hd_span_elements(&slab.span[0]) > 0)
+            HD_TRY(compute_all(e, &slab));
+    }
+    return HD_OK;
+}
+
+hd_status hd_compute(const hd_evaluator *e, const hd_work_item *item)
+{
+    const hd_op *op = item->step.op;
+
+    return hd_op_has_counts(op) && hd_op_family(op) != HD_FAMILY_ATTEND
+               ? compute_slabs(e, item)
+               : compute_all(e, item);
+}
