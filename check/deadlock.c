@@ -3,6 +3,7 @@
 // that cycle is the deadlock.
 #include "check/deadlock.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -127,6 +128,7 @@ static edge find_edge(const hd_replay *r, int rank, int stream)
               .meets = -1};
     hd_need lacking;
 
+    assert(e.step >= 0 && "whoever is waited for is stuck itself");
     if (hd_schedule_lacks(&r->schedule, rank, e.step, &lacking))
         need_need(r, &e, &lacking);
     else

@@ -4,6 +4,7 @@
 // sends that are waited for.
 #include "check/order.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,7 @@ static int32_t *kept_clock(const pass *p, int64_t step)
 {
     int64_t run = step >= p->nsteps;
 
+    assert(p->slot[step - run * p->nsteps] >= 0 && "somebody waits for it");
     return p->kept + (p->slot[step - run * p->nsteps] + run * p->nslots) *
                          p->graph->nstreams;
 }

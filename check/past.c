@@ -9,6 +9,7 @@
 // peer that receives such sends.
 #include "check/past.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -472,6 +473,7 @@ bool hd_past_is_received(const hd_past *past, int64_t send)
     const hd_node *node = hd_graph_node(past->graph, rank, send);
     int32_t loose = past->watch->loose[in_run(past, send)];
 
+    assert(node->kind == HD_NODE_SEND && loose >= 0);
     return past->clock[past->column[loose]] >=
            hd_order_count(past->graph, node->peer,
                           hd_graph_same_run(past->graph, rank, send, node->peer,

@@ -1,7 +1,10 @@
 // Runs the passes that a module still needs, and verifies after each.
+#include <assert.h>
+
 #include "base/sized.h"
 #include "ir/counts.h"
 #include "ir/verify.h"
+#include "lower/build.h"
 #include "lower/pass.h"
 
 typedef struct pass {
@@ -49,6 +52,40 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
     return HD_OK;
 }
 
+// What no pass may leave, whatever the program: what the verifier does not look
+// at, since no text can say it.
+typedef struct strays {
+    const hd_buffer **buffer; // by id, those of the module
+    int nbuffers;
+    bool foreign;   // a view of another buffer
+    bool placeless; // an operation that findings could not point at
+} strays;
+
+static void find_strays(void *context, hd_op *op)
+{
+    strays *s = context;
+
+    s->placeless |= op->loc.line == 0;
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_buffer *x = op->view[i].buffer;
+
+        s->foreign |= x->id >= s->nbuffers || s->buffer[x->id] != x;
+        s->foreign |= x->by != NULL && s->buffer[x->by->id] != x->by;
+    }
+}
+
+static void assert_sound(const hd_module *module, hd_arena *scratch)
+{
+    strays s = {hd_new_array(scratch, const hd_buffer *, module->nbuffers + 1),
+                module->nbuffers, false, false};
+
+    for (const hd_buffer *x = module->buffers; x != NULL; x = x->next)
+        s.buffer[x->id] = x;
+    hd_block_each(&module->body, find_strays, &s);
+    assert(!s.foreign && "a pass drops what nothing uses alone");
+    assert(!s.placeless && "a pass gives what it makes the place of its cause");
+}
+
 static hd_status run_passes(hd_module *module, const hd_lower_options *options,
                             hd_lower_hook *hook, void *context,
                             hd_arena *scratch, hd_diag *diag)
@@ -63,6 +100,7 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
         HD_TRY(passes[i].run(module, options, scratch, diag, &effect));
         hd_module_add_counts(module);
         module->stage = passes[i].stage;
+        assert_sound(module, scratch);
         HD_TRY(hd_verify(module, diag));
         if (hook != NULL)
             hook(context, passes[i].name, module);

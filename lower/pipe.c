@@ -1,5 +1,7 @@
 #include "lower/pipe.h"
 
+#include <assert.h>
+
 #include "ir/signature.h"
 #include "ir/space.h"
 
@@ -93,6 +95,7 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
     for (a = p->aliases; a != NULL; a = a->next)
         if (a->buffer == buffer && a->dim == dim)
             return a->split;
+    assert(dim >= 0 && buffer->type.dim[dim].extent % p->chunks == 0);
     type = hd_type_with(&buffer->type, dim, hd_dim_whole(p->chunks));
     type.dim[dim + 1].extent /= p->chunks;
     a = hd_new(p->scratch, hd_alias);
@@ -487,6 +490,7 @@ hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view,
                         const hd_trip_piece *at)
 {
     if (m->slots != NULL) {
+        assert(m->dim < view.nindex && "what is moved is picked by a number");
         view.buffer = m->slots;
         view.index[m->dim] = at->slot;
     }
@@ -499,6 +503,7 @@ static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
     hd_buffer *local = m->from->buffer;
     int dim = hd_type_axis_dim(&local->type, m->op->axis);
 
+    assert(dim >= 0 && "what is gathered over an axis is sharded over it");
     return hd_view_block(p->module,
                          hd_view_moved(p->module, view, local, m->dim, dim),
                          dim, hd_pipe_rank(p), p->ranks);

@@ -5,6 +5,8 @@
 // Temporaries whose uses on the caller's stream do not overlap in time share
 // bytes. What another stream, a peer or a deferred send touches is left alone:
 // there the order of statements does not bound its life.
+#include <assert.h>
+
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -101,6 +103,7 @@ static void share_bytes(hd_module *module, hd_arena *scratch)
             continue;
         lender = find_lender(&all, lenders, b);
         if (lender != NULL) {
+            assert(lender->of == NULL && lender->id < b->id);
             b->of = lender;
             all.life[lender->id].last = all.life[b->id].last;
             continue;

@@ -1,6 +1,8 @@
 // Gives the transfers of each loop the pipeline that the options choose. The
 // loop that `stream` made works on shard j in iteration j; here its iterations
 // become the trips of a pipeline, as lower/pipe.h tells.
+#include <assert.h>
+
 #include "ir/transport.h"
 #include "lower/pipe.h"
 
@@ -159,6 +161,7 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
                     .from = &op->view[1],
                     .to = &op->view[0],
                     .dim = hd_pipe_index(p, piece)};
+    assert(m->dim >= 0 && "the loop's variable says which piece is moved");
     m->cut = hd_view_range(piece, m->dim) != NULL;
     uneven = !m->cut && is_uneven(piece, m->dim);
     p->cut |= m->cut || uneven;

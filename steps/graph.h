@@ -15,6 +15,8 @@
 #ifndef HD_STEPS_GRAPH_H
 #define HD_STEPS_GRAPH_H
 
+#include <assert.h>
+
 #include "ir/symmetry.h"
 #include "steps/part.h"
 
@@ -119,6 +121,7 @@ int64_t hd_graph_before(const hd_graph *graph, int rank, int stream,
 static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
                                         int64_t step, int peer, int64_t there)
 {
+    assert(there >= 0 && there < hd_graph_steps(graph, peer) && "they match");
     return step < hd_graph_steps(graph, rank)
                ? there
                : there + hd_graph_steps(graph, peer);
