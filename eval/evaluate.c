@@ -167,7 +167,7 @@ static hd_status reduce(const hd_evaluator *e, const hd_member *member,
 
     HD_TRY(
         hd_clear_array(n, sizeof *from + sizeof *at, e->diag, (void **)&from));
-    at = (int64_t *)(from + n);
+    at = (int64_t *)(from + n); // behind the spans
     for (int64_t i = 0; i < n; i++) {
         hd_span to = piece_of(e, member[i], true, i);
 

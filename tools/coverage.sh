@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds heddle with gcc's coverage, runs all tests, and prints for ir, steps,
-# lower, check, simulate and runtime which lines and branches ran. Fails below
+# eval, lower, check, simulate and runtime which lines and branches ran. Fails below
 # 95 % of lines or 90 % of branches in any but runtime, 94 % or 84 % in that.
 #
 #   tools/coverage.sh            builds, tests and prints
@@ -47,13 +47,14 @@ if [ "$report" = no ]; then
 fi
 
 gcovr --root "$root" --object-directory "$build" "$build" \
-    --filter "$root/ir/" --filter "$root/steps/" --filter "$root/lower/" \
+    --filter "$root/ir/" --filter "$root/steps/" --filter "$root/eval/" \
+    --filter "$root/lower/" \
     --filter "$root/check/" --filter "$root/simulate/" \
     --filter "$root/runtime/" \
     --exclude-throw-branches --exclude-unreachable-branches \
     --json "$build/coverage.json"
 
-for folder in ir steps lower check simulate runtime; do
+for folder in ir steps eval lower check simulate runtime; do
     lines=95 branches=90
     # Where a system call or a vendor's library fails, tests/faults and
     # tests/cuda make it fail; not every one of them can be made to.

@@ -67,6 +67,9 @@ const char *const kEach[] = {
     "inout %l : f64[2, 4, 3] { %o, %l = attention %q, %k, %v scale %f causal 0 "
     "window 2 accumulate }",
     "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 2, 2] "
+    "in %k : f32[1, 4, 2] out %o : f32[2@cp, 1, 2, 2] out %l : f32[2@cp, 1, 2] "
+    "{ %o, %l = attention %q, %k, %k causal cp * 2 }",
+    "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 2, 2] "
     "in %k : f32[2, 1, 2, 2] in %v : f32[2, 1, 2, 2] out %o : f32[2@cp, 1, 2, "
     "2] out %l : f32[2@cp, 1, 2] { %o, %l = attention %q, %k, %v blocks "
     "causal cp * 2 + 1 step 0 - 1 }",
