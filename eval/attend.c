@@ -42,7 +42,9 @@ static void take_views(hd_attention *a, int64_t b)
         a->apart[i] = view->stride[0];
         *view = hd_span_slice(view, 0, 0);
     }
-    a->group = a->view[a->q].extent[0] / a->view[a->q + 1].extent[0];
+    // Of a merge, which may be of none, each has its own.
+    if (hd_op_meets_keys(op))
+        a->group = a->view[a->q].extent[0] / a->view[a->q + 1].extent[0];
 }
 
 // How many of `all` rows, or keys, an element of the batch has.
