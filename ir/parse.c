@@ -1385,29 +1385,21 @@ static hd_status parse_coordinate(parser *p, int64_t *out)
 }
 
 // AXIS low, or low..past.
-static hd_status parse_ranks(parser *p, hd_ranks *out)
-{
-    out->some = true;
-    HD_TRY(parse_axis_name(p, &out->axis));
-    HD_TRY(parse_coordinate(p, &out->low));
-    if (accept_mark(p, ".."))
-        return parse_coordinate(p, &out->past);
-    // No axis is as large as the number behind which there is none.
-    out->past = out->low < INT64_MAX ? out->low + 1 : out->low;
-    return HD_OK;
-}
-
 static hd_status parse_on(parser *p, hd_buffer *buffer)
 {
-    hd_loc loc = p->token.loc;
-    hd_ranks on;
+    hd_ranks *on = &buffer->on;
 
-    HD_TRY(parse_ranks(p, &on));
-    if (!hd_ranks_are_all(buffer->on))
-        return hd_error(p->diag, HD_E0215, loc, "%%%s on ranks twice",
+    if (on->some)
+        return hd_error(p->diag, HD_E0215, p->token.loc, "%%%s on ranks twice",
                         buffer->name);
-    buffer->locs->on = loc;
-    buffer->on = on;
+    buffer->locs->on = p->token.loc;
+    HD_TRY(parse_axis_name(p, &on->axis));
+    HD_TRY(parse_coordinate(p, &on->low));
+    // No axis is as large as the number behind which there is none.
+    on->past = on->low < INT64_MAX ? on->low + 1 : on->low;
+    if (accept_mark(p, ".."))
+        HD_TRY(parse_coordinate(p, &on->past));
+    on->some = true;
     return HD_OK;
 }
 
