@@ -63,9 +63,8 @@ static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
     const hd_graph *g = r->schedule.graph;
     int32_t rendezvous = hd_graph_node(g, rank, step)->rendezvous;
 
-    for (int64_t i = g->rendezvous[rendezvous];
-         i < g->rendezvous[rendezvous + 1]; i++) {
-        const hd_member *m = &g->member[i];
+    for (const hd_member *m = hd_graph_members(g, rendezvous);
+         m < hd_graph_members(g, rendezvous + 1); m++) {
         int64_t there = hd_graph_same_run(g, rank, step, m->rank, m->step);
 
         if (!has_started(r, m->rank, there)) {

@@ -58,7 +58,7 @@ static int64_t root_of(const count *c, int rank, int64_t step,
                        const hd_node *node)
 {
     const hd_graph *g = c->schedule.graph;
-    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
+    const hd_member *member = hd_graph_members(g, node->rendezvous);
     int64_t at = hd_mesh_coord(g->module, node->peer, node->op->axis);
 
     return hd_graph_same_run(g, rank, step, node->peer, member[at].step);
@@ -69,9 +69,8 @@ static void start_broadcast(count *c, int rank, int64_t step,
                             const hd_node *node)
 {
     const hd_graph *g = c->schedule.graph;
-    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
-    int64_t n =
-        g->rendezvous[node->rendezvous + 1] - g->rendezvous[node->rendezvous];
+    const hd_member *member = hd_graph_members(g, node->rendezvous);
+    int64_t n = hd_graph_meets(g, node->rendezvous);
     int64_t root = root_of(c, rank, step, node);
 
     if (node->peer != rank) {

@@ -376,7 +376,7 @@ static const hd_op *first_of(const hd_graph *g, const hd_node *node)
 
     if (node->kind == HD_NODE_RECV)
         return hd_graph_node(g, node->peer, node->partner)->op;
-    first = &g->member[g->rendezvous[node->rendezvous]];
+    first = hd_graph_members(g, node->rendezvous);
     return hd_graph_node(g, first->rank, first->step)->op;
 }
 

@@ -77,14 +77,13 @@ static bool find_piece(const hd_evaluation *e, const hd_node *node, int64_t at,
 {
     const hd_graph *g = e->graph;
     int64_t me = hd_mesh_coord(g->module, out->rank, node->op->axis);
-    int64_t first = g->rendezvous[node->rendezvous];
+    const hd_member *first = hd_graph_members(g, node->rendezvous);
 
     if (hd_op_fold(node->op) != HD_FOLD_NONE)
         return false;
-    for (int64_t j = first; j < g->rendezvous[node->rendezvous + 1]; j++) {
-        const hd_member *from = &g->member[j];
-        hd_span tile =
-            hd_layout_piece(&e->host, out->rank, out->step, true, j - first);
+    for (int64_t j = 0; j < hd_graph_meets(g, node->rendezvous); j++) {
+        const hd_member *from = &first[j];
+        hd_span tile = hd_layout_piece(&e->host, out->rank, out->step, true, j);
         int64_t i = hd_span_find(&tile, at);
 
         if (i < 0 || (hd_op_move(node->op) == HD_MOVE_BROADCAST &&

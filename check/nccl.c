@@ -105,8 +105,8 @@ hd_status hd_nccl_check(const hd_graph *graph, unsigned serial, hd_diag *diag)
     reported reported = {.status = HD_OK};
 
     for (int64_t i = 0; i < graph->nrendezvous; i++) {
-        const hd_member *member = &graph->member[graph->rendezvous[i]];
-        int64_t n = graph->rendezvous[i + 1] - graph->rendezvous[i];
+        const hd_member *member = hd_graph_members(graph, i);
+        int64_t n = hd_graph_meets(graph, i);
 
         if (n > 0 && (serial >> node_of(graph, member)->op->axis & 1) != 0)
             check_rendezvous(graph, member, n, diag, &reported);

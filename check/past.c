@@ -143,7 +143,7 @@ static void take_rendezvous(hd_past *p, int rank, int64_t step,
                             const hd_node *node)
 {
     const hd_graph *g = p->graph;
-    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
+    const hd_member *member = hd_graph_members(g, node->rendezvous);
     int64_t root = hd_mesh_coord(g->module, node->peer, node->op->axis);
     int64_t rendezvous =
         node->rendezvous + (is_first_run(p, rank, step) ? 0 : g->nrendezvous);
@@ -219,11 +219,10 @@ static void expand(hd_past *p, hd_past_event e)
     if (e.rank >= 0) {
         expand_start(p, e.rank, e.number);
     } else if (e.rank == RENDEZVOUS) {
-        for (int64_t i = g->rendezvous[rendezvous];
-             i < g->rendezvous[rendezvous + 1]; i++)
-            take_start(p, g->member[i].rank,
-                       g->member[i].step +
-                           (second ? hd_graph_steps(g, g->member[i].rank) : 0));
+        for (const hd_member *m = hd_graph_members(g, rendezvous);
+             m < hd_graph_members(g, rendezvous + 1); m++)
+            take_start(p, m->rank,
+                       m->step + (second ? hd_graph_steps(g, m->rank) : 0));
     } else {
         length = hd_graph_length(g, p->watch->rank, 0);
         if (length > 0)

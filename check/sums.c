@@ -98,10 +98,10 @@ static void add_reduced(hd_sums *s, const hd_change *c, uint64_t weight,
     int64_t i = hd_span_find(&tile, c->at);
     int64_t me = hd_mesh_coord(g->module, l.rank, node->op->axis);
 
-    for (int64_t j = g->rendezvous[node->rendezvous];
-         j < g->rendezvous[node->rendezvous + 1]; j++) {
-        l.rank = g->member[j].rank;
-        l.step = g->member[j].step;
+    for (const hd_member *m = hd_graph_members(g, node->rendezvous);
+         m < hd_graph_members(g, node->rendezvous + 1); m++) {
+        l.rank = m->rank;
+        l.step = m->step;
         l.view = hd_graph_node(g, l.rank, l.step)->op->noutputs;
         tile = hd_layout_piece(&s->e->host, l.rank, l.step, false, me);
         l.at = hd_span_place(&tile, i);

@@ -190,9 +190,8 @@ static hd_status reduce(const hd_evaluator *e, const hd_member *member,
 static hd_status meet(const hd_evaluator *e, const hd_node *node)
 {
     const hd_graph *g = e->layout->graph;
-    const hd_member *member = &g->member[g->rendezvous[node->rendezvous]];
-    int64_t n =
-        g->rendezvous[node->rendezvous + 1] - g->rendezvous[node->rendezvous];
+    const hd_member *member = hd_graph_members(g, node->rendezvous);
+    int64_t n = hd_graph_meets(g, node->rendezvous);
 
     switch (hd_op_move(node->op)) {
     case HD_MOVE_REDUCE_SCATTER:

@@ -108,10 +108,9 @@ static void end_transfer(hd_simulation *s, int64_t node)
 
     hd_transfer_end(s, node);
     if (n->kind == HD_NODE_COLLECTIVE) {
-        for (int64_t i = g->rendezvous[n->rendezvous];
-             i < g->rendezvous[n->rendezvous + 1]; i++)
-            go_on(s, g->member[i].rank,
-                  g->first[g->member[i].rank] + g->member[i].step);
+        for (const hd_member *m = hd_graph_members(g, n->rendezvous);
+             m < hd_graph_members(g, n->rendezvous + 1); m++)
+            go_on(s, m->rank, g->first[m->rank] + m->step);
         return;
     }
     recv = g->first[n->peer] + n->partner;

@@ -79,11 +79,9 @@ static int64_t cause_of_peers(const hd_simulation *s, const hd_node *node,
 
     if (node->kind != HD_NODE_COLLECTIVE)
         return later(s, cause, before_on_stream(s, node->peer, node->partner));
-    for (int64_t i = g->rendezvous[node->rendezvous];
-         i < g->rendezvous[node->rendezvous + 1]; i++)
-        cause =
-            later(s, cause,
-                  before_on_stream(s, g->member[i].rank, g->member[i].step));
+    for (const hd_member *m = hd_graph_members(g, node->rendezvous);
+         m < hd_graph_members(g, node->rendezvous + 1); m++)
+        cause = later(s, cause, before_on_stream(s, m->rank, m->step));
     return cause;
 }
 

@@ -114,11 +114,11 @@ static void join_rendezvous(lint *l)
 
     for (int64_t i = 0; i < g->first[g->nranks]; i++)
         l->one[i] = (int32_t)i;
-    for (int64_t m = 0; m < g->nrendezvous; m++) {
-        const hd_member *first = &g->member[g->rendezvous[m]];
+    for (int64_t i = 0; i < g->nrendezvous; i++) {
+        const hd_member *first = hd_graph_members(g, i);
 
-        for (int64_t i = g->rendezvous[m]; i < g->rendezvous[m + 1]; i++)
-            l->one[g->first[g->member[i].rank] + g->member[i].step] =
+        for (const hd_member *m = first; m < hd_graph_members(g, i + 1); m++)
+            l->one[g->first[m->rank] + m->step] =
                 (int32_t)(g->first[first->rank] + first->step);
     }
 }

@@ -56,8 +56,8 @@ int hd_traffic_way(const hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
 
-    return hd_simulation_way(s, g->member[g->rendezvous[rendezvous]].rank,
-                             g->member[g->rendezvous[rendezvous + 1] - 1].rank);
+    return hd_simulation_way(s, hd_graph_members(g, rendezvous)->rank,
+                             hd_graph_members(g, rendezvous + 1)[-1].rank);
 }
 
 // How many members of a rendezvous are on the node that has the fewest: they
@@ -65,9 +65,8 @@ int hd_traffic_way(const hd_simulation *s, int64_t rendezvous)
 static int64_t count_beside(const hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
-    const hd_member *first = &g->member[g->rendezvous[rendezvous]];
-    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous],
-            head = 1, tail = 1;
+    const hd_member *first = hd_graph_members(g, rendezvous);
+    int64_t n = hd_graph_meets(g, rendezvous), head = 1, tail = 1;
 
     while (head < n &&
            hd_simulation_way(s, first->rank, first[head].rank) == HD_NEAR)
@@ -89,8 +88,7 @@ static double gather_bandwidth(const hd_simulation *s, const hd_node *node)
 
     if (hd_traffic_way(s, node->rendezvous) == HD_NEAR)
         return s->machine.collective_bandwidth;
-    n = (double)(g->rendezvous[node->rendezvous + 1] -
-                 g->rendezvous[node->rendezvous]);
+    n = (double)hd_graph_meets(g, node->rendezvous);
     beside = (double)count_beside(s, node->rendezvous);
     speed *=
         node->op->code == HD_OP_ALL_TO_ALL ? (n - 1) / (n - beside) : beside;
@@ -191,9 +189,9 @@ void hd_traffic_count(hd_simulation *s, int64_t rendezvous, int by)
     const hd_graph *g = &s->graph;
     int way = hd_traffic_way(s, rendezvous);
 
-    for (int64_t i = g->rendezvous[rendezvous];
-         i < g->rendezvous[rendezvous + 1]; i++) {
-        int rank = g->member[i].rank;
+    for (const hd_member *m = hd_graph_members(g, rendezvous);
+         m < hd_graph_members(g, rendezvous + 1); m++) {
+        int rank = m->rank;
 
         s->activity[rank].gathering[way] += by;
         share_links(s, rank);
@@ -204,7 +202,7 @@ void hd_traffic_count(hd_simulation *s, int64_t rendezvous, int by)
 void hd_traffic_start_gather(hd_simulation *s, int64_t node, double bytes)
 {
     const hd_graph *g = &s->graph;
-    int rank = g->member[g->rendezvous[g->node[node].rendezvous]].rank;
+    int rank = hd_graph_members(g, g->node[node].rendezvous)->rank;
     int32_t id = hd_agenda_add(&s->agenda, HD_TASK_GATHER, rank, node, bytes);
 
     if (id == 0)

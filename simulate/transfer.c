@@ -69,9 +69,9 @@ static double latency_of(const hd_simulation *s, int64_t rendezvous,
 static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
-    const hd_member *first = &g->member[g->rendezvous[rendezvous]];
+    const hd_member *first = hd_graph_members(g, rendezvous);
     const hd_node *node = hd_graph_node(g, first->rank, first->step);
-    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
+    int64_t n = hd_graph_meets(g, rendezvous);
     hd_cost cost = hd_simulation_cost(s, node);
     double bytes = cost.bytes * (double)n;
     double latency =
@@ -132,14 +132,14 @@ static void move_gather(hd_simulation *s, int64_t at, double bytes)
         return;
     }
     s->pending[rendezvous] = 0;
-    for (int64_t i = g->rendezvous[rendezvous];
-         i < g->rendezvous[rendezvous + 1]; i++) {
-        int rank = g->member[i].rank;
+    for (const hd_member *m = hd_graph_members(g, rendezvous);
+         m < hd_graph_members(g, rendezvous + 1); m++) {
+        int rank = m->rank;
 
         if (hd_op_move(node->op) == HD_MOVE_REDUCE && rank != node->peer)
             continue;
         s->pending[rendezvous]++;
-        hd_processor_start(s, rank, g->first[rank] + g->member[i].step,
+        hd_processor_start(s, rank, g->first[rank] + m->step,
                            bytes / s->machine.copy_bandwidth, true);
     }
 }
@@ -167,9 +167,9 @@ void hd_transfer_end(hd_simulation *s, int64_t at)
 
     if (node->kind == HD_NODE_COLLECTIVE) {
         hd_traffic_count(s, node->rendezvous, -1);
-        for (int64_t i = g->rendezvous[node->rendezvous];
-             i < g->rendezvous[node->rendezvous + 1]; i++)
-            end_of(s, g->member[i].rank, g->member[i].step);
+        for (const hd_member *m = hd_graph_members(g, node->rendezvous);
+             m < hd_graph_members(g, node->rendezvous + 1); m++)
+            end_of(s, m->rank, m->step);
         return;
     }
     end_of(s, node->peer, node->partner);

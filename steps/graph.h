@@ -127,6 +127,19 @@ static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
                : there + hd_graph_steps(graph, peer);
 }
 
+// Where the members of a rendezvous begin, which those of the next one follow,
+// and how many it has.
+static inline const hd_member *hd_graph_members(const hd_graph *graph,
+                                                int64_t rendezvous)
+{
+    return &graph->member[graph->rendezvous[rendezvous]];
+}
+
+static inline int64_t hd_graph_meets(const hd_graph *graph, int64_t rendezvous)
+{
+    return graph->rendezvous[rendezvous + 1] - graph->rendezvous[rendezvous];
+}
+
 // Of a wait's events, as many as it has operands.
 static inline const hd_record *hd_graph_records(const hd_graph *graph,
                                                 const hd_node *wait)

@@ -153,8 +153,8 @@ static bool are_points_matched(const hd_graph *g)
 
 static bool is_rendezvous_matched(const hd_graph *g, int64_t rendezvous)
 {
-    const hd_member *member = &g->member[g->rendezvous[rendezvous]];
-    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
+    const hd_member *member = hd_graph_members(g, rendezvous);
+    int64_t n = hd_graph_meets(g, rendezvous);
     const hd_node *first = NULL;
 
     for (int64_t i = 0; i < n; i++) {

@@ -196,8 +196,7 @@ bool hd_schedule_meet(hd_schedule *schedule, int rank, int64_t step)
     *hd_schedule_state(schedule, rank, step) |= HD_STEP_STARTED;
     if (node->kind == HD_NODE_COLLECTIVE)
         return ++schedule->arrived[node->rendezvous + run * g->nrendezvous] ==
-               g->rendezvous[node->rendezvous + 1] -
-                   g->rendezvous[node->rendezvous];
+               hd_graph_meets(g, node->rendezvous);
     return hd_schedule_has(
         schedule, node->peer,
         hd_graph_same_run(g, rank, step, node->peer, node->partner),
@@ -222,11 +221,10 @@ void hd_schedule_end_all(hd_schedule *schedule, int rank, int64_t step)
             hd_graph_same_run(g, rank, step, node->peer, node->partner));
         return;
     }
-    for (int64_t i = g->rendezvous[node->rendezvous];
-         i < g->rendezvous[node->rendezvous + 1]; i++)
-        end_and_wake(schedule, g->member[i].rank,
-                     hd_graph_same_run(g, rank, step, g->member[i].rank,
-                                       g->member[i].step));
+    for (const hd_member *m = hd_graph_members(g, node->rendezvous);
+         m < hd_graph_members(g, node->rendezvous + 1); m++)
+        end_and_wake(schedule, m->rank,
+                     hd_graph_same_run(g, rank, step, m->rank, m->step));
 }
 
 // ------------------------------------------------------------------- whole
