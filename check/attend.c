@@ -54,7 +54,6 @@ typedef struct field {
     uint64_t sequences; // a random function of all counts; 0: there are none
     uint64_t *share;    // owned: of each key, while a row is made
     // Gradients of one head of keys: what dk and dv add up to, and a row's dq.
-    int64_t depth, wide, keys;
     uint64_t *dk, *dv, *dq; // dk is owned, with the others behind it
     int64_t q, grad;        // where the row is
     int64_t head, row;
@@ -274,7 +273,8 @@ static void begin_keys(void *own, int64_t head)
     field *f = own;
 
     (void)head;
-    memset(f->dk, 0, sizeof *f->dk * (size_t)(f->keys * (f->depth + f->wide)));
+    memset(f->dk, 0,
+           sizeof *f->dk * (size_t)(f->a.nkeys * (f->a.depth + f->a.wide)));
 }
 
 static bool begin_row(void *own, int64_t head, int64_t row)
@@ -289,7 +289,7 @@ static bool begin_row(void *own, int64_t head, int64_t row)
     f->grad = hd_attention_row(&f->a, DO, head, row);
     f->total = inverse(exponential(value_at(f, lse)));
     f->delta = dot(f, O, o, DO, f->grad);
-    memset(f->dq, 0, sizeof *f->dq * (size_t)f->depth);
+    memset(f->dq, 0, sizeof *f->dq * (size_t)f->a.depth);
     return true;
 }
 
@@ -300,7 +300,7 @@ static void meet(void *own, int64_t block, int64_t j)
     int64_t shared = f->head / f->a.group;
     int64_t k = hd_attention_key(&f->a, K, shared, block, j);
     int64_t v = hd_attention_key(&f->a, V, shared, block, j);
-    int64_t key = block * f->a.view[K].extent[1] + j;
+    int64_t key = hd_attention_number(&f->a, block, j);
     uint64_t total = hd_field_multiply(f->total, share_of(f, f->row, j));
     uint64_t p = hd_field_multiply(weight(f, f->q, k), total);
     uint64_t ds = hd_field_multiply(
@@ -308,8 +308,8 @@ static void meet(void *own, int64_t block, int64_t j)
         hd_field_subtract(dot(f, V, v, DO, f->grad), f->delta));
 
     add_times(f, f->dq, ds, K, k);
-    add_times(f, f->dk + key * f->depth, ds, Q, f->q);
-    add_times(f, f->dv + key * f->wide, p, DO, f->grad);
+    add_times(f, f->dk + key * f->a.depth, ds, Q, f->q);
+    add_times(f, f->dv + key * f->a.wide, p, DO, f->grad);
 }
 
 static void end_row(void *own, int64_t head, int64_t row)
@@ -322,12 +322,12 @@ static void end_row(void *own, int64_t head, int64_t row)
 static void end_key(void *own, int64_t head, int64_t block, int64_t j)
 {
     const field *f = own;
-    int64_t key = block * f->a.view[K].extent[1] + j;
+    int64_t key = hd_attention_number(&f->a, block, j);
 
     put_row(f, DK, hd_attention_key(&f->a, DK, head, block, j),
-            f->dk + key * f->depth);
+            f->dk + key * f->a.depth);
     put_row(f, DV, hd_attention_key(&f->a, DV, head, block, j),
-            f->dv + key * f->wide);
+            f->dv + key * f->a.wide);
 }
 
 // ------------------------------------------------------------------- whole
@@ -343,24 +343,6 @@ static const hd_attend_rows gradients = {
     .end_key = end_key,
 };
 
-static int64_t extent_of(const field *f, int view)
-{
-    const hd_span *span = &f->item->span[view];
-
-    return span->extent[span->ndims - 1];
-}
-
-// Keys of all blocks.
-static int64_t count_keys(const field *f)
-{
-    const hd_span *k = &f->item->span[f->a.q + 1];
-
-    return k->extent[k->ndims - 2] *
-           (hd_op_has_blocks(f->a.step->op, f->a.q + 1)
-                ? k->extent[k->ndims - 4]
-                : 1);
-}
-
 static hd_status reserve(field *f, int64_t n, uint64_t **out)
 {
     return hd_clear_array(n, sizeof **out, f->values->diag, (void **)out);
@@ -368,7 +350,7 @@ static hd_status reserve(field *f, int64_t n, uint64_t **out)
 
 static hd_status compute_attention(field *f)
 {
-    HD_TRY(reserve(f, count_keys(f), &f->share));
+    HD_TRY(reserve(f, f->a.nkeys, &f->share));
     hd_attend_all(&f->a, &hd_field, f->values, &attention, f);
     free(f->share);
     return HD_OK;
@@ -376,12 +358,10 @@ static hd_status compute_attention(field *f)
 
 static hd_status compute_gradients(field *f)
 {
-    f->keys = count_keys(f);
-    f->depth = extent_of(f, K);
-    f->wide = extent_of(f, V);
-    HD_TRY(reserve(f, f->keys * (f->depth + f->wide) + f->depth, &f->dk));
-    f->dv = f->dk + f->keys * f->depth;
-    f->dq = f->dv + f->keys * f->wide;
+    HD_TRY(
+        reserve(f, f->a.nkeys * (f->a.depth + f->a.wide) + f->a.depth, &f->dk));
+    f->dv = f->dk + f->a.nkeys * f->a.depth;
+    f->dq = f->dv + f->a.nkeys * f->a.wide;
     hd_attend_all(&f->a, &hd_field, f->values, &gradients, f);
     free(f->dk);
     return HD_OK;

@@ -6,10 +6,18 @@
 
 hd_attention hd_attention_of(const hd_step *step)
 {
+    int q = step->op->noutputs;
+    const hd_span *k = &step->span[q + 1], *v = k + 1;
+    int64_t blocks =
+        hd_op_has_blocks(step->op, q + 1) ? k->extent[k->ndims - 4] : 1;
+
     return (hd_attention){
         .step = step,
-        .q = step->op->noutputs,
-        .nblocks = 1,
+        .q = q,
+        .depth = k->extent[k->ndims - 1],
+        .wide = v->extent[v->ndims - 1],
+        .nkeys = blocks * k->extent[k->ndims - 2],
+        .nblocks = blocks,
         .sight = hd_sight_of(step),
         .updates = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE,
     };
@@ -38,7 +46,6 @@ static void take_views(hd_attention *a, int64_t b)
         *view = hd_batch_span(a->step, i, b);
         if (!hd_op_has_blocks(op, i))
             continue;
-        a->nblocks = view->extent[0];
         a->apart[i] = view->stride[0];
         *view = hd_span_slice(view, 0, 0);
     }

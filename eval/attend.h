@@ -17,6 +17,8 @@ typedef struct hd_sequence {
 typedef struct hd_attention {
     const hd_step *step; // borrowed
     int q;               // the number of the queries' view, before the keys
+    int64_t depth, wide; // columns of keys, and of values
+    int64_t nkeys;       // of all blocks
     int64_t group;       // heads of queries a head of keys
     hd_span view[HD_ATTEND_VIEWS];
     int64_t nblocks;
@@ -74,6 +76,13 @@ static inline int64_t hd_attention_key(const hd_attention *a, int view,
                                        int64_t head, int64_t block, int64_t key)
 {
     return hd_attention_row(a, view, head, key) + block * a->apart[view];
+}
+
+// The number of a block's key among all of a head's.
+static inline int64_t hd_attention_number(const hd_attention *a, int64_t block,
+                                          int64_t key)
+{
+    return block * a->view[a->q + 1].extent[1] + key;
 }
 
 HD_END_DECLS

@@ -1005,7 +1005,6 @@ typedef struct attention {
     sight *sight;   // owned: the keys that a row sees, while it is made
     int64_t nsights;
     // Gradients of a head of keys. What `loose` is, %o and %do may be, too.
-    int64_t depth, wide, keys;
     total *dk, *dv, *dq; // dk is owned, with the others behind it
     double *seen;        // owned: by how many rows each key is
     int64_t head, row;   // the row that meets keys
@@ -1344,8 +1343,9 @@ static void begin_keys(void *own, int64_t head)
     attention *a = own;
 
     (void)head;
-    memset(a->dk, 0, sizeof *a->dk * (size_t)(a->keys * (a->depth + a->wide)));
-    memset(a->seen, 0, sizeof *a->seen * (size_t)a->keys);
+    memset(a->dk, 0,
+           sizeof *a->dk * (size_t)(a->a.nkeys * (a->a.depth + a->a.wide)));
+    memset(a->seen, 0, sizeof *a->seen * (size_t)a->a.nkeys);
 }
 
 // A row that nothing was seen by has no weights.
@@ -1359,7 +1359,7 @@ static bool begin_row(void *own, int64_t head, int64_t row)
     a->delta = dot(a, DO, hd_attention_row(&a->a, DO, head, row), O,
                    hd_attention_row(&a->a, O, head, row));
     a->met = 0;
-    memset(a->dq, 0, sizeof *a->dq * (size_t)a->depth);
+    memset(a->dq, 0, sizeof *a->dq * (size_t)a->a.depth);
     return !is_nothing(a->lse);
 }
 
@@ -1367,7 +1367,7 @@ static void meet(void *own, int64_t block, int64_t j)
 {
     attention *a = own;
     int64_t shared = a->head / a->a.group,
-            key = block * a->a.view[K].extent[1] + j;
+            key = hd_attention_number(&a->a, block, j);
     int64_t q = hd_attention_row(&a->a, Q, a->head, a->row);
     int64_t grad = hd_attention_row(&a->a, DO, a->head, a->row);
     int64_t k = hd_attention_key(&a->a, K, shared, block, j);
@@ -1378,8 +1378,8 @@ static void meet(void *own, int64_t block, int64_t j)
     a->met++;
     a->seen[key]++;
     add_products(a, a->dq, &ds, K, k);
-    add_products(a, a->dk + key * a->depth, &ds, Q, q);
-    add_products(a, a->dv + key * a->wide, &p, DO, grad);
+    add_products(a, a->dk + key * a->a.depth, &ds, Q, q);
+    add_products(a, a->dv + key * a->a.wide, &p, DO, grad);
 }
 
 // A driver may round the sum of each head that shares the keys.
@@ -1396,7 +1396,7 @@ static void end_row(void *own, int64_t head, int64_t row)
     const attention *a = own;
     int64_t at = hd_attention_row(&a->a, DQ, head, row);
 
-    for (int64_t d = 0; d < a->depth; d++)
+    for (int64_t d = 0; d < a->a.depth; d++)
         store_total(a, DQ, at, d, a->dq[d], a->met, a->scale);
 }
 
@@ -1411,16 +1411,16 @@ static void end_head(void *own)
 static void end_key(void *own, int64_t head, int64_t block, int64_t j)
 {
     const attention *a = own;
-    int64_t key = block * a->a.view[K].extent[1] + j;
-    total *dk = a->dk + key * a->depth, *dv = a->dv + key * a->wide;
+    int64_t key = hd_attention_number(&a->a, block, j);
+    total *dk = a->dk + key * a->a.depth, *dv = a->dv + key * a->a.wide;
     int64_t k_at = hd_attention_key(&a->a, DK, head, block, j);
     int64_t v_at = hd_attention_key(&a->a, DV, head, block, j);
 
-    for (int64_t d = 0; d < a->depth; d++) {
+    for (int64_t d = 0; d < a->a.depth; d++) {
         round_parts_of_rows(a, DK, &dk[d]);
         store_total(a, DK, k_at, d, dk[d], a->seen[key], a->scale);
     }
-    for (int64_t d = 0; d < a->wide; d++) {
+    for (int64_t d = 0; d < a->a.wide; d++) {
         round_parts_of_rows(a, DV, &dv[d]);
         store_total(a, DV, v_at, d, dv[d], a->seen[key], (item){1, 0, 1});
     }
@@ -1459,38 +1459,34 @@ static attention attention_of(const hd_step *step, item *memory)
 }
 
 // For sequences, the keys that a row sees, and the sums of gradients.
-static hd_status reserve(attention *a, const hd_span *q)
+static hd_status reserve(attention *a)
 {
-    const hd_span *k = q + 1, *v = q + 2;
-    bool blocks = hd_op_has_blocks(a->a.step->op, a->a.q + 1);
-    int64_t n = blocks ? k->extent[k->ndims - 4] : 1;
+    const hd_span *q = &a->a.step->span[a->a.q];
 
-    a->keys = k->extent[k->ndims - 2] * n;
     a->twice =
-        a->loose > 0 && (a->a.updates || n > 1 ||
+        a->loose > 0 && (a->a.updates || a->a.nblocks > 1 ||
                          a->dtype != a->a.step->span[0].buffer->type.dtype);
-    a->depth = k->extent[k->ndims - 1];
-    a->wide = v->extent[v->ndims - 1];
     if (hd_op_has_sequences(a->a.step->op)) {
         HD_TRY(hd_clear_array(q->extent[q->ndims - 2], sizeof *a->sequence,
                               NULL, (void **)&a->sequence));
         a->a.sequence = a->sequence;
     }
-    HD_TRY(hd_clear_array(a->keys, sizeof *a->sight, NULL, (void **)&a->sight));
+    HD_TRY(
+        hd_clear_array(a->a.nkeys, sizeof *a->sight, NULL, (void **)&a->sight));
     if (a->a.q != Q)
         return HD_OK;
-    HD_TRY(hd_clear_array(a->keys, sizeof *a->seen, NULL, (void **)&a->seen));
-    HD_TRY(hd_clear_array(a->keys * (a->depth + a->wide) + a->depth,
+    HD_TRY(
+        hd_clear_array(a->a.nkeys, sizeof *a->seen, NULL, (void **)&a->seen));
+    HD_TRY(hd_clear_array(a->a.nkeys * (a->a.depth + a->a.wide) + a->a.depth,
                           sizeof *a->dk, NULL, (void **)&a->dk));
-    a->dv = a->dk + a->keys * a->depth;
-    a->dq = a->dv + a->keys * a->wide;
+    a->dv = a->dk + a->a.nkeys * a->a.depth;
+    a->dq = a->dv + a->a.nkeys * a->a.wide;
     return HD_OK;
 }
 
 static hd_status compute_keys(attention *a, const hd_attend_rows *rows)
 {
-    const hd_span *q = &a->a.step->span[a->a.q];
-    hd_status status = reserve(a, q);
+    hd_status status = reserve(a);
 
     if (status == HD_OK)
         hd_attend_all(&a->a, &hd_numeric, a->memory, rows, a);
