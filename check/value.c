@@ -869,16 +869,10 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
 // Of each row and each key the products.
 static double attend_work(const hd_work_item *item)
 {
-    const hd_span *q = &item->span[item->step.op->noutputs], *k = q + 1,
-                  *v = q + 2;
-    double depth = (double)q->extent[q->ndims - 1];
-    double wide = (double)v->extent[v->ndims - 1];
+    hd_attention a = hd_attention_of(&item->step);
     double results = (double)hd_span_elements(&item->span[0]);
-    double keys =
-        (double)k->extent[k->ndims - 2] *
-        (double)(hd_op_has_blocks(item->step.op, item->step.op->noutputs + 1)
-                     ? k->extent[k->ndims - 4]
-                     : 1);
+    double keys = (double)a.nkeys, depth = (double)a.depth;
+    double wide = (double)a.wide;
 
     switch (hd_op_attend(item->step.op)) {
     case HD_ATTEND_ATTENTION:
