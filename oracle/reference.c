@@ -110,11 +110,11 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
 
     for (int64_t i = 0; i < r->layout.sieve[buffer->id].elements; i++) {
         int64_t at = r->dense ? i : whole_position(&s, rank, i);
-        const char *from =
-            (const char *)whole + (size_t)at * hd_dtype_size(dtype);
+        const char *from = whole;
 
         if (at < 0)
             continue;
+        from += (size_t)at * hd_dtype_size(dtype);
         v[i].bound = 0;
         hd_dtype_load(dtype, from, 1, &v[i].value);
         if (hd_dtype_is_integer(dtype))
