@@ -166,7 +166,8 @@ void Judge(const std::vector<Answer> &answers, const Symbol &symbol,
 // made when the session ends.
 std::vector<long> Which(const Symbol &symbol, long calls)
 {
-    bool polls = Is(symbol, "cuEventQuery") || Is(symbol, "cuStreamQuery");
+    bool polls = Is(symbol, "cuEventQuery") || Is(symbol, "cuStreamQuery") ||
+                 Is(symbol, "ncclCommGetAsyncError");
     const char *all = getenv("HEDDLE_FAULTS");
     std::vector<long> which;
 
