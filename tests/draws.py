@@ -41,9 +41,10 @@ WAYS = [transport + kind for kind in KINDS for transport in TRANSPORTS]
 
 
 def sets_of(draw, build):
-    """One with AddressSanitizer, another with ThreadSanitizer."""
-    places = {"plain": [], "asan": [0], "tsan": [1]}[build]
-    return [SETS[(2 * draw + draw // 3 + place) % len(SETS)] for place in places]
+    """One with AddressSanitizer, of which the last draw has one more so that each has
+    two draws, and another with ThreadSanitizer."""
+    places = {"plain": [], "asan": [0, 1] if draw == DRAWS - 1 else [0], "tsan": [3]}[build]
+    return [SETS[(draw + place) % len(SETS)] for place in places]
 
 
 def ways_of(draw, build):
