@@ -1695,7 +1695,8 @@ static hd_status check_heads(verifier *v, const hd_op *op, int q)
            shared = inner_dim(op, q + 1, HEADS);
     char why[WHY];
 
-    if (hd_dim_is_sized(heads) || hd_dim_is_sized(shared))
+    if (hd_dim_is_sized(heads) || hd_dim_is_sized(shared) ||
+        hd_dim_is_counted(heads) || hd_dim_is_counted(shared))
         return shapes_differ(v, op, &rows, &keys,
                              "how many heads there are is a constant");
     if (shared.extent > 0 && heads.extent % shared.extent == 0)
