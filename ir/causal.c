@@ -1,7 +1,8 @@
 #include "ir/causal.h"
-#include "ir/signature.h"
 
 #include <assert.h>
+
+#include "ir/signature.h"
 
 // Beyond what rows and keys are apart. Not HD_SEES_ALL, which has no window.
 enum { FARTHEST = HD_SEES_ALL - 1 };

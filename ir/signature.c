@@ -161,9 +161,11 @@ static const signature *row_of(const hd_op *op, const signature *from)
 int hd_op_inner(const hd_op *op, int i)
 {
     const signature *row = row_of(op, signatures);
-    letters of = letters_of(row, op, i);
+    letters of;
     int inner = 0;
 
+    assert(row != NULL && "the verifier has refused keys that have no form");
+    of = letters_of(row, op, i);
     for (int k = 0; k < MOST_LETTERS && of.at[k] != NO_LETTER; k++)
         inner +=
             (of.at[k] & LETTER) == own ? hd_op_over(op) : !is_group(of.at[k]);
@@ -181,6 +183,7 @@ int hd_op_lse(const hd_op *op)
 {
     int i = 0;
 
+    assert(hd_op_family(op) == HD_FAMILY_ATTEND);
     while (hd_op_inner(op, i) != 2)
         i++;
     return i;

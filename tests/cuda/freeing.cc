@@ -163,6 +163,30 @@ TEST(CudaFreed, MemoryOfAGroupIsAsItsRanksEnd)
     }));
 }
 
+// A session whose arguments are memory that the caller was lent.
+struct Lent {
+    std::unique_ptr<Places> places;
+    Session session;
+
+    hd_status Run(Rank &rank, const Program &program)
+    {
+        hd_session_options options = CudaOptions();
+
+        places = std::make_unique<Places>(rank);
+        HD_TRY(places->Take(program));
+        options.fixed = places->address.data();
+        options.nfixed = places->address.size();
+        HD_TRY(session.Open(rank, program, options));
+        HD_TRY(RunThere(rank, program, session, places->address, 1));
+        return Meet(rank);
+    }
+    void GiveBack()
+    {
+        hd_session_destroy(session.Take());
+        places.reset();
+    }
+};
+
 // What the caller gives back while a peer's session has it for its arguments.
 TEST(CudaFreed, LentMemoryIsWhenItsPeerHasLetGoOfIt)
 {
@@ -170,26 +194,17 @@ TEST(CudaFreed, LentMemoryIsWhenItsPeerHasLetGoOfIt)
 
     for (int first = 0; first < 2; first++)
         AllAreRight(RunRanks(2, [&](Rank &rank) {
-            hd_session_options options = CudaOptions();
-            auto places = std::make_unique<Places>(rank);
             void *other = nullptr;
-            Session session;
+            Lent lent;
 
-            HD_TRY(places->Take(small));
-            options.fixed = places->address.data();
-            options.nfixed = places->address.size();
-            HD_TRY(session.Open(rank, small, options));
-            HD_TRY(RunThere(rank, small, session, places->address, 1));
-            HD_TRY(Meet(rank));
-            if (rank.rank == first) {
-                hd_session_destroy(session.Take());
-                places.reset();
-            }
+            HD_TRY(lent.Run(rank, small));
+            if (rank.rank == first)
+                lent.GiveBack();
             HD_TRY(Expect(rank, "as one has given it back", 2));
             HD_TRY(Meet(rank));
-            hd_session_destroy(session.Take());
+            hd_session_destroy(lent.session.Take());
             HD_TRY(Meet(rank));
-            places.reset();
+            lent.GiveBack();
             HD_TRY(hd_group_alloc(rank.group, "cuda", 64, rank.diag, &other));
             return Expect(rank, "as none has a session", 1);
         }));
@@ -202,25 +217,15 @@ TEST(CudaFreed, LentMemoryIsWhenAThreadHasLetGoOfIt)
 
     for (int first = 0; first < 2; first++)
         AllAreRight(RunProcesses({{0, 1}}, [&](Rank &rank) {
-            hd_session_options options = CudaOptions();
-            auto places = std::make_unique<Places>(rank);
-            Session session;
+            Lent lent;
 
-            HD_TRY(places->Take(small));
-            options.fixed = places->address.data();
-            options.nfixed = places->address.size();
-            HD_TRY(session.Open(rank, small, options));
-            HD_TRY(RunThere(rank, small, session, places->address, 1));
-            HD_TRY(Meet(rank));
-            if (rank.rank == first) {
-                hd_session_destroy(session.Take());
-                places.reset();
-            }
+            HD_TRY(lent.Run(rank, small));
+            if (rank.rank == first)
+                lent.GiveBack();
             HD_TRY(Meet(rank));
             HD_TRY(Expect(rank, "as one has given it back", 2));
             HD_TRY(Meet(rank));
-            hd_session_destroy(session.Take());
-            places.reset();
+            lent.GiveBack();
             HD_TRY(Meet(rank));
             HD_TRY(hd_group_trim(rank.group, rank.diag));
             HD_TRY(Meet(rank));
