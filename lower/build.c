@@ -191,6 +191,26 @@ bool hd_op_has_ranges(const hd_op *op)
     return false;
 }
 
+hd_view hd_view_with(hd_module *module, hd_view view, hd_buffer *buffer,
+                     int dim, hd_expr index)
+{
+    hd_view with = {.buffer = buffer, .loc = view.loc};
+
+    for (int i = 0; i < view.nindex; i++) {
+        const hd_range *range = hd_view_range(&view, i);
+        int at = i < dim ? i : i + 1;
+
+        with = hd_view_at(with, at, view.index[i]);
+        if (range != NULL && range->block != HD_EXPR_NONE)
+            hd_view_keep_block(module, &with, at, range->block, range->blocks);
+        else if (range != NULL)
+            hd_view_keep(module, &with, at, range->low, range->past);
+    }
+    return index == HD_EXPR_ALL && with.nindex <= dim
+               ? with
+               : hd_view_at(with, dim, index);
+}
+
 hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
                       int from, int to)
 {
@@ -211,6 +231,34 @@ hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
             moved = hd_view_at(moved, at, view.index[i]);
     }
     return moved;
+}
+
+hd_type hd_type_in_pieces(const hd_type *type, int dim, int64_t n, int at)
+{
+    hd_dim all = type->dim[dim], pieces = hd_dim_whole(n);
+    hd_type cut = *type;
+
+    if (all.extent == n)
+        return hd_type_moved(type, dim, at);
+    if (hd_dim_blocks(all) == n)
+        pieces.mark = all.mark;
+    cut.dim[dim] = hd_dim_whole(all.extent / n);
+    return hd_type_with(&cut, at, pieces);
+}
+
+hd_view hd_view_in_pieces(hd_module *module, hd_view view, hd_buffer *buffer,
+                          int dim, int at)
+{
+    hd_expr piece;
+
+    if (buffer->type.ndims == view.buffer->type.ndims)
+        return hd_view_moved(module, view, buffer, dim, at);
+    piece = hd_view_index(&view, dim);
+    hd_view_keep_all(module, &view, dim);
+    while (view.nindex > 0 && view.index[view.nindex - 1] == HD_EXPR_ALL &&
+           hd_view_range(&view, view.nindex - 1) == NULL)
+        view.nindex--;
+    return hd_view_with(module, view, buffer, at, piece);
 }
 
 void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context)

@@ -56,10 +56,23 @@ hd_view hd_view_own(hd_module *module, hd_view view);
 hd_expr hd_view_index(const hd_view *view, int dim);
 // Whether any view has a range that is no block.
 bool hd_op_has_ranges(const hd_op *op);
+// The view of a buffer that has one dimension more, at `dim`, of which it has
+// that index, or all; the others are as they were.
+hd_view hd_view_with(hd_module *module, hd_view view, hd_buffer *buffer,
+                     int dim, hd_expr index);
 // The view of a buffer in which dimension `from` stands at `to`, and the others
 // lie as they did.
 hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
                       int from, int to);
+
+// A tensor whose dimension `dim` is cut into `n` pieces as long as each other,
+// of one index or of more, and has these at `at`: [n, .., N / n, ..]. They stay
+// a stream dimension.
+hd_type hd_type_in_pieces(const hd_type *type, int dim, int64_t n, int at);
+// The view by a buffer of that type: of one piece, if it has a block or an
+// index of the dimension, or of all.
+hd_view hd_view_in_pieces(hd_module *module, hd_view view, hd_buffer *buffer,
+                          int dim, int at);
 
 // Calls `fn` with every op, also in nested statements.
 typedef void hd_op_fn(void *context, hd_op *op);

@@ -27,19 +27,21 @@ typedef struct forwarder {
 static int index_of(const hd_view *view, hd_expr j)
 {
     for (int i = 0; i < view->nindex; i++)
-        if (view->index[i] == j)
+        if (hd_view_index(view, i) == j)
             return i;
     return -1;
 }
 
-// The same but for the place of one dimension.
+// The same but for the place of one dimension, or of the pieces of one.
 static bool is_moved(const hd_type *from, const hd_type *to, int at, int goal)
 {
+    int64_t n = to->dim[goal].extent;
+    bool pieces = n != from->dim[at].extent;
     hd_type moved;
 
-    if (from->ndims != to->ndims) // one of them has more, and this is a part
+    if (to->ndims != from->ndims + pieces) // this is a part
         return false;
-    moved = hd_type_moved(from, at, goal);
+    moved = hd_type_in_pieces(from, at, n, goal);
     return moved.dtype == to->dtype && hd_type_same_dims(&moved, to);
 }
 
@@ -105,8 +107,8 @@ static void rename_views(void *context, hd_op *op)
 
     for (int i = 0; i < op->nviews; i++)
         if (op->view[i].buffer == r->p->plain)
-            op->view[i] = hd_view_moved(r->module, op->view[i], r->p->packed,
-                                        r->p->from, r->p->to);
+            op->view[i] = hd_view_in_pieces(r->module, op->view[i],
+                                            r->p->packed, r->p->from, r->p->to);
 }
 
 // What an iteration begins, or adds to: both compute on the same.

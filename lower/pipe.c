@@ -224,20 +224,10 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
 
 hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk)
 {
-    hd_view result = {.loc = view.loc};
-
-    if (chunk == HD_EXPR_NONE)
-        return view;
-    result.buffer = split_buffer(p, view.buffer, dim);
-    for (int i = 0; i < view.nindex; i++) {
-        const hd_range *range = hd_view_range(&view, i);
-        int at = i < dim ? i : i + 1;
-
-        result = hd_view_at(result, at, view.index[i]);
-        if (range != NULL)
-            hd_view_keep(p->module, &result, at, range->low, range->past);
-    }
-    return hd_view_at(result, dim, chunk);
+    return chunk == HD_EXPR_NONE
+               ? view
+               : hd_view_with(p->module, view,
+                              split_buffer(p, view.buffer, dim), dim, chunk);
 }
 
 int hd_pipe_index(const hd_pipe *p, const hd_view *view)
@@ -574,9 +564,14 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
 {
     int at = hd_pipe_index(p, &op->view[i]);
     int lead = at < 0 ? 0 : hd_view_kept_ahead(&op->view[i], at);
-    int out = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
+    int made = hd_pipe_index(p, &op->view[0]);
+    int out = hd_view_kept_ahead(&op->view[0], made);
     hd_space space;
 
+    // A dimension of pieces in the one is all indices of the other.
+    if (at >= 0 && made >= 0 &&
+        hd_view_picks(&op->view[i], at) != hd_view_picks(&op->view[0], made))
+        return true;
     hd_space_map_op(p->module, op, &space);
     for (int d = 0; d < space.nparallel && at >= 0; d++) {
         int own = space.dim[i][d];

@@ -44,11 +44,20 @@ static bool same_placement(const hd_type *a, const hd_type *b)
     return true;
 }
 
+// How many blocks a size is cut into stays known.
+static hd_dim unstreamed(hd_dim dim)
+{
+    dim.mark = HD_LOCAL;
+    dim.blocks = hd_dim_is_sized(dim) ? dim.blocks : 0;
+    return dim;
+}
+
 // No dimension of it is a stream dimension.
 static hd_buffer *add_temp(hd_build *b, const hd_buffer *like, hd_type type)
 {
     for (int i = 0; i < type.ndims; i++)
-        type.dim[i].mark = mark_of(type.dim[i]);
+        if (!hd_dim_is_sharded(type.dim[i]))
+            type.dim[i] = unstreamed(type.dim[i]);
     return hd_module_add_buffer(b->module, like->name, HD_ROLE_TEMP, &type);
 }
 
@@ -124,7 +133,8 @@ static bool find_tiles(const hd_type *from, const hd_type *to, int gone,
     *of_from = u;
     *of_to = t;
     return t >= 0 && !hd_dim_is_sharded(from->dim[u]) &&
-           !hd_dim_is_sharded(to->dim[t]);
+           !hd_dim_is_sharded(to->dim[t]) && !hd_dim_is_cut(from->dim[u]) &&
+           !hd_dim_is_cut(to->dim[t]);
 }
 
 // Tiles only where their dimension alone keeps the others from leading.
@@ -175,32 +185,63 @@ static int first_long_dim(const hd_type *type)
     return dim;
 }
 
-// Copies between a packed tensor and `strided`, an index i of dimension `dim`
-// after the other. Packing reads `strided`, unpacking writes it.
+// Copies between a packed tensor and `strided`, one of `n` pieces of dimension
+// `dim` after the other. Packing reads `strided`, unpacking writes it.
 static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
-                       bool pack)
+                       int64_t n, bool pack)
 {
-    const hd_type *type = &strided.buffer->type;
-    hd_expr n = hd_expr_const(b->module, type->dim[dim].extent), i;
-    hd_build body = hd_build_for(b, "i", n, &i);
-    hd_view outer = hd_view_at(strided, dim, i);
-    hd_view inner =
-        hd_view_moved(b->module, outer, packed, dim, first_long_dim(type));
+    int lead = first_long_dim(&strided.buffer->type);
+    hd_expr i;
+    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
+    hd_view outer = hd_view_block(b->module, strided, dim, i, n);
+    hd_view inner = hd_view_in_pieces(b->module, outer, packed, dim, lead);
 
     hd_build_unary(&body, HD_OP_COPY, -1, pack ? inner : outer,
                    pack ? outer : inner);
 }
 
-// The same tensor with dimension `dim` in front of all of more than one index;
-// it stays a stream dimension.
-static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim)
+// The same tensor with `n` pieces of dimension `dim` in front of all of more
+// than one index.
+static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim,
+                                int64_t n)
 {
     int lead = first_long_dim(&like->type);
-    hd_type type = hd_type_moved(&like->type, dim, lead);
+    hd_type type = hd_type_in_pieces(&like->type, dim, n, lead);
     hd_buffer *packed = add_temp(b, like, type);
 
     packed->type.dim[lead].mark = type.dim[lead].mark;
     return packed;
+}
+
+// Another name of a buffer's bytes.
+static hd_buffer *name_of(hd_build *b, hd_buffer *buffer, const hd_type *type)
+{
+    hd_buffer *name =
+        hd_module_add_buffer(b->module, buffer->name, HD_ROLE_TEMP, type);
+
+    name->of = hd_buffer_root(buffer);
+    return name;
+}
+
+// Whether pieces of dimension `dim` lie one behind the other in what the view
+// is of. What the caller brings in an inout goes by its own name.
+static bool lies_in_pieces(const hd_view *view, int dim, int64_t n)
+{
+    return leads(view, dim, NONE) &&
+           (view->buffer->type.dim[dim].extent == n ||
+            hd_buffer_root(view->buffer)->role != HD_ROLE_INOUT);
+}
+
+// What a view has, led by `n` pieces of dimension `dim`, which leads it: by
+// another name of the bytes where they are of several indices.
+static hd_view led_by_pieces(hd_build *b, hd_view view, int dim, int64_t n)
+{
+    hd_type type = hd_type_in_pieces(&view.buffer->type, dim, n, dim);
+
+    return type.ndims == view.buffer->type.ndims
+               ? view
+               : hd_view_in_pieces(b->module, view,
+                                   name_of(b, view.buffer, &type), dim, dim);
 }
 
 // ------------------------------------------------------------------- parts
@@ -448,42 +489,67 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
     sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE}, tiles);
     hd_view piece = own(b, s.from, dim, axis);
     int lead = first_long_dim(&to->type);
+    int64_t n = ranks_of(b, axis);
     hd_buffer *packed;
 
-    if (leads(&s.to, dim, NONE)) {
+    if (lies_in_pieces(&s.to, dim, n)) {
         hd_build_unary(&s.b, HD_OP_ALL_GATHER, axis,
-                       past_lead(b, s.to, dim, dim),
+                       led_by_pieces(b, past_lead(b, s.to, dim, dim), dim, n),
                        past_lead(b, piece, dim, dim));
         return;
     }
-    packed = packed_buffer(b, to, dim);
+    packed = packed_buffer(b, to, dim, n);
     hd_build_unary(b, HD_OP_ALL_GATHER, axis,
                    past_lead(b, whole(b, packed), lead, NONE),
                    past_lead(b, piece, lead, NONE));
-    move_parts(b, packed, s.to, dim, false);
+    move_parts(b, packed, s.to, dim, n, false);
+}
+
+// Whether blocks of a dimension, one of each rank, are moved as indices are:
+// they are as long as each other, and there is room for one dimension more.
+static bool is_even(const hd_build *b, const hd_type *type, int dim, int axis)
+{
+    int64_t n = ranks_of(b, axis);
+
+    return type->dim[dim].extent == n ||
+           (!hd_dim_is_sized(type->dim[dim]) &&
+            type->dim[dim].extent % n == 0 && type->ndims < HD_MAX_DIMS);
+}
+
+// Whether a loop over the blocks of a dimension may take them one by one, as
+// they lie.
+static bool is_stream_of(const hd_build *b, hd_buffer *buffer, int dim,
+                         int axis)
+{
+    hd_dim all = buffer->type.dim[dim];
+    hd_view view = whole(b, buffer);
+
+    return all.mark == HD_STREAM && hd_dim_is_cut(all) &&
+           all.blocks == ranks_of(b, axis) && leads(&view, dim, NONE);
 }
 
 static void gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                    int axis, bool tiles)
 {
-    if (hd_dim_is_cut(from->type.dim[dim]) || is_uneven(&from->type))
+    if (is_uneven(&from->type) || !is_even(b, &to->type, dim, axis) ||
+        (tiles && is_stream_of(b, to, dim, axis)))
         gather_blocks(b, from, to, dim, axis);
     else
         emit_gather(b, from, to, dim, axis, tiles);
 }
 
 // The operand [n, rest..] of a collective: `view`, already past what leads it,
-// with `dim` leading, packed if it must be.
-static hd_view leading(hd_build *b, hd_view view, int dim)
+// with `n` pieces of `dim` leading, packed if it must be.
+static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
 {
     hd_buffer *packed;
 
-    if (leads(&view, dim, NONE))
-        return view;
-    packed = packed_buffer(b, view.buffer, dim);
-    move_parts(b, packed, view, dim, true);
-    return hd_view_moved(b->module, view, packed, dim,
-                         first_long_dim(&view.buffer->type));
+    if (lies_in_pieces(&view, dim, n))
+        return led_by_pieces(b, view, dim, n);
+    packed = packed_buffer(b, view.buffer, dim, n);
+    move_parts(b, packed, view, dim, n, true);
+    return hd_view_in_pieces(b->module, view, packed, dim,
+                             first_long_dim(&view.buffer->type));
 }
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
@@ -491,20 +557,22 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
                           int e, int axis, bool tiles)
 {
     int last = d > e ? d : e, lead = first_long_dim(&to->type);
+    int64_t n = ranks_of(b, axis);
     sides s = find_sides(b, from, to, (leads_of){e, d, NONE}, tiles);
     hd_view out = past_lead(b, own(b, s.to, e, axis), last, d);
     hd_view in = past_lead(b, own(b, s.from, d, axis), last, e);
     hd_buffer *packed;
 
-    in = leading(b, in, e);
-    if (leads(&s.to, d, NONE)) {
-        hd_build_unary(&s.b, HD_OP_ALL_TO_ALL, axis, out, in);
+    in = leading(b, in, e, n);
+    if (lies_in_pieces(&s.to, d, n)) {
+        hd_build_unary(&s.b, HD_OP_ALL_TO_ALL, axis,
+                       led_by_pieces(b, out, d, n), in);
         return;
     }
-    packed = packed_buffer(b, to, d);
+    packed = packed_buffer(b, to, d, n);
     hd_build_unary(b, HD_OP_ALL_TO_ALL, axis,
-                   hd_view_moved(b->module, out, packed, d, lead), in);
-    move_parts(b, packed, out, d, false);
+                   hd_view_in_pieces(b->module, out, packed, d, lead), in);
+    move_parts(b, packed, out, d, n, false);
 }
 
 // What rank `peer` gets of `from`, or what comes from it into `to`.
@@ -589,10 +657,19 @@ static hd_type moved_type(const hd_build *b, hd_type type, const move *m)
     return type;
 }
 
-static bool moves_blocks(const hd_type *from, const hd_type *to, const move *m)
+static bool moves_blocks(const hd_build *b, const hd_type *from,
+                         const hd_type *to, const move *m)
 {
-    return is_uneven(from) || hd_dim_is_cut(from->dim[m->from]) ||
-           hd_dim_is_cut(to->dim[m->to]);
+    return is_uneven(from) || is_uneven(to) ||
+           !is_even(b, to, m->from, m->axis) ||
+           !is_even(b, from, m->to, m->axis);
+}
+
+static bool have_contiguous_blocks(const hd_build *b, const hd_type *from,
+                                   const hd_type *to, const move *m)
+{
+    return has_contiguous_blocks(b, from, m->to, m->axis) &&
+           has_contiguous_blocks(b, to, m->from, m->axis);
 }
 
 // Of blocks that are not contiguous, a gather and a slice make it.
@@ -600,9 +677,8 @@ static bool is_exchange(const hd_build *b, const hd_type *from, const move *m)
 {
     hd_type to = moved_type(b, *from, m);
 
-    return !moves_blocks(from, &to, m) ||
-           (has_contiguous_blocks(b, from, m->to, m->axis) &&
-            has_contiguous_blocks(b, &to, m->from, m->axis));
+    return !moves_blocks(b, from, &to, m) ||
+           have_contiguous_blocks(b, from, &to, m);
 }
 
 // The next change of one mark on the way from `type` to `goal`: slices, then
@@ -641,7 +717,7 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
         emit_slice(b, from, to, m->to, m->axis);
     else if (m->to < 0)
         gather(b, from, to, m->from, m->axis, tiles);
-    else if (moves_blocks(&from->type, &type, m))
+    else if (moves_blocks(b, &from->type, &type, m))
         exchange_blocks(b, from, to, m->from, m->to, m->axis);
     else
         emit_exchange(b, from, to, m->from, m->to, m->axis, tiles);
@@ -665,6 +741,13 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
         from = emit_move(b, from, to, &m, tiles);
 }
 
+// Whether a change of one mark is of blocks, if only of even ones.
+static bool is_cut(const hd_buffer *from, const hd_buffer *to, const move *m)
+{
+    return is_uneven(&from->type) || hd_dim_is_cut(from->type.dim[m->from]) ||
+           hd_dim_is_cut(to->type.dim[m->to]);
+}
+
 // Whether a change of one mark makes it, from temporary to temporary, of counts
 // that made the same change: each rank then sends of a slab the rows that its
 // counts say, as they lie. What lies behind them is then of no meaning on the
@@ -685,8 +768,18 @@ static bool moves_rows(hd_build *b, const hd_op *op, move *m)
     in = whole(b, from);
     out = whole(b, to);
     return same_placement(&type, &to->type) &&
-           (moves_blocks(&from->type, &type, m) ||
-            (leads(&in, m->to, NONE) && leads(&out, m->from, NONE)));
+           (is_cut(from, to, m)
+                ? have_contiguous_blocks(b, &from->type, &type, m)
+                : leads(&in, m->to, NONE) && leads(&out, m->from, NONE));
+}
+
+static void exchange_rows(hd_build *b, hd_buffer *from, hd_buffer *to,
+                          const move *m)
+{
+    if (is_cut(from, to, m))
+        exchange_blocks(b, from, to, m->from, m->to, m->axis);
+    else
+        emit_exchange(b, from, to, m->from, m->to, m->axis, false);
 }
 
 // What stays where it is, is copied once.
@@ -702,7 +795,7 @@ static void set_in_place(hd_build *b, const hd_op *op, bool tiles)
         return;
     }
     if (moves_rows(b, op, &m)) {
-        emit_move(b, op->view[1].buffer, op->view[0].buffer, &m, false);
+        exchange_rows(b, op->view[1].buffer, op->view[0].buffer, &m);
         return;
     }
     goal = goal_of(b, op);
@@ -979,16 +1072,6 @@ static void give_names(hd_build *b, const hd_buffer *temp, hd_buffer *root,
             give_bytes(b, n, root, rest);
 }
 
-// Another name of a buffer's bytes.
-static hd_buffer *name_of(hd_build *b, hd_buffer *buffer, const hd_type *type)
-{
-    hd_buffer *name =
-        hd_module_add_buffer(b->module, buffer->name, HD_ROLE_TEMP, type);
-
-    name->of = hd_buffer_root(buffer);
-    return name;
-}
-
 // What the caller brings in an inout goes by its own name, on either side.
 static void copy_reshaped(hd_build *b, hd_buffer *from, hd_buffer *to)
 {
@@ -1183,7 +1266,8 @@ static void reduce_whole(hd_build *b, const reduction *r, hd_buffer *from,
     hd_op *fresh;
 
     if (scatter) {
-        in = leading(b, past_lead(b, in, r->lead, r->lead), r->lead);
+        in = leading(b, past_lead(b, in, r->lead, r->lead), r->lead,
+                     ranks_of(b, r->axis));
         out = past_lead(b, own(b, out, r->e, r->axis), r->e, r->e);
     } else {
         int lead = first_long_dim(&to->type);
@@ -1213,7 +1297,9 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
         rest.dim[e] = sharded(b, rest.dim[e], axis);
     }
     to = next_buffer(b, &rest, goal);
-    if (is_uneven(&rest) || (r.e != NONE && hd_dim_is_cut(rest.dim[e])))
+    if (is_uneven(&rest) ||
+        (r.e != NONE && (!is_even(b, &from->type, r.lead, axis) ||
+                         (tiles && is_stream_of(b, from, r.lead, axis)))))
         reduce_blocks(b, &r, from, to);
     else
         reduce_whole(b, &r, from, to, tiles);

@@ -259,16 +259,18 @@ static bool plan_packed(const hd_op *op, plan *p)
     return true;
 }
 
-// The one index of a view that the variable is; -1 if there is no such one.
+// The one index of a view, or the block, that the variable is; -1 if there is
+// no such one.
 static int index_of_var(hd_module *module, const hd_view *view, hd_var var)
 {
     int found = -1;
 
     for (int i = 0; i < view->nindex; i++) {
-        if (view->index[i] < 0 ||
-            !hd_expr_uses_var(module, view->index[i], var))
+        hd_expr index = hd_view_index(view, i);
+
+        if (index < 0 || !hd_expr_uses_var(module, index, var))
             continue;
-        if (found >= 0 || view->index[i] != hd_expr_of_var(module, var))
+        if (found >= 0 || index != hd_expr_of_var(module, var))
             return -1;
         found = i;
     }
