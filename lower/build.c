@@ -113,6 +113,16 @@ hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value)
     return hd_expr_of_var(b->module, stmt->var);
 }
 
+hd_buffer *hd_build_name(hd_module *module, hd_buffer *buffer,
+                         const hd_type *type)
+{
+    hd_buffer *name =
+        hd_module_add_buffer(module, buffer->name, HD_ROLE_TEMP, type);
+
+    name->of = hd_buffer_root(buffer);
+    return name;
+}
+
 hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
                            hd_loc loc)
 {
@@ -191,24 +201,41 @@ bool hd_op_has_ranges(const hd_op *op)
     return false;
 }
 
+// What a view has of dimension `i`, as dimension `at` of another one.
+static hd_view take_dim(hd_module *module, hd_view to, int at,
+                        const hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+
+    to = hd_view_at(to, at, view->index[i]);
+    if (range != NULL && range->block != HD_EXPR_NONE)
+        hd_view_keep_block(module, &to, at, range->block, range->blocks);
+    else if (range != NULL)
+        hd_view_keep(module, &to, at, range->low, range->past);
+    return to;
+}
+
 hd_view hd_view_with(hd_module *module, hd_view view, hd_buffer *buffer,
                      int dim, hd_expr index)
 {
     hd_view with = {.buffer = buffer, .loc = view.loc};
 
-    for (int i = 0; i < view.nindex; i++) {
-        const hd_range *range = hd_view_range(&view, i);
-        int at = i < dim ? i : i + 1;
-
-        with = hd_view_at(with, at, view.index[i]);
-        if (range != NULL && range->block != HD_EXPR_NONE)
-            hd_view_keep_block(module, &with, at, range->block, range->blocks);
-        else if (range != NULL)
-            hd_view_keep(module, &with, at, range->low, range->past);
-    }
+    for (int i = 0; i < view.nindex; i++)
+        with = take_dim(module, with, i < dim ? i : i + 1, &view, i);
     return index == HD_EXPR_ALL && with.nindex <= dim
                ? with
                : hd_view_at(with, dim, index);
+}
+
+hd_view hd_view_without(hd_module *module, hd_view view, hd_buffer *buffer,
+                        int dim)
+{
+    hd_view without = {.buffer = buffer, .loc = view.loc};
+
+    for (int i = 0; i < view.nindex; i++)
+        if (i != dim)
+            without = take_dim(module, without, i < dim ? i : i - 1, &view, i);
+    return without;
 }
 
 hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
@@ -259,6 +286,17 @@ hd_view hd_view_in_pieces(hd_module *module, hd_view view, hd_buffer *buffer,
            hd_view_range(&view, view.nindex - 1) == NULL)
         view.nindex--;
     return hd_view_with(module, view, buffer, at, piece);
+}
+
+hd_view hd_build_pieces(hd_build *b, hd_view view, int dim, int64_t n)
+{
+    hd_type type = hd_type_in_pieces(&view.buffer->type, dim, n, dim);
+
+    return type.ndims == view.buffer->type.ndims
+               ? view
+               : hd_view_in_pieces(b->module, view,
+                                   hd_build_name(b->module, view.buffer, &type),
+                                   dim, dim);
 }
 
 void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context)

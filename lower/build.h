@@ -34,6 +34,9 @@ hd_build hd_build_on(hd_build *b, hd_expr stream);
 hd_build hd_build_if(hd_build *b, hd_expr condition, hd_build *otherwise);
 hd_build hd_build_group(hd_build *b);
 hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value);
+// Another name of a buffer's bytes.
+hd_buffer *hd_build_name(hd_module *module, hd_buffer *buffer,
+                         const hd_type *type);
 // A buffer of `n` events.
 hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
                            hd_loc loc);
@@ -60,6 +63,9 @@ bool hd_op_has_ranges(const hd_op *op);
 // that index, or all; the others are as they were.
 hd_view hd_view_with(hd_module *module, hd_view view, hd_buffer *buffer,
                      int dim, hd_expr index);
+// The view of a buffer that lacks dimension `dim`.
+hd_view hd_view_without(hd_module *module, hd_view view, hd_buffer *buffer,
+                        int dim);
 // The view of a buffer in which dimension `from` stands at `to`, and the others
 // lie as they did.
 hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
@@ -73,6 +79,10 @@ hd_type hd_type_in_pieces(const hd_type *type, int dim, int64_t n, int at);
 // index of the dimension, or of all.
 hd_view hd_view_in_pieces(hd_module *module, hd_view view, hd_buffer *buffer,
                           int dim, int at);
+
+// What a view has, with `n` pieces of a dimension that it keeps all of: by
+// another name of the bytes where they are of several indices.
+hd_view hd_build_pieces(hd_build *b, hd_view view, int dim, int64_t n);
 
 // Calls `fn` with every op, also in nested statements.
 typedef void hd_op_fn(void *context, hd_op *op);

@@ -152,11 +152,17 @@ int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
     return n;
 }
 
+// By this name, whether it is the buffer's own or one of its pieces.
 bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
 {
     const hd_buffer *root = hd_buffer_root(buffer);
 
-    return root->role == HD_ROLE_TEMP && root == buffer &&
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            if (s->op->view[i].buffer != buffer &&
+                hd_buffer_root(s->op->view[i].buffer) == root)
+                return false;
+    return root->role == HD_ROLE_TEMP &&
            hd_pipe_count_uses(p, NULL, root) == p->uses[root->id];
 }
 

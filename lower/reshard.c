@@ -213,16 +213,6 @@ static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim,
     return packed;
 }
 
-// Another name of a buffer's bytes.
-static hd_buffer *name_of(hd_build *b, hd_buffer *buffer, const hd_type *type)
-{
-    hd_buffer *name =
-        hd_module_add_buffer(b->module, buffer->name, HD_ROLE_TEMP, type);
-
-    name->of = hd_buffer_root(buffer);
-    return name;
-}
-
 // Whether pieces of dimension `dim` lie one behind the other in what the view
 // is of. What the caller brings in an inout goes by its own name.
 static bool lies_in_pieces(const hd_view *view, int dim, int64_t n)
@@ -230,18 +220,6 @@ static bool lies_in_pieces(const hd_view *view, int dim, int64_t n)
     return leads(view, dim, NONE) &&
            (view->buffer->type.dim[dim].extent == n ||
             hd_buffer_root(view->buffer)->role != HD_ROLE_INOUT);
-}
-
-// What a view has, led by `n` pieces of dimension `dim`, which leads it: by
-// another name of the bytes where they are of several indices.
-static hd_view led_by_pieces(hd_build *b, hd_view view, int dim, int64_t n)
-{
-    hd_type type = hd_type_in_pieces(&view.buffer->type, dim, n, dim);
-
-    return type.ndims == view.buffer->type.ndims
-               ? view
-               : hd_view_in_pieces(b->module, view,
-                                   name_of(b, view.buffer, &type), dim, dim);
 }
 
 // ------------------------------------------------------------------- parts
@@ -494,7 +472,7 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 
     if (lies_in_pieces(&s.to, dim, n)) {
         hd_build_unary(&s.b, HD_OP_ALL_GATHER, axis,
-                       led_by_pieces(b, past_lead(b, s.to, dim, dim), dim, n),
+                       hd_build_pieces(b, past_lead(b, s.to, dim, dim), dim, n),
                        past_lead(b, piece, dim, dim));
         return;
     }
@@ -531,9 +509,11 @@ static bool is_stream_of(const hd_build *b, hd_buffer *buffer, int dim,
 static void gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                    int axis, bool tiles)
 {
-    if (is_uneven(&from->type) || !is_even(b, &to->type, dim, axis) ||
-        (tiles && is_stream_of(b, to, dim, axis)))
+    if (is_uneven(&from->type) || !is_even(b, &to->type, dim, axis))
         gather_blocks(b, from, to, dim, axis);
+    else if (is_stream_of(b, to, dim, axis))
+        broadcast_parts(b, past_lead(b, whole(b, from), dim, dim),
+                        past_lead(b, whole(b, to), dim, dim), dim, axis);
     else
         emit_gather(b, from, to, dim, axis, tiles);
 }
@@ -545,7 +525,7 @@ static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
     hd_buffer *packed;
 
     if (lies_in_pieces(&view, dim, n))
-        return led_by_pieces(b, view, dim, n);
+        return hd_build_pieces(b, view, dim, n);
     packed = packed_buffer(b, view.buffer, dim, n);
     move_parts(b, packed, view, dim, n, true);
     return hd_view_in_pieces(b->module, view, packed, dim,
@@ -566,7 +546,7 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
     in = leading(b, in, e, n);
     if (lies_in_pieces(&s.to, d, n)) {
         hd_build_unary(&s.b, HD_OP_ALL_TO_ALL, axis,
-                       led_by_pieces(b, out, d, n), in);
+                       hd_build_pieces(b, out, d, n), in);
         return;
     }
     packed = packed_buffer(b, to, d, n);
@@ -1078,13 +1058,14 @@ static void copy_reshaped(hd_build *b, hd_buffer *from, hd_buffer *to)
     hd_buffer *temp = from;
 
     if (hd_buffer_root(from)->role == HD_ROLE_INOUT) {
-        temp = to->role == HD_ROLE_INOUT ? add_temp(b, to, from->type)
-                                         : name_of(b, to, &from->type);
+        temp = to->role == HD_ROLE_INOUT
+                   ? add_temp(b, to, from->type)
+                   : hd_build_name(b->module, to, &from->type);
         hd_build_unary(b, HD_OP_COPY, -1, whole(b, temp), whole(b, from));
     }
     if (temp == from || to->role == HD_ROLE_INOUT)
         hd_build_unary(b, HD_OP_COPY, -1, whole(b, to),
-                       whole(b, name_of(b, temp, &to->type)));
+                       whole(b, hd_build_name(b->module, temp, &to->type)));
 }
 
 // What is counted by a name is declared behind it, so that it keeps its place.
@@ -1298,9 +1279,13 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
     }
     to = next_buffer(b, &rest, goal);
     if (is_uneven(&rest) ||
-        (r.e != NONE && (!is_even(b, &from->type, r.lead, axis) ||
-                         (tiles && is_stream_of(b, from, r.lead, axis)))))
+        (r.e != NONE && !is_even(b, &from->type, r.lead, axis)))
         reduce_blocks(b, &r, from, to);
+    else if (r.e != NONE && is_stream_of(b, from, r.lead, axis))
+        scatter_blocks(
+            b, &r,
+            past_lead(b, own(b, whole(b, from), dim, axis), r.lead, r.lead),
+            past_lead(b, whole(b, to), r.e, r.e));
     else
         reduce_whole(b, &r, from, to, tiles);
     return to;

@@ -546,7 +546,7 @@ static const hd_op *maker_of(const hd_pipe *p, const hd_moved *m)
     const hd_view *in = m->from;
 
     if (!hd_pipe_is_alone(p, in->buffer) ||
-        hd_pipe_count_uses(p, NULL, in->buffer) != 2)
+        hd_pipe_count_uses(p, NULL, hd_buffer_root(in->buffer)) != 2)
         return NULL;
     for (const hd_stmt *s = p->ops; s != p->behind; s = s->next)
         if (s->op != m->op && s->op->noutputs == 1 &&

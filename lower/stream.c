@@ -213,8 +213,24 @@ static int find_lead(const hd_op *op, int i)
     return -1;
 }
 
+// How many iterations two dimensions of one extent have, an index each or,
+// where one of them is in blocks as long as each other, a block; 0 if they have
+// none.
+static int64_t count_tiles(hd_dim out, hd_dim in)
+{
+    int64_t n = hd_dim_is_cut(out)  ? out.blocks
+                : hd_dim_is_cut(in) ? in.blocks
+                                    : out.extent;
+
+    return hd_dim_is_sized(out) || hd_dim_is_sized(in) ||
+                   out.extent != in.extent || out.extent % n != 0 || n == 1
+               ? 0
+               : n;
+}
+
 static bool plan_tile(const hd_op *op, plan *p)
 {
+    const hd_view *view = op->view;
     int out, in;
 
     // Of an operand [n, S] each tile has gaps: NCCL would take a call a piece.
@@ -223,15 +239,16 @@ static bool plan_tile(const hd_op *op, plan *p)
     out = find_lead(op, 0);
     in = find_lead(op, 1);
     if (out < 0 || in < 0 ||
-        (out != hd_type_stream_dim(&op->view[0].buffer->type) &&
-         in != hd_type_stream_dim(&op->view[1].buffer->type)) ||
-        hd_dim_is_cut(op->view[0].buffer->type.dim[out]) ||
-        hd_dim_is_cut(op->view[1].buffer->type.dim[in]))
+        (out != hd_type_stream_dim(&view[0].buffer->type) &&
+         in != hd_type_stream_dim(&view[1].buffer->type)) ||
+        hd_view_range(&view[0], out) != NULL ||
+        hd_view_range(&view[1], in) != NULL)
         return false;
-    *p = (plan){.extent = op->view[0].buffer->type.dim[out].extent,
+    *p = (plan){.extent = count_tiles(view[0].buffer->type.dim[out],
+                                      view[1].buffer->type.dim[in]),
                 .dim = {out, in},
                 .tile = true};
-    return true;
+    return p->extent > 0;
 }
 
 // An all_reduce with the stream dimension behind others, as behind a batch: an
@@ -248,15 +265,14 @@ static bool plan_packed(const hd_op *op, plan *p)
     s = hd_type_stream_dim(&out);
     if (s < 0)
         s = hd_type_stream_dim(&in);
-    if (s < 0 || out.dim[s].extent == 1 || !hd_type_same_dims(&out, &in) ||
-        hd_dim_is_cut(out.dim[s]) || hd_dim_is_cut(in.dim[s]))
+    if (s < 0 || out.dim[s].extent == 1 || !hd_type_same_dims(&out, &in))
         return false;
-    *p = (plan){.extent = out.dim[s].extent,
+    *p = (plan){.extent = count_tiles(out.dim[s], in.dim[s]),
                 .dim = {hd_view_kept_dim(&op->view[0], s),
                         hd_view_kept_dim(&op->view[1], s)},
                 .tile = true,
                 .packs = true};
-    return true;
+    return p->extent > 0;
 }
 
 // The one index of a view, or the block, that the variable is; -1 if there is
@@ -732,15 +748,16 @@ static hd_view pack_view(run *r, const hd_op *op, const plan *p, int i,
 {
     hd_view view = op->view[i];
     int lead = find_lead(op, i);
-    hd_type type = hd_type_moved(&view.buffer->type, p->dim[i], lead);
+    hd_type type =
+        hd_type_in_pieces(&view.buffer->type, p->dim[i], p->extent, lead);
     hd_buffer *packed =
         hd_module_add_buffer(r->module, view.buffer->name, HD_ROLE_TEMP, &type);
 
     r->uses = hd_arena_grow(r->scratch, r->uses, packed->id, &r->uses_room,
                             sizeof *r->uses);
     r->uses[packed->id] = 2;
-    return hd_view_at(hd_view_moved(r->module, view, packed, p->dim[i], lead),
-                      lead, j);
+    return hd_view_at(
+        hd_view_in_pieces(r->module, view, packed, p->dim[i], lead), lead, j);
 }
 
 // The collective, of copies on either side of it.
@@ -1205,8 +1222,52 @@ typedef struct outside {
     hd_effect *effect;
 } outside;
 
+// Whether all ranks have as much of what a view names.
+static bool is_even(const hd_view *view)
+{
+    for (int d = 0; d < view->nindex; d++) {
+        const hd_range *range = hd_view_range(view, d);
+
+        if (range != NULL && range->extent < 0)
+            return false;
+    }
+    return true;
+}
+
+// The collective that a loop over blocks is where these are as long as each
+// other; the loop, if they are not, or a name of the bytes would not do.
+static hd_stmt *join_blocks(const run *r, hd_stmt *loop)
+{
+    hd_block joined = {0};
+    hd_build b = {r->module, &joined, loop->loc};
+    hd_view view[2];
+    const hd_op *op;
+    int piece;
+    plan p;
+
+    if (loop->kind != HD_STMT_FOR || !plan_blocks(r->module, loop, &p))
+        return loop;
+    op = loop->body.first->op;
+    piece = gathers(op) ? 0 : 1;
+    memcpy(view, op->view, sizeof view);
+    if (!is_even(&view[0]) || !is_even(&view[1]) ||
+        p.extent != r->module->axis[op->axis].size ||
+        hd_view_picks(&view[piece], p.dim[piece]) ||
+        hd_buffer_root(view[piece].buffer)->role == HD_ROLE_INOUT ||
+        view[piece].buffer->type.ndims == HD_MAX_DIMS)
+        return loop;
+    hd_view_keep_all(r->module, &view[piece], p.dim[piece]);
+    view[piece] = hd_build_pieces(&b, view[piece], p.dim[piece], p.extent);
+    hd_build_fold_key(
+        hd_build_unary(&b, piece == 0 ? HD_OP_ALL_GATHER : HD_OP_REDUCE_SCATTER,
+                       op->axis, view[0], view[1]),
+        hd_op_fold(op));
+    return joined.first;
+}
+
 static void leave_outside(const outside *out, hd_stmt *stmt)
 {
+    stmt = join_blocks(out->run, stmt);
     if ((out->effect->asked & out->asked) != 0)
         report_why(out->run, stmt, out->block->last, out->asked, out->diag,
                    out->effect);

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "ir/transport.h"
+#include "lower/pieces.h"
 #include "lower/pipe.h"
 
 // Waits for deferred sends, after the loop.
@@ -652,14 +653,17 @@ static bool has_blocks(const hd_pipe *p)
     return false;
 }
 
-static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
+static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_pieces *pieces,
+                           hd_effect *effect)
 {
     p->nmoved = p->nback = 0;
     p->slots = p->late = 0;
     p->cut = p->ahead = false;
     p->behind = NULL;
-    if (is_loop(p->module, p->loop))
+    if (is_loop(p->module, p->loop)) {
+        hd_pieces_name(pieces, p->loop);
         find_moved(p);
+    }
     if (p->nmoved == 0) {
         report_form(p, effect);
         hd_block_append(b->block, p->loop);
@@ -684,6 +688,7 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                            hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     hd_transport transport[HD_MAX_AXES];
+    hd_pieces pieces = {module, scratch, NULL};
     hd_block done = {0};
     hd_stmt *next;
     hd_pipe p = {.module = module,
@@ -700,8 +705,9 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
 
         next = stmt->next;
         p.loop = stmt;
-        HD_TRY(plan_stmt(&p, &b, effect));
+        HD_TRY(plan_stmt(&p, &b, &pieces, effect));
     }
     module->body = done;
+    hd_pieces_undo(&pieces);
     return HD_OK;
 }

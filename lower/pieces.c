@@ -1,0 +1,158 @@
+#include "lower/pieces.h"
+
+typedef struct hd_piece_name {
+    struct hd_piece_name *next;
+    hd_buffer *buffer, *name;
+    int dim;
+    int64_t n;
+} hd_piece_name;
+
+// Into how many blocks as long as each other the view's dimension is cut; 0 if
+// it has none of it.
+static int64_t pieces_of(const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+    hd_dim all = view->buffer->type.dim[dim];
+
+    return range != NULL && range->block != HD_EXPR_NONE &&
+                   !hd_dim_is_sized(all) && all.extent % range->blocks == 0
+               ? range->blocks
+               : 0;
+}
+
+// ------------------------------------------------------------- finding them
+
+typedef struct search {
+    const hd_stmt *loop;
+    hd_piece_name found; // no name yet; no buffer: none is
+    bool fits;           // each view has a piece
+} search;
+
+static void check_use(void *context, hd_op *op)
+{
+    search *s = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer == s->found.buffer)
+            s->fits &= pieces_of(&op->view[i], s->found.dim) == s->found.n;
+}
+
+static bool fits(search *s, const hd_view *view, int dim)
+{
+    hd_buffer *buffer = view->buffer;
+
+    s->found = (hd_piece_name){
+        .buffer = buffer, .dim = dim, .n = pieces_of(view, dim)};
+    s->fits = s->found.n > 0 && buffer->by == NULL &&
+              buffer->type.ndims < HD_MAX_DIMS &&
+              hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
+    if (s->fits)
+        hd_stmt_each(s->loop, check_use, s);
+    return s->fits;
+}
+
+static void look(void *context, hd_op *op)
+{
+    search *s = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < op->view[i].nindex && !s->fits; d++)
+            (void)fits(s, &op->view[i], d);
+}
+
+// ------------------------------------------------------------------- naming
+
+typedef struct renaming {
+    hd_module *module;
+    const hd_piece_name *to;
+    bool used; // by a view, when all are renamed back
+} renaming;
+
+static void rename_views(void *context, hd_op *op)
+{
+    const renaming *r = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer == r->to->buffer)
+            op->view[i] = hd_view_in_pieces(r->module, op->view[i], r->to->name,
+                                            r->to->dim, r->to->dim);
+}
+
+// The name that the pieces have, in other loops, too.
+static hd_piece_name *name_of(hd_pieces *all, const hd_piece_name *found)
+{
+    hd_piece_name *p = all->names;
+    hd_type type;
+
+    while (p != NULL && (p->buffer != found->buffer || p->dim != found->dim ||
+                         p->n != found->n))
+        p = p->next;
+    if (p != NULL)
+        return p;
+    p = hd_new(all->scratch, hd_piece_name);
+    *p = *found;
+    type = hd_type_in_pieces(&p->buffer->type, p->dim, p->n, p->dim);
+    p->name =
+        hd_module_add_buffer(all->module, p->buffer->name, HD_ROLE_TEMP, &type);
+    p->name->of = hd_buffer_root(p->buffer);
+    p->next = all->names;
+    all->names = p;
+    return p;
+}
+
+void hd_pieces_name(hd_pieces *all, const hd_stmt *loop)
+{
+    for (;;) {
+        search s = {.loop = loop};
+        renaming r = {.module = all->module};
+
+        hd_stmt_each(loop, look, &s);
+        if (!s.fits)
+            return;
+        r.to = name_of(all, &s.found);
+        hd_stmt_each(loop, rename_views, &r);
+    }
+}
+
+// ------------------------------------------------------------------- undoing
+
+// Whether the view picks one piece and has all of that.
+static bool has_piece(const hd_view *view, int dim)
+{
+    return hd_view_picks(view, dim) && !hd_view_picks(view, dim + 1) &&
+           hd_view_range(view, dim + 1) == NULL;
+}
+
+static void rename_back(void *context, hd_op *op)
+{
+    renaming *r = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        hd_view *view = &op->view[i];
+
+        if (view->buffer != r->to->name)
+            continue;
+        if (has_piece(view, r->to->dim))
+            *view = hd_view_block(
+                r->module,
+                hd_view_without(r->module, *view, r->to->buffer, r->to->dim),
+                r->to->dim, view->index[r->to->dim], r->to->n);
+        else
+            r->used = true;
+    }
+}
+
+void hd_pieces_undo(const hd_pieces *all)
+{
+    bool *used = hd_new_array(all->scratch, bool, all->module->nbuffers + 1);
+
+    for (int i = 0; i < all->module->nbuffers; i++)
+        used[i] = true;
+    for (const hd_piece_name *p = all->names; p != NULL; p = p->next) {
+        renaming r = {all->module, p, false};
+
+        hd_block_each(&all->module->body, rename_back, &r);
+        used[p->name->id] = r.used;
+    }
+    hd_module_drop_temps(all->module, used);
+}
