@@ -510,6 +510,23 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
     return true;
 }
 
+bool hd_bound_picks(const hd_bound *bound, int dim)
+{
+    uint16_t letter = bound->letter[0][dim];
+
+    return (letter & GROUP) != 0 || (letter & LETTER) == one;
+}
+
+bool hd_bound_parts(const hd_bound *bound, int line)
+{
+    for (int i = 0; i < bound->nviews; i++)
+        for (int d = 0; d < bound->ndims[i]; d++)
+            if (bound->along[i][d] == line &&
+                (bound->letter[i][d] & LETTER) >= FIRST_LOWER)
+                return false;
+    return true;
+}
+
 hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
 {
     hd_type out = type[0];

@@ -74,6 +74,13 @@ bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
 const hd_bound *hd_bound_of(const hd_op *op, const int *ndims,
                             const int8_t *dim, hd_bound *room);
 
+// Whether the result's dimension is one of any number that have its letter, or
+// of one index, so that the op does an index of it as it does all.
+bool hd_bound_picks(const hd_bound *bound, int dim);
+// Whether the op may be done in parts along `line` of its space: no view has a
+// letter there that is whole.
+bool hd_bound_parts(const hd_bound *bound, int line);
+
 // Of family PICK, ATTEND or CALL: how many last dimensions of result or operand
 // `i` belong together.
 int hd_op_inner(const hd_op *op, int i);

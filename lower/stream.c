@@ -72,42 +72,19 @@ static int repeated_dim(const hd_op *op, int i, int s)
     return hd_space_beside(op, i, s);
 }
 
-// Whether a transpose swaps a dimension of its operand, if only with itself:
-// its keys could not name what an index has picked.
-static bool names_dim(const hd_module *module, const hd_op *op, int dim)
-{
-    int8_t named[2];
-
-    if (hd_op_family(op) != HD_FAMILY_TRANSPOSE)
-        return false;
-    hd_space_dims(module, op, hd_view_type(&op->view[1]).ndims, named);
-    return named[0] == dim || named[1] == dim;
-}
-
 // Each view is indexed where the result's dimension `s` lies, also where it has
-// one index, and whole where it lacks that. Not along a matmul's rows or
-// columns, the last two dimensions or the last one, which one product has all
-// of, nor along a dimension that a transpose moves, or names, or a call takes
-// as a whole. Which rows a group has is data, so a grouped product has all of
-// everything.
+// one index, and whole where it lacks that: if the op takes any number of such
+// dimensions, so that it takes an index as it takes all.
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
     bool cut = hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
-    int rows = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
     int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
-    if (hd_op_key(op, HD_KEY_GROUPS) != NULL || hd_op_has_counts(op))
+    if (hd_op_has_counts(op) || !hd_bound_picks(op->bound, along))
         return false;
     hd_space_of_op(module, op, &space);
-    if (hd_op_family(op) == HD_FAMILY_PRODUCT &&
-        along >= space.nparallel - rows)
-        return false;
-    if (names_dim(module, op, along))
-        return false;
-    if (hd_op_is_batched(op) && along >= hd_op_batch(op, 0, space.nparallel))
-        return false;
     for (int i = 1; i < op->nviews; i++) {
         bool one = space.dim[i][along] == HD_REPEATED;
 
