@@ -72,6 +72,25 @@ static int repeated_dim(const hd_op *op, int i, int s)
     return hd_space_beside(op, i, s);
 }
 
+// Whether an iteration can name the scales of what it has: it picks one of each
+// index, or has all of those of a block, and what repeats has no dimension for
+// it.
+static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
+                         const hd_space *space)
+{
+    const hd_dim *dim = &op->view[0].buffer->type.dim[s];
+    int along = hd_view_kept_ahead(&op->view[0], s);
+    hd_space map;
+
+    if (!hd_op_has_scales(op, i))
+        return true;
+    if (hd_space_is_grained(space, i, along))
+        return hd_dim_is_cut(*dim) && hd_grain_fits(hd_op_grain(op), *dim);
+    hd_space_map_op(module, op, &map);
+    return hd_dim_is_cut(*dim) || (map.dim[i][along] == HD_REPEATED) ==
+                                      (space->dim[i][along] == HD_REPEATED);
+}
+
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that: if the op takes any number of such
 // dimensions, so that it takes an index as it takes all.
@@ -88,6 +107,8 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     for (int i = 1; i < op->nviews; i++) {
         bool one = space.dim[i][along] == HD_REPEATED;
 
+        if (!takes_scales(module, op, s, i, &space))
+            return false;
         // Blocks keep the dimension, along which one index repeats.
         p->one[i] = one && !cut;
         p->dim[i] = !one  ? hd_view_kept_dim(&op->view[i], space.dim[i][along])
