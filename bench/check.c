@@ -15,7 +15,7 @@
 #include "bench/bench.h"
 #include "heddle/heddle.h"
 
-static const char ring[] = "heddle 1\n"
+static const char ring[] = "heddle 2\n"
                            "tensor program ag_linear\n"
                            "mesh tp=8\n"
                            "in   %a  : bf16[size tp @tp, 128, 1024]\n"
@@ -75,7 +75,7 @@ static hd_module *lower_uneven_ring(int ranks, hd_diag *diag)
 
 static hd_module *parse_forks(int ranks, hd_diag *diag)
 {
-    return parse_text("heddle 1\nhost program forks\nmesh tp=8\nstreams 64\n"
+    return parse_text("heddle 2\nhost program forks\nmesh tp=8\nstreams 64\n"
                       "in %a : f32[4]\nout %b : f32[4]\n{\n"
                       "    if tp == 1 {\n    }\n    for i in 0..1000 {\n"
                       "        fork\n        join\n    }\n"
@@ -85,7 +85,7 @@ static hd_module *parse_forks(int ranks, hd_diag *diag)
 
 static hd_module *parse_copies(int ranks, hd_diag *diag)
 {
-    return parse_text("heddle 1\nhost program copies\nmesh tp=1\n"
+    return parse_text("heddle 2\nhost program copies\nmesh tp=1\n"
                       "in %a : f32[4]\nout %b : f32[4]\n{\n"
                       "    for i in 0..16777216 {\n"
                       "        %b = copy %a\n    }\n}\n",
@@ -99,7 +99,7 @@ static hd_module *parse_answers(int ranks, hd_diag *diag)
     hd_define define = {"tp", ranks};
     hd_module *module;
 
-    hd_text_puts(&text, "heddle 1\nhost program answers\nmesh tp=8\nstreams 4\n"
+    hd_text_puts(&text, "heddle 2\nhost program answers\nmesh tp=8\nstreams 4\n"
                         "in %a : f32[64]\nin %one : f32[1]\n"
                         "out %y : f32[size tp, 64] shared\n"
                         "temp %x : f32[64]\ntemp %word : f32[size tp] shared\n"

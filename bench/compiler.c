@@ -52,7 +52,7 @@ static char *write_program(int nops)
 {
     hd_text text = {0};
 
-    hd_text_puts(&text, "heddle 1\ntensor program big\nmesh tp=8\n"
+    hd_text_puts(&text, "heddle 2\ntensor program big\nmesh tp=8\n"
                         "in %x0 : bf16[8@tp, 128, 256]\n"
                         "in %w : bf16[256, 256]\n");
     for (int i = 1; i <= nops; i++) {
@@ -112,7 +112,7 @@ static hd_status count_steps(void *context, const hd_step *steps, int n)
 static void time_walk(void)
 {
     const char *text =
-        "heddle 1\nhost program loop\nmesh tp=8\nstreams 4\n"
+        "heddle 2\nhost program loop\nmesh tp=8\nstreams 4\n"
         "in %a : bf16[8@tp, 16, 16]\nin %b : bf16[16, 16]\n"
         "out %c : bf16[8, 16, 16]\ntemp %ag : bf16[8, 16, 16] shared\n"
         "temp %hop : event[8]\n{\n    %ag[tp] = copy %a[tp]\n"

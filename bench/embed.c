@@ -12,7 +12,7 @@
 enum { SAMPLES = 501, MAKES = 101 };
 
 static const char text[] =
-    "heddle 1\ntensor program step\nparam m = 64\nmesh tp=4\n"
+    "heddle 2\ntensor program step\nparam m = 64\nmesh tp=4\n"
     "in %x : f32[4@tp, m, 256]\nin %w : f32[256, 256]\n"
     "out %y : f32[4@stream, m, 256]\ntemp %g : f32[4@stream, m, 256]\n"
     "{\n    %g = set %x\n    %y = matmul %g, %w\n}\n";
@@ -196,7 +196,7 @@ static void measure_call(hd_session *session, hd_diag *diag)
 
 static void measure_session(hd_diag *diag)
 {
-    static const char one[] = "heddle 1\nhost program one\nin %x : f32[4]\n"
+    static const char one[] = "heddle 2\nhost program one\nin %x : f32[4]\n"
                               "out %y : f32[4]\n{\n    %y = relu %x\n}\n";
     hd_oob oob = {.size = sizeof oob, .nranks = 1};
     hd_cache_request request = HD_EMPTY(hd_cache_request);

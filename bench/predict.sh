@@ -13,7 +13,7 @@ apart="--comm-stream --defer-sends"
 # program ROWS: of the gathered operand, on each of the ranks
 program() {
     cat <<END
-heddle 1
+heddle 2
 tensor program $id
 mesh tp=$1
 in   %a  : bf16[size tp @tp, $((m / $1)), $k]

@@ -10,7 +10,7 @@ import heddle
 import numpy as np
 
 SAMPLES = 501
-TEXT = "heddle 1\nhost program one\nin %x : f32[4]\nout %y : f32[4]\n{\n    %y = relu %x\n}\n"
+TEXT = "heddle 2\nhost program one\nin %x : f32[4]\nout %y : f32[4]\n{\n    %y = relu %x\n}\n"
 
 
 def report(what, samples):

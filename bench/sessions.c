@@ -17,7 +17,7 @@
 #define CACHE 4
 
 // The ring all-gather + matmul of a rank's `rows`.
-static const char ring[] = "heddle 1\n"
+static const char ring[] = "heddle 2\n"
                            "tensor program ag_linear\n"
                            "mesh tp=4\n"
                            "in   %%a  : f32[size tp @tp, %d, 256]\n"

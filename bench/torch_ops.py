@@ -36,7 +36,7 @@ def measure(samples, **calls):
 
 def gather_case(rows, k, n):
     x, w = torch.randn(rows, k), torch.randn(n, k).t()
-    text = (f"heddle 1\ntensor program p\nmesh tp={tp}\nin %x : f32[{tp}@tp, {rows}, {k}]\n"
+    text = (f"heddle 2\ntensor program p\nmesh tp={tp}\nin %x : f32[{tp}@tp, {rows}, {k}]\n"
             f"in %w : f32[{tp}@tp, {n}, {k}]\ntemp %g : f32[{tp}@stream, {rows}, {k}]\n"
             f"out %y : f32[{tp}@tp, {tp}@stream, {rows}, {n}]\n{{\n    %g = set %x\n"
             "    %y = matmul %g, %w tb\n}\n")

@@ -421,7 +421,7 @@ static writer begin(const hd_module *module, const char *stage)
     hd_text_printf(&w.text,
                    "{\"format\":%d,\"name\":\"%s\",\"stage\":\"%s\","
                    "\"ranks\":%lld,\"streams\":%lld,\"mesh\":[",
-                   HD_FORMAT, module->name, stage, (long long)module->nranks,
+                   module->form, module->name, stage, (long long)module->nranks,
                    (long long)module->streams);
     put_mesh(&w);
     hd_text_puts(&w.text, "],\"params\":[");

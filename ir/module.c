@@ -23,6 +23,7 @@ hd_module *hd_module_create(void)
     module = hd_new(arena, hd_module);
     hd_arena_guard(arena, NULL);
     module->arena = arena;
+    module->form = HD_FORMAT;
     module->name = "";
     module->nranks = 1;
     return module;
@@ -403,6 +404,7 @@ hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
     op->view = hd_new_array(module->arena, hd_view, op->nviews + nkeys);
     op->key = hd_new_array(module->arena, hd_key, nkeys);
     op->loc = loc;
+    op->front = module->form == 1;
     op->bound = hd_bound_room(module->arena, code);
     stmt->op = op;
     return stmt;

@@ -107,6 +107,7 @@ typedef struct hd_names {
 struct hd_module {
     hd_arena *arena;  // owned
     hd_source source; // a copy of the text, in the arena
+    int form;         // of the text, from 1 to HD_FORMAT
     const char *name;
     hd_stage stage;
     hd_stage written; // the stage of the text; later statements are of passes

@@ -809,8 +809,6 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
     case HD_VALUE_READ:
     case HD_VALUE_WRITE:
     case HD_VALUE_EVENT:
-    case HD_VALUE_LEFT:
-    case HD_VALUE_RIGHT:
     case HD_VALUE_COUNTS:
         key->view = (*n)++;
         return parse_view(p, &views[key->view]);
@@ -970,7 +968,7 @@ static hd_status unknown_key(parser *p, const hd_op *op)
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
 
     for (int i = 0; i < HD_NKEYS; i++)
-        if (hd_op_info_get(op->code)->keys >> i & 1)
+        if (hd_op_info_get(op->code)->keys & 1u << i)
             hd_suggest_consider(&near, hd_key_info_get((hd_key_code)i)->text);
     return unknown(p, HD_E0211, "key", "", &near);
 }
@@ -1040,6 +1038,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
     if (p->token.kind != HD_TOKEN_NAME ||
         !hd_op_find(p->token.text, p->token.length, &op->code))
         return unknown_op(p);
+    op->front = p->module->form == 1;
     op->bound = hd_bound_room(p->module->arena, op->code);
     info = hd_op_info_get(op->code);
     advance(p);
@@ -1561,12 +1560,28 @@ static hd_status parse_stage(parser *p)
     return expected(p, "reshard, stream, transfer or event");
 }
 
+static hd_status parse_form(parser *p)
+{
+    hd_module *m = p->module;
+    bool named = accept_word(p, "heddle");
+
+    for (m->form = HD_FORMAT; named && m->form > 0; m->form--)
+        if (is_text(&p->token, hd_arena_printf(m->arena, "%d", m->form))) {
+            advance(p);
+            return HD_OK;
+        }
+    if (named && p->token.kind == HD_TOKEN_INT)
+        return hd_error(p->diag, HD_E0101, p->token.loc,
+                        "the text form %s is none that this version reads; "
+                        "what it writes begins with 'heddle %d'",
+                        token_text(p), HD_FORMAT);
+    return hd_error(p->diag, HD_E0101, p->token.loc,
+                    "a file begins with 'heddle %d'", HD_FORMAT);
+}
+
 static hd_status parse_program(parser *p)
 {
-    if (!accept_word(p, "heddle") || !is_text(&p->token, "1"))
-        return hd_error(p->diag, HD_E0101, p->token.loc,
-                        "a file begins with 'heddle 1'");
-    advance(p);
+    HD_TRY(parse_form(p));
     if (accept_word(p, "host"))
         p->module->stage = HD_STAGE_HOST;
     else if (!accept_word(p, "tensor"))

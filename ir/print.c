@@ -297,7 +297,7 @@ void hd_module_print(const hd_module *module, hd_text *text)
     bool whole =
         module->stage == HD_STAGE_TENSOR || module->stage == HD_STAGE_HOST;
 
-    hd_text_printf(text, "heddle %d\n%s program %s%s%s\n", HD_FORMAT,
+    hd_text_printf(text, "heddle %d\n%s program %s%s%s\n", module->form,
                    module->stage == HD_STAGE_TENSOR ? "tensor" : "host",
                    module->name, whole ? "" : " after ",
                    whole ? "" : hd_stage_text(module->stage));

@@ -63,24 +63,53 @@ static bool lies_last(const hd_op *op, int i)
         if (op->key[k].view == i) {
             hd_value_kind value = hd_key_info_get(op->key[k].code)->value;
 
-            return value != HD_VALUE_FACTOR && value != HD_VALUE_LEFT &&
-                   value != HD_VALUE_RIGHT && value != HD_VALUE_COUNTS &&
+            return value != HD_VALUE_FACTOR && value != HD_VALUE_COUNTS &&
                    value != HD_VALUE_BY;
         }
     return hd_op_is_elementwise(op);
 }
 
+static int kept_dims(const hd_op *op, int i)
+{
+    return hd_view_type(&op->view[i]).ndims;
+}
+
+// Whether batches of a product pair from the last dimension on: where each
+// matrix of one operand is for all rows of the other, the result has more.
+static bool pairs_last(const hd_op *op)
+{
+    int a, b;
+
+    if (hd_op_family(op) != HD_FAMILY_PRODUCT || op->front ||
+        hd_op_key(op, HD_KEY_GROUPS) != NULL)
+        return false;
+    a = kept_dims(op, 1);
+    b = kept_dims(op, 2);
+    return kept_dims(op, 0) == (a > b ? a : b);
+}
+
 bool hd_op_ends_alike(const hd_op *op)
 {
-    return hd_op_is_elementwise(op) || hd_op_family(op) == HD_FAMILY_CALL;
+    return hd_op_is_elementwise(op) || hd_op_family(op) == HD_FAMILY_CALL ||
+           pairs_last(op);
+}
+
+int hd_op_matrix(const hd_op *op)
+{
+    bool both = pairs_last(op) && kept_dims(op, 1) > 2 && kept_dims(op, 2) > 2;
+
+    return both || hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
 }
 
 int hd_space_beside(const hd_op *op, int i, int d)
 {
-    int own = op->view[i].buffer->type.ndims - 1;
+    int ndims = op->view[i].buffer->type.ndims, own = ndims - 1;
+    bool matrix = pairs_last(op) && i <= op->ninputs;
 
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);
+    if (matrix && own >= ndims - 2)
+        return -1;
     return (lies_last(op, i) || hd_op_ends_alike(op)) && own >= 0 ? own : -1;
 }
 
@@ -127,23 +156,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                hd_op_counted_keys(op));
 }
 
-// A view repeats, too, where it has one index and the space has more; where it
-// has several, and others than the space, these are in a grain.
-static void lay_extents(const hd_op *op, const hd_shape *view, int i,
-                        hd_space *out)
-{
-    for (int d = 0; d < out->ndims; d++) {
-        int own = out->dim[i][d];
-
-        if (own < 0 || view[i].extent[own] == out->extent[d])
-            continue;
-        if (hd_op_has_scales(op, i) && view[i].extent[own] != 1)
-            out->grained[i] |= (uint16_t)(1u << d);
-        else if (d < out->nparallel || hd_op_has_scales(op, i))
-            out->dim[i][d] = HD_REPEATED;
-    }
-}
-
+// A view repeats, too, where it has one index and the space has more.
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out)
 {
@@ -152,7 +165,12 @@ void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
         out->extent[d] = d < out->nparallel ? view[0].extent[d]
                                             : view[1].extent[out->dim[1][d]];
     for (int i = 1; i < op->nviews; i++)
-        lay_extents(op, view, i, out);
+        for (int d = 0; d < out->nparallel; d++) {
+            int own = out->dim[i][d];
+
+            if (own >= 0 && view[i].extent[own] != out->extent[d])
+                out->dim[i][d] = HD_REPEATED;
+        }
 }
 
 void hd_space_of_step(const hd_step *step, hd_space *out)
@@ -225,9 +243,7 @@ void hd_space_strides(const hd_space *space, int view, const int64_t *stride,
     for (int d = 0; d < space->ndims; d++) {
         int own = space->dim[view][d];
 
-        out[d] = own == HD_REPEATED || hd_space_is_grained(space, view, d)
-                     ? 0
-                     : stride[own];
+        out[d] = own == HD_REPEATED ? 0 : stride[own];
     }
 }
 

@@ -184,7 +184,7 @@ static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
 static const char *pick_alike(const fuser *f, const hd_op *matmul, hd_op *op,
                               int from, const hd_view *picked)
 {
-    int matrix = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
+    int matrix = hd_op_matrix(matmul);
     hd_shape shape[HD_MAX_VIEWS];
     hd_space space;
 

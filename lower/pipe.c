@@ -379,12 +379,13 @@ static void find_splits(hd_pipe *p)
 // Whether the op needs whole what is split along `d` of its space, or along
 // what lies along nothing there: which rows and matrices go together, and what
 // goes where in each element of a batch, is data; a call takes that as a whole.
-static bool needs_whole(const hd_op *op, int d)
+static bool needs_whole(const hd_op *op, const hd_space *space, int d)
 {
-    return hd_op_has_counts(op) ||
-           (d >= 0
-                ? !hd_bound_parts(op->bound, d)
-                : hd_op_is_batched(op) || hd_op_key(op, HD_KEY_GROUPS) != NULL);
+    if (hd_op_has_counts(op))
+        return true;
+    if (hd_op_is_batched(op))
+        return d < 0 || d >= hd_op_batch(op, 0, space->nparallel);
+    return hd_op_key(op, HD_KEY_GROUPS) != NULL && d != space->nparallel - 1;
 }
 
 // The dimension of view `i` that chunks split; where it has none along that it
@@ -397,7 +398,7 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
 
     hd_space_of_op(p->module, op, &space);
     d = chunks_along(p, op, &space);
-    if (made >= 0 && needs_whole(op, d))
+    if (made >= 0 && needs_whole(op, &space, d))
         return NO_CHUNKS;
     if (d < 0)
         return made;
@@ -405,31 +406,11 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
     return made < 0 || made == dim ? dim : NO_CHUNKS;
 }
 
-// Whether each chunk has scales of its own.
-static bool splits_grain(const hd_pipe *p, const hd_op *op, int i)
-{
-    hd_space space;
-    int d;
-
-    if (!hd_op_has_scales(op, i))
-        return false;
-    hd_space_of_op(p->module, op, &space);
-    d = chunks_along(p, op, &space);
-    return d >= 0 && hd_space_is_grained(&space, i, d) &&
-           space.extent[d] / p->chunks % hd_op_grain(op) != 0;
-}
-
 static hd_status check_view(hd_pipe *p, const hd_op *op, int i)
 {
     const hd_buffer *buffer = op->view[i].buffer;
     int dim = split_dim(p, op, i);
 
-    if (splits_grain(p, op, i))
-        return hd_error(p->diag, HD_E0502, op->loc,
-                        "%s cannot be done in %lld chunks: each of %%%s is for "
-                        "%lld indices, of which a chunk has no multiple",
-                        hd_op_info_get(op->code)->text, (long long)p->chunks,
-                        buffer->name, (long long)hd_op_grain(op));
     if (dim == NO_CHUNKS)
         return hd_error(p->diag, HD_E0502, op->loc,
                         "%s cannot be done in %lld chunks: those of %%%s split "
@@ -622,21 +603,37 @@ bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
            hd_signature_fits(&product, type, NULL, false, NULL, NULL);
 }
 
-// Whether a product of all shards at once has them where its result has them: a
-// batch of the second operand alone comes before all dimensions of the first,
+// Whether operand `i` of a product has no dimension in the place of the shards,
+// which it lacks: a batch of the second one alone comes before all dimensions
+// of the first, where of `all` shards it does not end as the result does.
+static bool lacks_shards(const hd_pipe *p, const hd_op *op, const hd_op *all,
+                         int i)
+{
+    int ahead =
+        hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
+    int behind = hd_view_type(&op->view[0]).ndims - ahead;
+    int ndims = hd_view_type(&op->view[i]).ndims;
+
+    if (hd_op_ends_alike(all))
+        return ndims <= (behind > 2 ? behind : 2);
+    return i == 1 || ahead >= ndims - 2;
+}
+
+// Whether a product of all shards at once has them where its result has them,
 // also where as many as there are shards would be taken for them.
 static bool is_product(hd_pipe *p, const hd_op *op)
 {
-    int batch = hd_view_type(&op->view[2]).ndims - 2;
-    int at = hd_pipe_index(p, &op->view[0]);
+    bool made = hd_pipe_index(p, &op->view[0]) >= 0;
+    hd_op all = *op;
     hd_view view[3];
 
-    if (at >= 0 && hd_view_kept_ahead(&op->view[0], at) < batch &&
-        hd_pipe_index(p, &op->view[2]) < 0)
-        return false;
+    all.view = view;
     for (int i = 0; i < 3; i++)
         view[i] =
             hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
+    for (int i = 1; i < 3 && made; i++)
+        if (shard_dim(p, op, i) < 0 && !lacks_shards(p, op, &all, i))
+            return false;
     return hd_pipe_is_product(op, view);
 }
 

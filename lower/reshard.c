@@ -251,7 +251,7 @@ static hd_buffer *part_buffer(hd_build *b, const hd_view *view)
 
 // Whether a loop over the result's stream dimension has no way to name what an
 // iteration needs of an operand: an index of some of those of a dimension, or
-// the one that repeats beside dimensions that the part lacks.
+// the one that repeats ahead of dimensions that the part lacks.
 static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
@@ -267,7 +267,8 @@ static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
          dim < view->buffer->type.ndims; dim++)
         if (!hd_view_picks(view, dim) && kept-- == 0)
             return hd_view_range(view, dim) != NULL ||
-                   view->buffer->type.dim[dim].extent == 1;
+                   (view->buffer->type.dim[dim].extent == 1 &&
+                    view->nindex > dim + 1);
     return false;
 }
 

@@ -14,6 +14,7 @@
 // straight into their results: those are the caller's, and no peer writes
 // there. A temporary that the loop alone computes on is kept as it is.
 #include "base/dtype.h"
+#include "ir/space.h"
 #include "lower/pipe.h"
 
 // ------------------------------------------------------------------- views
@@ -32,15 +33,24 @@ static bool is_for_all(const hd_moved *m)
     return m->op->code == HD_OP_ALL_REDUCE;
 }
 
-// The rank's own index of the dimension over ranks. Of one in blocks a result
-// has its own already.
-static hd_view pick_rank(const hd_pipe *p, hd_view view)
+// The rank's own index of the dimension over ranks of a product's view `i`. Of
+// one in blocks a result has its own already; an operand that repeats there has
+// one index.
+static hd_view pick_rank(const hd_pipe *p, const hd_op *op, int i, hd_view view)
 {
-    int dim = hd_type_axis_dim(&view.buffer->type, p->axis);
+    const hd_type *type = &view.buffer->type;
+    int dim = hd_type_axis_dim(type, p->axis);
+    int out = hd_type_axis_dim(&op->view[0].buffer->type, p->axis);
 
-    return dim < 0 || hd_dim_is_cut(view.buffer->type.dim[dim])
-               ? view
-               : hd_view_at(view, dim, hd_pipe_rank(p));
+    if (dim >= 0)
+        return hd_dim_is_cut(type->dim[dim])
+                   ? view
+                   : hd_view_at(view, dim, hd_pipe_rank(p));
+    dim = i > 0 && i <= op->ninputs && out >= 0 ? hd_space_beside(op, i, out)
+                                                : -1;
+    return dim >= 0 && type->dim[dim].extent == 1
+               ? hd_view_at(view, dim, hd_pipe_number(p, 0))
+               : view;
 }
 
 // Where a shard belongs: of a reduction to one rank, in one place.
@@ -220,7 +230,7 @@ static void make_result(const hd_trip *t, hd_op *op, const hd_moved *m)
                       : hd_pipe_at_chunk(t->p, m->whole,
                                          hd_pipe_chunk_dim(m->to), t->at.chunk);
     for (int i = 1; i < op->nviews && m->picks; i++)
-        op->view[i] = pick_rank(t->p, op->view[i]);
+        op->view[i] = pick_rank(t->p, m->maker, i, op->view[i]);
 }
 
 // The first shard's trips have nothing to add, the last one's make the result.
@@ -607,7 +617,7 @@ static bool can_pick(hd_pipe *p, const hd_moved *m)
     if (is_alike(&m->whole, &view[0]))
         return false;
     for (int i = 0; i < 3; i++)
-        view[i] = pick_rank(p, view[i]);
+        view[i] = pick_rank(p, m->maker, i, view[i]);
     return is_alike(m->to, &view[0]) && hd_pipe_is_product(m->maker, view);
 }
 

@@ -85,7 +85,7 @@ devices=$("$heddle" env --json | grep -c '"uuid"')
 [ "$devices" -gt 0 ] || { "$heddle" env; exit 1; }
 
 cat >"$out/small.hd" <<'END'
-heddle 1
+heddle 2
 tensor program small
 mesh tp=2
 in   %a : bf16[size tp @tp, 16, 64]
@@ -164,7 +164,7 @@ fi
 # streams, are refused; without the proof they end, or are named, and touch no
 # memory but their own. The rest runs.
 cat >"$out/lone.hd" <<'END'
-heddle 1
+heddle 2
 host program lone
 param n = 1024
 mesh tp=2
@@ -178,7 +178,7 @@ temp %e : event[]
 }
 END
 cat >"$out/apart.hd" <<'END'
-heddle 1
+heddle 2
 host program apart
 param n = 1024
 mesh tp=2
@@ -197,7 +197,7 @@ out %y : f32[2@tp, n] shared
 }
 END
 cat >"$out/sides.hd" <<'END'
-heddle 1
+heddle 2
 host program sides
 param n = 1024
 mesh tp=2
@@ -216,7 +216,7 @@ out %y : f32[2@tp, n] shared
 }
 END
 cat >"$out/gather.hd" <<'END'
-heddle 1
+heddle 2
 tensor program gather
 param n = 64
 mesh tp=2
@@ -230,7 +230,7 @@ temp %g : f32[2@stream, n, 64]
 }
 END
 cat >"$out/extremes.hd" <<'END'
-heddle 1
+heddle 2
 host program extremes
 mesh tp=2
 in  %x : f32[2@tp, 2, 4096] shared

@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WAYS = {"eager": [], "graph": ["--graph"], "nccl": ["--transport", "nccl"],
         "nccl_graph": ["--transport", "nccl", "--graph"], "sm": ["--transport", "sm"]}
 MOST = 30.0  # s that a job may take to end
-TEXT = """heddle 1
+TEXT = """heddle 2
 tensor program small
 mesh tp=2
 in   %a : bf16[size tp @tp, 16, 64]

@@ -48,13 +48,12 @@ NOTATION = (
     "A form has a letter for each dimension of its views. One letter is as long and placed alike "
     "wherever it stands; `R..` is any number of dimensions. Upper case may lie over ranks, lower "
     "case is on each rank whole. `B..?` may be missing in front, or have one index that every rank "
-    "has; `(B..)` is the group or none of it; `B..<` its first dimensions, or all; `k+` is what is "
+    "has; `B..*` may have one index in each; `B..<` its first dimensions, or all; `k+` is what is "
     "joined, of tensor programs also over ranks where it is `K+`; `one` is one index or no dimension; `own` what `over` "
     "counts; `[..]@` is placed in any way in tensor programs.")
 VALUES = {
     "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
     "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number",
-    "LEFT": "a view along the first operand, read", "RIGHT": "a view along the second operand, read",
     "FACTOR": "a number such as `1 / n`, or a view of one element, read", "COUNTS": "a view of counts, read",
     "ACT": "`relu`, `gelu` or `silu`",
 }
@@ -134,13 +133,13 @@ def forms(names):
     return found
 
 
-LETTER = {"Q": "{}?", "P": "({})", "J": "{}+", "F": "{}<"}
+LETTER = {"Q": "{}?", "P": "({})", "J": "{}+", "F": "{}<", "W": "{}*"}
 
 
 def letters(text):
     """"[B.. R.. k+]", of "B_, R_, J(k)"."""
     shown = []
-    for said, letter in re.findall(r"(?:([QPJF])\()?(\w+)\)?", text):
+    for said, letter in re.findall(r"(?:([QPJFW])\()?(\w+)\)?", text):
         letter = letter.replace("_", "..")
         shown.append(LETTER[said].format(letter) if said else letter)
     return "[" + " ".join(shown) + "]"
@@ -152,6 +151,8 @@ def shapes():
     text, found = re.sub(r"//.*", "", signatures), {}
     for row in text.split("HD_SIG(")[1:]:
         ops, named = re.match(r"(\w+\(\w+\)), ([^,]*)", row).groups()
+        if "FRONT" in named:  # of the text form 1 alone
+            continue
         views = re.findall(r"\b(V|ANYHOW|REST|COUNTS)\(((?:[^()]|\(\w+\))*)\)", row)
         found.setdefault(ops, []).append((re.findall(r"K\((\w+)\)", named), views))
     return found

@@ -49,7 +49,7 @@
 #define HD_MUST_USE __attribute__((warn_unused_result))
 
 #define HD_VERSION "0.3.0"
-#define HD_FORMAT 1 // the number after the word heddle in a file's first line
+#define HD_FORMAT 2 // the number after the word heddle in a file's first line
 
 #define HD_MAX_DIMS 8 // dimensions of a buffer
 #define HD_MAX_AXES 4 // axes of a mesh

@@ -83,16 +83,25 @@ def are_alike(a: Dim, b: Dim) -> bool:
     return a.extent == b.extent and marks[0] == marks[1]
 
 
+def pair(a: Dims, b: Dims) -> Optional[Dims]:
+    """Of two batches, which pair from their last dimension on; None if they do not."""
+    n = builtins.max(len(a), len(b))
+    pairs = list(zip((Dim(1),) * (n - len(a)) + a, (Dim(1),) * (n - len(b)) + b))
+    if not all(x.repeats() or y.repeats() or are_alike(x, y) for x, y in pairs):
+        return None
+    return tuple(y if x.repeats() else x for x, y in pairs)
+
+
 def product(a: Tensor, b: Tensor, ta: bool, tb: bool, crossed: Optional[bool]) -> Dims:
-    """B's dimensions before its last two are a batch: paired with A's first ones,
-    or with the whole of A for each."""
+    """What is ahead of the last two dimensions is a batch: A's and B's pair, or each
+    matrix of B is for the whole of A."""
     if a.ndim < (2 if ta else 1) or b.ndim < 2:
         refuse(f"matmul of {a!r} by {b!r}: too few dimensions")
-    batch, rows = b._dims[:-2], a._dims[:-2] + a._dims[-1:] if ta else a._dims[:-1]
-    room = a._dims[:-2] if ta else rows
-    if crossed is None:
-        crossed = len(room) < len(batch) or not all(map(are_alike, room, batch))
-    return (batch if crossed else ()) + rows + (b._dims[-2 if tb else -1],)
+    rows, column = a._dims[:-2] + a._dims[-1:] if ta else a._dims[:-1], b._dims[-2 if tb else -1]
+    batch = pair(a._dims[:-2], b._dims[:-2]) if a.ndim > 1 else None
+    if crossed or batch is None:
+        return b._dims[:-2] + rows + (column,)
+    return batch + rows[-1:] + (column,)
 
 
 def grouped(a: Tensor, b: Tensor, ta: bool, tb: bool, counts: Tensor) -> Dims:
@@ -102,28 +111,24 @@ def grouped(a: Tensor, b: Tensor, ta: bool, tb: bool, counts: Tensor) -> Dims:
 
 
 def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
-           scale: Optional[Operand] = None, scale_a: Optional[Tensor] = None,
-           scale_b: Optional[Tensor] = None, grain: Optional[int] = None,
-           bias: Optional[Tensor] = None, act: Optional[str] = None, aux: Optional[Tensor] = None,
-           accumulate: bool = False, groups: Optional[Tensor] = None, keep: bool = False,
-           crossed: Optional[bool] = None, out: Result = None) -> Tensor:
+           scale: Optional[Operand] = None, bias: Optional[Tensor] = None,
+           act: Optional[str] = None, aux: Optional[Tensor] = None, accumulate: bool = False,
+           groups: Optional[Tensor] = None, keep: bool = False, crossed: Optional[bool] = None,
+           out: Result = None) -> Tensor:
     """`act(scale * (a b) + bias)`. `tb`: b is stored [N, K], as weights are; `ta`: a
-    is [K, M]. `scale_a` and `scale_b`, f32, multiply the elements of a and of b: they
-    lie along these, [M, 1] and [1, N], or [N, 1] with `tb`, for rows and columns; with
-    `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
+    is [K, M]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
     value before it; `accumulate` adds to what `out` holds. `groups` has how many
     rows each matrix takes.
 
-    b's dimensions before its last two are a batch: paired with a's first ones where
-    those are the same, else each b is multiplied with all of a; `crossed` decides
-    where they could be either.
+    Dimensions before the last two are a batch. Those of a and b pair from the last one
+    on, where one may lack some in front or have one index, which repeats. Where they
+    do not, or with `crossed`, each b is multiplied with all of a.
     """
     dims = (product(a, b, ta, tb, crossed) if groups is None
             else grouped(a, b, ta, tb, groups))
     flags = {"ta": ta, "tb": tb, "accumulate": accumulate, "keep": keep}
-    given = {"scale": None if scale is None else factor(scale), "scale_a": scale_a,
-             "scale_b": scale_b, "grain": None if grain is None else str(integer(grain, "grain")), "bias": bias,
-             "act": act, "aux": aux, "groups": groups}
+    given = {"scale": None if scale is None else factor(scale), "bias": bias, "act": act,
+             "aux": aux, "groups": groups}
     attributes: Attributes = [(key, None) for key, on in flags.items() if on]
     attributes += [(key, value) for key, value in given.items() if value is not None]
     return builder_of(a, b)._make("matmul", a.dtype, dims, [a, b], attributes, out)

@@ -17,7 +17,7 @@ from draw import SEED
 
 RANKS = 3
 BOUND = 10.0  # s: a machine of many tests is slow
-GATHER = """heddle 1 tensor program gather mesh tp=3 in %x : f32[size tp @tp, COUNT]
+GATHER = """heddle 2 tensor program gather mesh tp=3 in %x : f32[size tp @tp, COUNT]
 out %y : f32[size tp, COUNT] { %y = set %x }"""
 RANDOM = random.Random(SEED)
 

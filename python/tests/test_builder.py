@@ -90,7 +90,7 @@ def attention_heads(b):
 
 @example
 def attention_out(b):
-    o, w = shards(b, "o", TP, ROWS, HEADS), shards(b, "w", HIDDEN, HEADS)
+    o, w = shards(b, "o", TP, ROWS, HEADS), shards(b, "w", 1, HIDDEN, HEADS)
     r = shards(b, "r", ROWS, HIDDEN)
     p = ops.matmul(o, w, tb=True).declare(axes=("tp", *STREAM))
     b.output("y", scattered(p) + r)
@@ -118,7 +118,7 @@ def backward_dgrad(b):
 
 @example
 def backward_linear(b):
-    gy, w = shards(b, "gy", TP, ROWS, INNER), shards(b, "w", INNER, HIDDEN)
+    gy, w = shards(b, "gy", TP, ROWS, INNER), shards(b, "w", 1, INNER, HIDDEN)
     x, gyr = b.input("x", "bf16", (TP * ROWS, HIDDEN)), shards(b, "gyr", TP * ROWS, INNER)
     gw = b.inout("gw", "f32", (TP, HIDDEN, INNER), ("tp", None, None))
     b.output("gx", scattered((gy @ w).declare(axes=("tp", *STREAM))))
@@ -171,7 +171,7 @@ def softmax(b):
 
 @example
 def matmul_ar(b):
-    a, w = shards(b, "a", TP, 64, 128), shards(b, "w", 128, 256)
+    a, w = shards(b, "a", TP, 64, 128), shards(b, "w", 1, 128, 256)
     p = (a @ w).declare(axes=("tp", *STREAM))
     b.output("c", ops.sum(p, dim=0, axes=(None, None, None)))
 
@@ -180,7 +180,7 @@ def matmul_ar(b):
 def mlp_gelu(b):
     x = shards(b, "x", ROWS, HIDDEN)
     w1, b1 = shards(b, "w1", INNER, HIDDEN), shards(b, "b1", 1, 1, INNER)
-    w2, b2 = shards(b, "w2", HIDDEN, INNER), b.input("b2", "bf16", (HIDDEN,))
+    w2, b2 = shards(b, "w2", 1, HIDDEN, INNER), b.input("b2", "bf16", (HIDDEN,))
     u = b.empty("bf16", (TP, TP, ROWS, INNER), ("tp", *STREAM))
     h = ops.matmul(gathered(x), w1, tb=True, bias=b1, act="gelu", aux=u)
     b.output("u", u)
@@ -190,7 +190,7 @@ def mlp_gelu(b):
 @example
 def mlp_swiglu(b):
     x, wg, wu = shards(b, "x", ROWS, HIDDEN), *(shards(b, n, INNER, HIDDEN) for n in ("wg", "wu"))
-    wd, xg = shards(b, "wd", HIDDEN, INNER), gathered(x)
+    wd, xg = shards(b, "wd", 1, HIDDEN, INNER), gathered(x)
     h = ops.matmul(xg, wg, tb=True, act="silu") * ops.matmul(xg, wu, tb=True)
     b.output("y", scattered(ops.matmul(h, wd, tb=True)))
 
@@ -223,8 +223,8 @@ def moe(b):
 
     x = b.input("x", "bf16", (EP, tokens, hidden), own(2))
     router = b.input("router", "bf16", (hidden, experts))
-    up = b.input("up", "bf16", (experts, hidden, inner), own(2))
-    down = b.input("down", "bf16", (experts, inner, hidden), own(2))
+    up = b.input("up", "bf16", (experts, 1, hidden, inner), own(3))
+    down = b.input("down", "bf16", (experts, 1, inner, hidden), own(3))
     best, expert = ops.top_k((x @ router).declare(dtype="f32"), top)
     part = ops.exp(best - ops.max(best, dim=2, keepdim=True))
     weight = part / ops.sum(part, dim=2, keepdim=True)

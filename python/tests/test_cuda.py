@@ -24,15 +24,15 @@ if FAKES and "HEDDLE_CUDA_LIB" not in os.environ:
 
 from cuda_memory import Array, Driver
 
-SCALED = """heddle 1 tensor program scaled in %x : f32[6, 5] in %s : f32[]
+SCALED = """heddle 2 tensor program scaled in %x : f32[6, 5] in %s : f32[]
 out %y : f32[6, 5] { %y = scale %x by %s }"""
-TWICE = """heddle 1 tensor program twice in %x : f32[6, 5] out %y : f32[6, 5] { %y = add %x, %x }"""
-CALLED = """heddle 1 tensor program called in %x : f32[6, 5] out %y : f32[6, 5]
+TWICE = """heddle 2 tensor program twice in %x : f32[6, 5] out %y : f32[6, 5] { %y = add %x, %x }"""
+CALLED = """heddle 2 tensor program called in %x : f32[6, 5] out %y : f32[6, 5]
 { %y = call "fn" %x }"""
-GATED = """heddle 1 host program gated in %go : event[] in %x : f32[6, 5] out %y : f32[6, 5]
+GATED = """heddle 2 host program gated in %go : event[] in %x : f32[6, 5] out %y : f32[6, 5]
 { wait %go
 %y = copy %x }"""
-GATHER = """heddle 1 tensor program gather mesh tp=2 in %x : i32[8@tp, 3] out %y : i32[8, 3]
+GATHER = """heddle 2 tensor program gather mesh tp=2 in %x : i32[8@tp, 3] out %y : i32[8, 3]
 { %y = set %x }"""
 
 

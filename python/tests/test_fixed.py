@@ -11,11 +11,11 @@ from cuda_memory import DLTensor, new_capsule
 from draw import floats, integers, poison
 
 # Every rank's part goes to the others, and their sum back: peers touch all three.
-TOUCHED = """heddle 1 tensor program touched param m in 1..5 mesh tp=2
+TOUCHED = """heddle 2 tensor program touched param m in 1..5 mesh tp=2
 in %x : i64[2@tp, m, 3] inout %s : i64[2@tp, m, 3] out %y : i64[2, m, 3]
 { %y = set %x
 %s = add %s, %x }"""
-SCALED = """heddle 1 tensor program scaled in %x : f32[6, 5] in %s : f32[]
+SCALED = """heddle 2 tensor program scaled in %x : f32[6, 5] in %s : f32[]
 out %y : f32[6, 5] { %y = scale %x by %s }"""
 
 

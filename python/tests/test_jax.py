@@ -15,16 +15,16 @@ import numpy as np
 from draw import floats, integers
 
 PAGE = pathlib.Path(os.environ["HEDDLE_ROOT"], "docs/python.md")
-SCALED = """heddle 1 tensor program scaled in %x : f32[6, 1, 5] in %s : f32[]
+SCALED = """heddle 2 tensor program scaled in %x : f32[6, 1, 5] in %s : f32[]
 out %y : f32[6, 1, 5] { %y = scale %x by %s }"""
-CALLED = """heddle 1 tensor program called in %x : DT[6, 5] out %y : DT[6, 5]
+CALLED = """heddle 2 tensor program called in %x : DT[6, 5] out %y : DT[6, 5]
 { %y = call "fn" %x }"""
-GATHER = """heddle 1 tensor program gather mesh tp=2 in %x : f32[64@tp, 16] out %y : f32[64, 16]
+GATHER = """heddle 2 tensor program gather mesh tp=2 in %x : f32[64@tp, 16] out %y : f32[64, 16]
 { %y = set %x }"""
-SCATTER = """heddle 1 tensor program scatter mesh tp=2 in %g : f32[2@tp, 64, 16]
+SCATTER = """heddle 2 tensor program scatter mesh tp=2 in %g : f32[2@tp, 64, 16]
 out %x : f32[64@tp, 16] { %x = sum %g dim 0 }"""
 # A run of one may be taken for one of another, if they are not in order.
-COUNTED = """heddle 1 tensor program counted mesh tp=2 in %x : i32[2@tp, 300000]
+COUNTED = """heddle 2 tensor program counted mesh tp=2 in %x : i32[2@tp, 300000]
 out %y : i32[2, 300000] { %y = set %x }"""
 
 
@@ -112,7 +112,7 @@ class Jax(unittest.TestCase):
         np.testing.assert_array_equal(branched(x, False), x)
 
     def test_inout_and_several_outputs(self):
-        both = self.called("""heddle 1 tensor program both in %x : i32[7] inout %s : i32[7]
+        both = self.called("""heddle 2 tensor program both in %x : i32[7] inout %s : i32[7]
             out %a : i32[7] out %b : u8[7] { %a = neg %x %b = lt %x, %a %s = add %s, %x }""")
         x, s = (jnp.asarray(integers("i4", 7)) for _ in range(2))
         for function in (both, jax.jit(both)):
@@ -122,11 +122,11 @@ class Jax(unittest.TestCase):
             np.testing.assert_array_equal(s, old)
             np.testing.assert_array_equal(a, -x)
             np.testing.assert_array_equal(b, (x < -x).astype("u1"))
-        nothing = self.called("heddle 1 tensor program nothing in %x : f32[6] { }", check=False)
+        nothing = self.called("heddle 2 tensor program nothing in %x : f32[6] { }", check=False)
         self.assertIsNone(nothing(jnp.zeros(6)))
 
     def test_sizes(self):
-        text = """heddle 1 tensor program sized param m in 1..40 in %x : i32[m, 3]
+        text = """heddle 2 tensor program sized param m in 1..40 in %x : i32[m, 3]
             out %y : i32[m, 3] { %y = neg %x }"""
         x = jnp.asarray(integers("i4", 40, 3))
         np.testing.assert_array_equal(jax.jit(self.called(text, {"m": 17}))(x)[:17], -x[:17])
@@ -170,7 +170,7 @@ class Jax(unittest.TestCase):
         fixed = heddle.compile(heddle.Program(SCALED), self.group,
                                fixed={"x": self.group.empty((6, 1, 5), "f32")})
         self.assertRaisesRegex(heddle.ArgumentError, "fixed", heddle.jax.call, fixed)
-        self.assertRaisesRegex(misfit, "event", self.called, """heddle 1 host program e
+        self.assertRaisesRegex(misfit, "event", self.called, """heddle 2 host program e
             in %go : event[] in %x : f32[6] out %y : f32[6] { wait %go %y = copy %x }""")
 
     def test_exception_of_a_call_comes_out(self):

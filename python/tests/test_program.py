@@ -16,7 +16,7 @@ from draw import floats, integers
 
 ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
 MACHINE = next(iter(sorted((ROOT / "examples/machines").glob("*.json"))))
-LINEAR = """heddle 1
+LINEAR = """heddle 2
 tensor program linear
 param k = 32
 mesh tp=4
@@ -42,7 +42,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(program.stage, "tensor")
 
     def test_arguments_axes_and_sizes(self):
-        program = heddle.Program("""heddle 1 tensor program p param m in 1..40 mesh dp=2, tp=3
+        program = heddle.Program("""heddle 2 tensor program p param m in 1..40 mesh dp=2, tp=3
             in %x : i32[m@dp, 6@tp] inout %s : bf16[] out %y : i32[m@dp, 6@tp] { %y = neg %x
             %s = neg %s }""")
         x, s, y = program.arguments
@@ -101,7 +101,7 @@ class Programs(unittest.TestCase):
 
     def test_reference_of_integers_is_exact(self):
         x = integers("i4", 50)
-        program = heddle.Program("heddle 1 tensor program p in %x : i32[50] out %y : i32[50] "
+        program = heddle.Program("heddle 2 tensor program p in %x : i32[50] out %y : i32[50] "
                                  "{ %y = add %x, %x }")
         values, bounds = program.reference({"x": x}).local("y", 0)
         np.testing.assert_array_equal(values, x + x)
@@ -143,7 +143,7 @@ class Errors(unittest.TestCase):
             program.simulate()
 
     def test_importing_needs_no_numpy(self):
-        text = "import sys, heddle; heddle.Program('heddle 1 tensor program p in %x : f32[2] " \
+        text = "import sys, heddle; heddle.Program('heddle 2 tensor program p in %x : f32[2] " \
                "out %y : f32[2] { %y = neg %x }').lower(); sys.exit('numpy' in sys.modules)"
         self.assertEqual(subprocess.run([sys.executable, "-c", text]).returncode, 0)
 

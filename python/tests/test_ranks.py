@@ -11,7 +11,7 @@ import heddle
 import numpy as np
 from draw import RANDOM, floats, integers, poison
 
-LINEAR = """heddle 1
+LINEAR = """heddle 2
 tensor program linear
 mesh tp=2
 in %x : f32[size tp @tp, 8, 32]
@@ -23,7 +23,7 @@ temp %g : f32[size tp @stream, 8, 32]
     %y = matmul %g, %w
 }
 """
-GATHER = """heddle 1
+GATHER = """heddle 2
 tensor program gather
 mesh tp=2
 in %x : i64[13@tp]
@@ -51,7 +51,7 @@ def answer(group, x, w, i, options):
     return y
 
 
-SIZED = """heddle 1
+SIZED = """heddle 2
 tensor program sized
 param m in 1..{most}
 mesh tp=2

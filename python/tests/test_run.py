@@ -11,9 +11,9 @@ import heddle
 import numpy as np
 from draw import floats, integers, poison
 
-SCALED = """heddle 1 tensor program scaled in %x : f32[6, 5] in %s : f32[]
+SCALED = """heddle 2 tensor program scaled in %x : f32[6, 5] in %s : f32[]
 out %y : f32[6, 5] { %y = scale %x by %s }"""
-CALLED = """heddle 1 tensor program called in %x : DT[6, 5] out %y : DT[6, 5]
+CALLED = """heddle 2 tensor program called in %x : DT[6, 5] out %y : DT[6, 5]
 { %y = call "fn" %x }"""
 
 
@@ -57,7 +57,7 @@ class Runs(unittest.TestCase):
         np.testing.assert_array_equal(y, want)
 
     def test_inout_and_several_outputs(self):
-        both = self.compiled("""heddle 1 tensor program both in %x : i64[7] inout %s : i64[7]
+        both = self.compiled("""heddle 2 tensor program both in %x : i64[7] inout %s : i64[7]
             out %a : i64[7] out %b : u8[7] { %a = neg %x %b = lt %x, %a %s = add %s, %x }""")
         x, s = integers("i8", 7), integers("i8", 7)
         old = s.copy()
@@ -67,7 +67,7 @@ class Runs(unittest.TestCase):
         np.testing.assert_array_equal(s, old + x)
 
     def test_sizes(self):
-        text = """heddle 1 tensor program sized param m in 1..40 in %x : i32[m, 3]
+        text = """heddle 2 tensor program sized param m in 1..40 in %x : i32[m, 3]
             out %y : i32[m, 3] { %y = neg %x }"""
         sized, x = self.compiled(text), integers("i4", 40, 3)
         for m in (1, 17, 40):
@@ -108,7 +108,7 @@ class Runs(unittest.TestCase):
         np.testing.assert_array_equal(scaled(x, 1), x)
 
     def test_numbers_that_do_not_fit(self):
-        program = heddle.Program("""heddle 1 host program p in %s : u8[] out %y : u8[]
+        program = heddle.Program("""heddle 2 host program p in %s : u8[] out %y : u8[]
             { %y = neg %s }""")
         neg = heddle.compile(program, self.group)
         self.assertEqual(neg(3, out=np.zeros((), "u1")), 253)
@@ -205,7 +205,7 @@ class Runs(unittest.TestCase):
 
     def test_events(self):
         gate = threading.Event()
-        first = self.compiled("""heddle 1 host program first in %x : f32[6, 5] out %done : event[]
+        first = self.compiled("""heddle 2 host program first in %x : f32[6, 5] out %done : event[]
             out %y : f32[6, 5] { %y = call "fn" %x
             %done = record }""", calls={"fn": lambda call: (
                 gate.wait(10), np.copyto(*map(np.asarray, call.results + call.operands)))})
@@ -213,7 +213,7 @@ class Runs(unittest.TestCase):
         done.wait(1)  # of what was never recorded nobody waits
         first.start(x, y=y, done=done)
         with heddle.Group.local() as group:  # whose runs are in no order with that one
-            second = heddle.compile(heddle.Program("""heddle 1 host program second
+            second = heddle.compile(heddle.Program("""heddle 2 host program second
                 in %go : event[] in %y : f32[6, 5] out %z : f32[6, 5] { wait %go
                 %z = copy %y }"""), group)
             future = second.start(done, y, out=z)

@@ -191,7 +191,7 @@ TEST(CudaAllocator, ThatGivesWhatIsNoMultipleOf256IsRefused)
 // Packed arguments and values, too, and all of it is back when the group ends.
 TEST(CudaAllocator, HasEverythingBackWhenTheGroupEnds)
 {
-    Program program("heddle 1\nhost program one\nin %a : f32[8, 8]\n"
+    Program program("heddle 2\nhost program one\nin %a : f32[8, 8]\n"
                     "in %s : f32[1]\nout %c : f32[8, 8]\n"
                     "{ %c = mul %a, %s }\n");
     const int64_t transposed[] = {1, 8};

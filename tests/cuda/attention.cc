@@ -223,7 +223,7 @@ std::string Filled(std::string text, const std::string &dtype, int unit,
              (at = text.find(word.first, at)) != std::string::npos;
              at += word.second.size())
             text.replace(at, strlen(word.first), word.second);
-    return "heddle 1 host program attends mesh tp=1 " + text;
+    return "heddle 2 host program attends mesh tp=1 " + text;
 }
 
 std::string Attends(Session &session)
@@ -311,7 +311,7 @@ TEST(CudaAttention, OfASequenceInZigzagIsTheReferences)
 
 // ------------------------------------------------------- what falls back
 
-const char *const kHead = "heddle 1 host program attends mesh tp=1 ";
+const char *const kHead = "heddle 2 host program attends mesh tp=1 ";
 const char *const kPlain =
     "in %q : bf16[2, 8, 16] in %k : bf16[2, 12, 16] in %v : bf16[2, 12, 16] "
     "out %o : bf16[2, 8, 16] out %l : f32[2, 8] ";
@@ -712,7 +712,7 @@ TEST(CudaAttention, OfGeneratedKernelsFillsWithZeros)
 
 // A ring over blocks of a sequence, forward and backward: its keys stay.
 const char *const kRounds =
-    "heddle 1 host program rounds mesh tp=2 streams 2 "
+    "heddle 2 host program rounds mesh tp=2 streams 2 "
     "in %q : bf16[2 @tp, 2, 5, 16] in %k : bf16[2 @tp, 1, 5, 16] shared "
     "in %v : bf16[2 @tp, 1, 5, 16] shared in %g : bf16[2 @tp, 2, 5, 16] "
     "out %o : f32[2 @tp, 2, 5, 16] out %l : f32[2 @tp, 2, 5] "

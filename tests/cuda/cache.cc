@@ -17,7 +17,7 @@ const int kPlans = 5, kFastest = 1;
 // Products of all kinds of operands that cuBLASLt takes, with its epilogues and
 // added to matrices that lie otherwise.
 const char *const kProducts =
-    "heddle 1\n"
+    "heddle 2\n"
     "host program products\n"
     "mesh tp=2\n"
     "in %a : f32[16, 32]\n"

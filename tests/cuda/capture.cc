@@ -288,7 +288,7 @@ TEST(CudaCapture, IsLeftAloneByWhoAsksWhatAMachineOffers)
 
 TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program waits mesh tp=2\n"
                     "in %x : i32[size tp@tp, 64] shared\n"
                     "in %early : event[]\n"

@@ -72,7 +72,7 @@ TEST_P(CudaCaptured, RunsOfThreadsAreReplayed)
     }));
 }
 
-const char *const kGather = "heddle 1\n"
+const char *const kGather = "heddle 2\n"
                             "tensor program gather\n"
                             "mesh tp=3\n"
                             "in %x : f32[12 @tp, 6]\n"
@@ -81,7 +81,7 @@ const char *const kGather = "heddle 1\n"
                             "temp %xg : f32[12 @stream, 6]\n"
                             "{ %xg = set %x\n"
                             "  %y = matmul %xg, %w }\n";
-const char *const kScatter = "heddle 1\n"
+const char *const kScatter = "heddle 2\n"
                              "tensor program scatter\n"
                              "mesh tp=3\n"
                              "in %h : f32[size tp @tp, 12 @stream, 6]\n"
@@ -436,7 +436,7 @@ TEST(CudaCapturable, IsNotAGraphOfItsOwn)
 // nothing that happened.
 TEST(CudaCapturable, AnEventOfTheCallersIsRefusedInACapture)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program waits mesh tp=2\n"
                     "in %x : i32[size tp@tp, 64] shared\n"
                     "in %go : event[]\n"
@@ -507,7 +507,7 @@ TEST_P(CudaCapturedSizes, AreThoseOfTheCapture)
     const bool late = where == Where::FIXED_AND_LATE;
     ScopedSetting chaos("HEDDLE_CHAOS", late ? "7" : "");
     ScopedSetting fake("FAKE_CUDA_CHAOS", late ? "7" : "0");
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program whole\n"
                     "param m in 1..40\n"
                     "mesh tp=2\n"

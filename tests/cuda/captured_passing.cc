@@ -24,7 +24,7 @@ const int64_t kRows = 6, kWide = 4, kAll = kRows * kWide;
 const size_t kRoom = 512; // elements of memory for each argument
 
 // Sums, products and moves of small whole numbers, which are exact.
-const char *const kGiven = "heddle 1\n"
+const char *const kGiven = "heddle 2\n"
                            "host program given mesh tp=2 streams 2\n"
                            "in %x : f32[size tp@tp, 6, 4] shared\n"
                            "in %s : f32[1]\n"
@@ -41,7 +41,7 @@ const char *const kGiven = "heddle 1\n"
                            "  join }\n";
 
 // All on the caller's own stream, so that nothing is left to be joined.
-const char *const kAlone = "heddle 1\n"
+const char *const kAlone = "heddle 2\n"
                            "host program alone mesh tp=2\n"
                            "in %x : f32[size tp@tp, 6, 4] shared\n"
                            "in %s : f32[1]\n"

@@ -10,7 +10,7 @@
 namespace
 {
 
-const char kDecls[] = "heddle 1\n"
+const char kDecls[] = "heddle 2\n"
                       "host program chain streams 2\n"
                       "in %x : bf16[6, 64] in %bias : bf16[64]\n"
                       "in %r : bf16[6, 64] in %f : f32[]\n"
@@ -67,7 +67,7 @@ TEST(CudaChains, OfFiveStepsAreOneKernel)
 // Kernels are given what a run says beside their addresses.
 TEST(CudaChains, LengthsThatARunSaysAreParameters)
 {
-    const char decls[] = "heddle 1\n"
+    const char decls[] = "heddle 2\n"
                          "host program chain param m in 1..6 param n in 1..9\n"
                          "in %x : bf16[m, 64] in %bias : bf16[64]\n"
                          "out %y : f32[m, 64] inout %z : f32[5, m, n]\n"
@@ -111,7 +111,7 @@ TEST(CudaChains, AreAPartOfGraphs)
 // random; what is in registers alone takes turns in two slots.
 TEST(CudaChains, BetweenTransfersGiveTheSameAnswerWithDelays)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program exchange mesh tp=2 streams 2\n"
                     "in %x : f32[size tp@tp, 8, 16] in %b : f32[16]\n"
                     "out %y : f32[size tp@tp, 4, 8, 16]\n"

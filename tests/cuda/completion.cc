@@ -168,7 +168,7 @@ TEST_P(CudaCompletion, OfAFailureIsTold)
 TEST_P(CudaCompletion, OfGroupsThatAreSplitIsTheirOwn)
 {
     Program program(kEverything, 2);
-    Program whole("heddle 1\nhost program whole mesh tp=4\n"
+    Program whole("heddle 2\nhost program whole mesh tp=4\n"
                   "in %x : f32[size tp@tp, 64] shared\n"
                   "out %y : f32[64]\n"
                   "{ %y = all_reduce %x[tp] }\n");

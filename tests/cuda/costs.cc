@@ -15,7 +15,7 @@ namespace
 // A gather in front of a matmul, as pipelines are made of it.
 std::string Gather(int ranks)
 {
-    return "heddle 1\ntensor program ag mesh tp=" + std::to_string(ranks) +
+    return "heddle 2\ntensor program ag mesh tp=" + std::to_string(ranks) +
            "\n"
            "in %x : f32[size tp@tp, 4, 8] in %w : f32[8, 12]\n"
            "out %c : f32[size tp@stream, 4, 12]\n"
@@ -88,7 +88,7 @@ TEST(CudaCosts, OneReadyOfEachPeerIsWaitedForInARun)
 // its own.
 TEST(CudaCosts, EachStreamWaitsForOneReadyAndForThoseThatAreLate)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program late mesh tp=2 streams 2\n"
                     "in %x : f32[size tp@tp, 4, 64]\n"
                     "out %y : f32[size tp@tp, 4, 64]\n"
@@ -215,7 +215,7 @@ TEST(CudaCosts, APipelineOfTwoRanksHasFewEvents)
 // and end: a word would hold up its stream.
 TEST(CudaCosts, WhatNcclIsDoneWithIsMarkedByAnEvent)
 {
-    Program program("heddle 1\nhost program marks mesh tp=2\n"
+    Program program("heddle 2\nhost program marks mesh tp=2\n"
                     "in %x : f32[64] shared temp %y : f32[64] shared\n"
                     "out %z : f32[64]\n"
                     "{ %y = all_reduce %x %z = all_reduce %y\n"
@@ -236,7 +236,7 @@ TEST(CudaCosts, WhatNcclIsDoneWithIsMarkedByAnEvent)
 // as fill a device.
 TEST(CudaCosts, ASmallReductionIsOneKernel)
 {
-    const std::string head = "heddle 1\nhost program small mesh tp=2 "
+    const std::string head = "heddle 2\nhost program small mesh tp=2 "
                              "streams 2\n"
                              "in %x : f32[64] shared temp %y : f32[64] shared\n"
                              "out %z : f32[64]\n";
@@ -278,7 +278,7 @@ int64_t Sent(int ranks, int elements)
 {
     std::string n = std::to_string(elements);
     Program program(
-        "heddle 1\nhost program sum mesh tp=" + std::to_string(ranks) +
+        "heddle 2\nhost program sum mesh tp=" + std::to_string(ranks) +
             "\nin %x : f32[" + n + "] shared out %y : f32[" + n +
             "]\n{ %y = all_reduce %x }\n",
         3);
@@ -308,7 +308,7 @@ TEST(CudaCosts, AnAllReduceIsInSharesWhereThatSavesEnough)
 
 std::string Matmul(const std::string &body)
 {
-    return "heddle 1\nhost program one streams 1\n"
+    return "heddle 2\nhost program one streams 1\n"
            "in %a : f32[8, 16] in %b : f32[16, 12] out %c : f32[8, 12]\n{ " +
            body + " }\n";
 }
@@ -373,7 +373,7 @@ TEST(CudaCosts, ARunDoesNotAskForWhatIsKnownToBeOver)
 TEST(CudaCosts, AProductIsAddedToAMatrixWithoutAKernel)
 {
     const char *const decls =
-        "heddle 1\nhost program added streams 1\n"
+        "heddle 2\nhost program added streams 1\n"
         "in %a : bf16[2, 8, 16] in %b : bf16[16, 16] in %r : bf16[8, 3, 16]\n"
         "in %u : bf16[2, 2, 8, 16] in %v : f32[8, 16]\n";
     struct {
@@ -404,7 +404,7 @@ TEST(CudaCosts, AProductIsAddedToAMatrixWithoutAKernel)
 // but nobody has waited for it yet. By the clock of events it takes longer.
 TEST(CudaCosts, SecondsAreOfTheLastRunThatBeganAlone)
 {
-    Program program("heddle 1\nhost program one\nin %a : f32[64]\n"
+    Program program("heddle 2\nhost program one\nin %a : f32[64]\n"
                     "out %c : f32[64]\n{ %c = gelu %a }\n");
 
     for (bool all : {false, true}) {

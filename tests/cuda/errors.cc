@@ -137,7 +137,7 @@ TEST(CudaErrors, CountTheMemoryThatThePlanNeeds)
 // what two need would not.
 TEST(CudaErrors, ReductionsInPlaceTakeTurnsInOneMemory)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program twice\n"
                     "mesh tp=2\n"
                     "in %x : f32[size tp@tp, 262144]\n"
@@ -351,7 +351,7 @@ TEST(CudaErrors, SayWhoseMemoryCannotBeMapped)
 // A caller's events: some that the run waits for, some that it records.
 TEST(CudaEvents, OfTheCallerOrderRuns)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program events mesh tp=1 streams 1\n"
                     "in %x : f32[64]\n"
                     "out %y : f32[64]\n"

@@ -291,7 +291,7 @@ TEST(CudaFaults, AreToldToBothRanksWithNccl)
 
 // Two shapes of attention, one of which goes through scratch memory, of keys
 // that a peer sends.
-const char *const kAttention = "heddle 1\n"
+const char *const kAttention = "heddle 2\n"
                                "host program attends\n"
                                "mesh tp=2\n"
                                "in %q : bf16[2, 8, 16]\n"

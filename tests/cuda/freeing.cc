@@ -15,11 +15,11 @@ namespace
 {
 
 // More than a window has that was made for little.
-const char *const kBig = "heddle 1\nhost program big\nmesh tp=2\n"
+const char *const kBig = "heddle 2\nhost program big\nmesh tp=2\n"
                          "in %x : f32[2@tp, 600000] shared\n"
                          "out %y : f32[600000]\n"
                          "{ %y = all_reduce %x[tp] }\n";
-const char *const kSmall = "heddle 1\nhost program small\nmesh tp=2\n"
+const char *const kSmall = "heddle 2\nhost program small\nmesh tp=2\n"
                            "in %x : f32[2@tp, 64] shared\n"
                            "out %y : f32[64]\n"
                            "{ %y = all_reduce %x[tp] }\n";

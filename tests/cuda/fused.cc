@@ -9,7 +9,7 @@ namespace
 
 // $ is what the matmuls have besides.
 const char *const kFused =
-    "heddle 1\nhost program fused mesh tp=2 streams 2\n"
+    "heddle 2\nhost program fused mesh tp=2 streams 2\n"
     "in %x : bf16[8, 16] in %w : bf16[12, 16] in %b : bf16[12]\n"
     "in %u : bf16[2, 3, 24] in %v : bf16[16, 24]\n"
     "out %c : bf16[2, 8, 12] out %d : bf16[3, 16] out %e : bf16[2, 3, 16]\n"
@@ -82,7 +82,7 @@ TEST(CudaFused, SaysThatThereIsNoThreadToOpenItsProvider)
 // Along an axis of one rank it is its parts, whatever a provider takes.
 TEST(CudaFused, IsAPlainProductWhereItsAxisHasOneRank)
 {
-    const std::string head = "heddle 1\nhost program alone mesh dp=2, tp=1\n"
+    const std::string head = "heddle 2\nhost program alone mesh dp=2, tp=1\n"
                              "streams 1\n";
     Program alone(head +
                   "in %x : f32[8, 16] in %w : f32[16, 12]\n"
@@ -147,7 +147,7 @@ TEST(CudaFused, SaysWhatItsProviderDoesNotTake)
 
     for (const auto &one : cases) {
         Program program(
-            std::string("heddle 1\nhost program t mesh tp=2 streams 1\n") +
+            std::string("heddle 2\nhost program t mesh tp=2 streams 1\n") +
             one.lines);
 
         Refuses(RunFused(program, CudaOptions()), one.words);

@@ -9,7 +9,7 @@ namespace
 
 // A gather and sends along tp, sums along node, and a matmul after them.
 const char *const kGrid =
-    "heddle 1\n"
+    "heddle 2\n"
     "host program grid\n"
     "mesh node=2, tp=2\n"
     "streams 2\n"

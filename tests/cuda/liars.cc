@@ -106,7 +106,7 @@ namespace
 {
 
 const char *const kTaken =
-    "heddle 1\nhost program taken mesh tp=2 in %x : f32[64] shared\n"
+    "heddle 2\nhost program taken mesh tp=2 in %x : f32[64] shared\n"
     "out %y : f32[64] shared\n"
     "{ group { send %x to 1 - tp get\n %y = recv from 1 - tp get } }\n";
 
@@ -204,7 +204,7 @@ hd_status RunWithLiar(Rank &rank, const Program &program)
 
 TEST(Liars, OfWhatARunMayTouchAreRefused)
 {
-    Program program("heddle 1\nhost program taken param m in 1..64 mesh tp=2\n"
+    Program program("heddle 2\nhost program taken param m in 1..64 mesh tp=2\n"
                     "in %x : f32[m] shared\nout %y : f32[m] shared\n"
                     "{ group { send %x to 1 - tp get\n"
                     " %y = recv from 1 - tp get } }\n");

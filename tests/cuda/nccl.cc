@@ -47,7 +47,7 @@ hd_status Proof(const Program &program)
 // other's: so they are connected before.
 TEST(CudaNccl, RanksThatMeetInDifferentGroupsAreConnectedBoth)
 {
-    Program program("heddle 1\nhost program sides mesh tp=2\n"
+    Program program("heddle 2\nhost program sides mesh tp=2\n"
                     "in %x : f32[2@tp, 64]\nout %y : f32[2@tp, 64] shared\n"
                     "{ if tp == 0 {\n"
                     "    group { send %x[tp] to 1  %y[tp] = recv from 1 }\n"
@@ -71,7 +71,7 @@ TEST(CudaNccl, RanksThatMeetInDifferentGroupsAreConnectedBoth)
 TEST(CudaNccl, CallsOfSeveralCommunicatorsFollowEachOther)
 {
     Program program(
-        "heddle 1\nhost program both mesh a=2, b=2 streams 2\n"
+        "heddle 2\nhost program both mesh a=2, b=2 streams 2\n"
         "in %x : f32[size a@a, size b@b, 64]\n"
         "out %y : f32[6, 2, 64] shared\n"
         "out %z : f32[6, 2, 64] shared\n"
@@ -95,12 +95,12 @@ TEST(CudaNccl, CallsOfSeveralCommunicatorsFollowEachOther)
 
 // What runs over copies, and what NCCL does with it.
 const char *const kRefused[] = {
-    "heddle 1\nhost program lone mesh tp=2\n"
+    "heddle 2\nhost program lone mesh tp=2\n"
     "in %x : f32[2@tp, 64]\nout %y : f32[2@tp, 64] shared\n"
     "temp %e : event[]\n"
     "{ send %x[tp] to 1 - tp done %e\n"
     "  %y[tp] = recv from 1 - tp  wait %e }\n",
-    "heddle 1\nhost program apart mesh tp=2 streams 2\n"
+    "heddle 2\nhost program apart mesh tp=2 streams 2\n"
     "in %x : f32[2@tp, 64]\nout %y : f32[2@tp, 64] shared\n"
     "{ fork on stream 0 { send %x[tp] to 1 - tp }\n"
     "  on stream 1 { %y[tp] = recv from 1 - tp } join }\n"};
@@ -124,7 +124,7 @@ TEST(CudaNccl, WhatTheProofRefusesHangsAndIsNamed)
     }
 }
 
-const char kSides[] = "heddle 1\nhost program sides mesh tp=2\n"
+const char kSides[] = "heddle 2\nhost program sides mesh tp=2\n"
                       "in %x : f32[2@tp, 64]\n"
                       "out %y : f32[2@tp, 64] shared\n"
                       "{ group { send %x[tp] to 1 - tp\n"
@@ -150,7 +150,7 @@ TEST(CudaNccl, ACallThatIsInProgressIsRefusedInARun)
 {
     const std::pair<const char *, const char *> cases[] = {
         {kSides, "group_end"},
-        {"heddle 1\nhost program sum mesh tp=2\n"
+        {"heddle 2\nhost program sum mesh tp=2\n"
          "in %x : f32[2@tp, 64] shared\nout %y : f32[64]\n"
          "{ %y = all_reduce %x[tp] }\n",
          "all_reduce"}};
@@ -321,7 +321,7 @@ void RefusesAndTakes(const std::string &declarations, const std::string &one,
                      const std::string &dense, const std::string &spaced,
                      const std::string &words)
 {
-    const std::string begin = "heddle 1\nhost program apart mesh tp=2\n" +
+    const std::string begin = "heddle 2\nhost program apart mesh tp=2\n" +
                               declarations + "{ if tp == 1 {" + one + "}\n";
     Program apart((begin + "  else {" + dense + "} }\n").c_str());
     Program alike((begin + "  else {" + spaced + "} }\n").c_str());

@@ -142,7 +142,7 @@ Programs TwoPrograms()
     Programs two;
 
     for (const char *extent : {"64", "270000"}) {
-        std::string text = "heddle 1\nhost program swap\nmesh tp=2\n"
+        std::string text = "heddle 2\nhost program swap\nmesh tp=2\n"
                            "in %x : f32[2@tp, N] shared\n"
                            "out %y : f32[2@tp, N] shared\n"
                            "out %z : f32[N]\n"
@@ -157,7 +157,7 @@ Programs TwoPrograms()
     return two;
 }
 
-const char *const kSwap = "heddle 1\nhost program swap mesh tp=2\n"
+const char *const kSwap = "heddle 2\nhost program swap mesh tp=2\n"
                           "in %x : f32[2@tp, 64] shared\n"
                           "out %y : f32[2@tp, 64] shared out %z : f32[64]\n"
                           "{ group { send %x[tp] to 1 - tp\n"

@@ -16,7 +16,7 @@ class CudaPassing : public CudaWays
 
 TEST_P(CudaPassing, FollowsTheOrderOfRunsOnSeveralStreams)
 {
-    Program program("heddle 1\nhost program one\nin %a : f32[8, 8]\n"
+    Program program("heddle 2\nhost program one\nin %a : f32[8, 8]\n"
                     "in %s : f32[1]\nout %c : f32[8, 8]\n"
                     "{ %c = mul %a, %s }\n",
                     2);
@@ -67,7 +67,7 @@ std::vector<Answer> RunRefused(const char *bytes,
                                const std::vector<int64_t> &strides,
                                hd_status refusal, const char *words)
 {
-    static Program program("heddle 1\nhost program one\n"
+    static Program program("heddle 2\nhost program one\n"
                            "in %a : f32[128, 64, 128]\n"
                            "out %c : f32[128, 64, 128]\n{ %c = neg %a }\n");
 

@@ -345,7 +345,7 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
 // before rank 2 comes: it is rank 2 that both wait for.
 TEST_P(CudaPeers, OfAReductionNameTheRankThatHasNotCome)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program sum mesh tp=3\n"
                     "in %x : f32[64] shared\n"
                     "out %y : f32[64]\n"
@@ -391,7 +391,7 @@ TEST_P(CudaPeers, OfAReductionNameTheRankThatHasNotCome)
 // a.
 std::string Square(int times = 1)
 {
-    return "heddle 1\n"
+    return "heddle 2\n"
            "host program square mesh a=2, b=2 streams 1\n"
            "in %x : f32[size a@a, size b@b, 64] shared\n"
            "out %y : f32[size a@a, size b@b, 64] shared\n"
@@ -551,7 +551,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
     if (GetParam().capturable && GetParam().transport == HD_TRANSPORT_SM)
         GTEST_SKIP() << "so many kernels end too late on a busy machine";
 
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program long mesh tp=2\n"
                     "in %x : f32[size tp@tp, 64] shared\n"
                     "out %y : f32[size tp@tp, 64] shared\n"
@@ -587,7 +587,7 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
 {
     if (GetParam().graph || GetParam().transport == HD_TRANSPORT_SM)
         GTEST_SKIP() << "kernels send there, and a graph is issued whole";
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program part mesh tp=2\n"
                     "in %x : f32[size tp@tp, 64] shared\n"
                     "out %y : f32[size tp@tp, 64] shared\n"
@@ -624,7 +624,7 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
 // under way for a while, and then a product that takes longer than the rest.
 TEST_P(CudaPeers, ThatDieWhileARunIsIssuedLeaveItToEnd)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program part mesh tp=2\n"
                     "in %x : f32[size tp@tp, 8, 8] shared\n"
                     "out %y : f32[size tp@tp, 8, 8] shared\n"

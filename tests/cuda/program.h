@@ -15,7 +15,7 @@
 // Two ranks that send, one of the sends deferred, gather, reduce, multiply with
 // an epilogue, and compute element by element, on two streams.
 const char *const kEverything =
-    "heddle 1\n"
+    "heddle 2\n"
     "host program everything\n"
     "mesh tp=2\n"
     "streams 2\n"
@@ -218,7 +218,7 @@ inline hd_status Fill(Memory &memory, const Rank &rank, const Program &program,
 
 // Three ranks, each of which needs all the others: lines 7 and 8 wait for the
 // neighbours, line 9 for everyone.
-const char *const kRing = "heddle 1\n"
+const char *const kRing = "heddle 2\n"
                           "host program ring mesh tp=3 streams 1\n"
                           "in %x : f32[size tp@tp, 64] shared\n"
                           "out %y : f32[size tp@tp, 64] shared\n"

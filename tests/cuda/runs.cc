@@ -229,7 +229,7 @@ TEST_P(CudaRuns, FollowTheCallersStreams)
 // stream is not.
 TEST(CudaThreads, RunsOnTheirOwnStreamsFollowEachOther)
 {
-    Program program("heddle 1\nhost program one\nin %a : f32[64]\n"
+    Program program("heddle 2\nhost program one\nin %a : f32[64]\n"
                     "out %c : f32[64]\n{ %c = gelu %a }\n",
                     2);
     std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
@@ -293,7 +293,7 @@ TEST_P(CudaRuns, QueueUpWithoutAnyoneWaiting)
 // More commands than the driver puts into a stream unseen.
 TEST_P(CudaRuns, MayBeLong)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program long mesh tp=2 streams 2\n"
                     "in %x : i32[size tp@tp, 64] shared\n"
                     "out %y : i32[size tp@tp, 64]\n"

@@ -191,7 +191,7 @@ TEST(Several, IdleSessionsOfAnAbortedGroupSaySoAtOnce)
     for (const char *device : {"cpu", "cuda"})
         for (int ranks : {1, 2}) {
             Program program(
-                "heddle 1 host program idle mesh tp=" + std::to_string(ranks) +
+                "heddle 2 host program idle mesh tp=" + std::to_string(ranks) +
                 " in %x : f32[8] shared out %y : f32[8] shared { %y = "
                 "all_reduce %x }");
             auto body = [&](Rank &rank) {

@@ -214,7 +214,7 @@ TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreamsByNcclAsGraphs)
 TEST(CudaSharing, SessionsOfTheSameRanksHaveOneCommunicator)
 {
     Program sends(kRing);
-    Program gathers("heddle 1\n"
+    Program gathers("heddle 2\n"
                     "host program gathers mesh tp=3 streams 1\n"
                     "in %x : f32[size tp@tp, 5] shared\n"
                     "out %y : f32[size tp, 5] shared\n"

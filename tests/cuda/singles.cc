@@ -13,7 +13,7 @@ namespace
 // A batch of three; f64; 16 bits with an epilogue of cuBLASLt's; one that
 // accumulates; one whose epilogue is a kernel; one that is added to a matrix;
 // and two on memory of the session's own, which stays where it is.
-const char *const kProducts = "heddle 1\n"
+const char *const kProducts = "heddle 2\n"
                               "host program products\n"
                               "mesh tp=2\n"
                               "streams 2\n"
@@ -244,7 +244,7 @@ TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
     EXPECT_EQ(many.calls, Row(4, kAll));
     EXPECT_EQ(many.launched, Row(4, 0));
     setenv("FAKE_CUBLASLT_KERNELS", "3", 1);
-    Counts same = RunOn({0, 0, 1, 0}, "heddle 1\n"
+    Counts same = RunOn({0, 0, 1, 0}, "heddle 2\n"
                                       "host program large mesh tp=2\n"
                                       "in %x : f32[8, 64] in %w : f32[64, 32]\n"
                                       "out %y : f32[8, 32]\n"
@@ -331,7 +331,7 @@ hd_status Hold(void *context, const hd_call_site *)
 // They have one stream for captures.
 TEST_F(CudaProducts, AreCapturedWhileAThreadCapturesAnotherSessionsRun)
 {
-    Program program("heddle 1\n"
+    Program program("heddle 2\n"
                     "host program held mesh tp=2\n"
                     "in %x : f32[4]\n"
                     "out %y : f32[4]\n"
@@ -382,7 +382,7 @@ TEST_F(CudaProducts, AreCapturedWhileAThreadCapturesAnotherSessionsRun)
 // Of arguments: results with and without a mask, and gradients; of the
 // session's own memory, results.
 const char *const kAttends =
-    "heddle 1\n"
+    "heddle 2\n"
     "host program attends\n"
     "mesh tp=2\n"
     "in %q : bf16[2, 4, 24, 16]\n"
@@ -469,7 +469,7 @@ TEST_F(CudaAttends, ThatClearOperandsHaveGraphsForTheAddressesOfThese)
 TEST_F(CudaAttends, MayDoWithoutAWorkspace)
 {
     ScopedSetting dnn("FAKE_CUDNN_WORKSPACE", "0");
-    Counts counts = RunOn({0, 0, 1, 0}, "heddle 1\n"
+    Counts counts = RunOn({0, 0, 1, 0}, "heddle 2\n"
                                         "host program alone mesh tp=2\n"
                                         "in %q : bf16[4, 24, 16]\n"
                                         "in %k : bf16[4, 32, 16]\n"

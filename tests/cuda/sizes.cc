@@ -15,7 +15,7 @@ const int kRanks = 4, kHigh = 21, kK = 6, kN = 5;
 const std::vector<int64_t> kSizes = {1, kRanks - 1, 13, kHigh};
 
 const char *const kGather =
-    "heddle 1\n"
+    "heddle 2\n"
     "tensor program gather\n"
     "param m in 1..21\n"
     "mesh tp=4\n"
@@ -26,7 +26,7 @@ const char *const kGather =
     "{ %xg = set %x\n"
     "  %y = matmul %xg, %w }\n";
 const char *const kReduce =
-    "heddle 1\n"
+    "heddle 2\n"
     "tensor program reduce\n"
     "param m in 1..21\n"
     "mesh tp=4\n"
@@ -37,7 +37,7 @@ const char *const kReduce =
     "{ %p = matmul %h, %w\n"
     "  %y = sum %p dim 0 }\n";
 // All of it in place, and a maximum.
-const char *const kWhole = "heddle 1\n"
+const char *const kWhole = "heddle 2\n"
                            "host program whole\n"
                            "param m in 1..21\n"
                            "mesh tp=4\n"
@@ -51,7 +51,7 @@ const char *const kWhole = "heddle 1\n"
                            "  %z[tp] = max %u dim 1 }\n";
 
 // What collectives move, of which NCCL's have gaps between their pieces.
-const char *const kMoves = "heddle 1\n"
+const char *const kMoves = "heddle 2\n"
                            "host program moves\n"
                            "param m in 1..21\n"
                            "mesh tp=4\n"
@@ -66,7 +66,7 @@ const char *const kMoves = "heddle 1\n"
 
 // Of which each rank reduces a share that the others fetch.
 const int kLargest = 90001, kWide = 64;
-const char *const kLarge = "heddle 1\n"
+const char *const kLarge = "heddle 2\n"
                            "host program large\n"
                            "param m in 1..90001\n"
                            "mesh tp=4\n"

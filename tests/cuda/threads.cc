@@ -311,7 +311,7 @@ TEST(CudaThreadFaults, SayWhoseMemoryCannotBeReached)
 
 TEST(CudaThreadFaults, FusedOpsWantAProcessForEachRank)
 {
-    Program fused("heddle 1\nhost program fused mesh tp=2 streams 1\n"
+    Program fused("heddle 2\nhost program fused mesh tp=2 streams 1\n"
                   "in %x : bf16[8, 16] in %w : bf16[12, 16]\n"
                   "out %c : bf16[2, 8, 12]\n"
                   "{ %c = all_gather_matmul %x, %w tb }\n",

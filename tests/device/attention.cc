@@ -395,7 +395,7 @@ void Try(const std::vector<const char *> &forms, const Extents &most,
                                     extents['S'], extents['K'], random) +
                                     " ");
                 text = Replaced(text, "L[", dtype == "f64" ? "f64[" : "f32[");
-                Add(Filled("heddle 1 tensor program attends mesh tp=1 " + text,
+                Add(Filled("heddle 2 tensor program attends mesh tp=1 " + text,
                            extents),
                     dtype, ranks, change, &cases);
             }
@@ -470,7 +470,7 @@ TEST(Attention, OfSequencesBehindEachOtherIsTheReferences)
 TEST(Attention, CountsOfSequencesThatDoNotFitAreClampedAndTold)
 {
     const std::string text =
-        "heddle 1 host program packed in %n : i32[2, 3] "
+        "heddle 2 host program packed in %n : i32[2, 3] "
         "in %q : f32[2, 2, 2, 9, 4] in %k : f32[2, 2, 1, 9, 4] "
         "in %g : f32[2, 2, 2, 9, 4] out %o : f32[2, 2, 2, 9, 4] "
         "out %l : f32[2, 2, 2, 9] out %a : f32[2, 2, 2, 9, 4] "
@@ -510,7 +510,7 @@ TEST(Attention, CountsOfSequencesThatDoNotFitAreClampedAndTold)
 TEST(Attention, CountsThatDoNotFitAreClampedAndTold)
 {
     const std::string text =
-        "heddle 1 host program attends in %n : i32[2, 3] in %m : i32[2] "
+        "heddle 2 host program attends in %n : i32[2, 3] in %m : i32[2] "
         "in %q : f32[2, 3, 2, 5 by %n, 4] in %k : f32[2, 3, 1, 7 by %m, 4] "
         "in %v : f32[2, 3, 1, 7, 4] out %o : f32[2, 3, 2, 5, 4] "
         "out %l : f32[2, 3, 2, 5] { %o, %l = attention %q, %k, %v }";
@@ -535,7 +535,7 @@ TEST(Attention, CountsThatDoNotFitAreClampedAndTold)
 // All keys at once, and in three parts that are merged, of which rows see all
 // or some: forward and backward, each result rounded once.
 const char *const kWholeAndParts =
-    "heddle 1 host program parts mesh tp=1 "
+    "heddle 2 host program parts mesh tp=1 "
     "in %q : $[G * Q, S, D] in %k : $[G, 3 * K, D] in %v : $[G, 3 * K, W] "
     "in %g : $[G * Q, S, W] out %o : $[G * Q, S, W] out %l : f32[G * Q, S] "
     "out %a : $[G * Q, S, D] out %p : $[G * Q, S, W] out %m : f32[G * Q, S] "
@@ -853,7 +853,7 @@ std::string TextOf(const Shape &s, Lengths lengths)
         mask += " window " + std::to_string(s.window);
     if (lengths == kSequences)
         mask += " groups %n";
-    return "heddle 1 tensor program t mesh tp=1 " +
+    return "heddle 2 tensor program t mesh tp=1 " +
            (lengths == kCounts ? std::string("in %n : i32[] in %m : i32[] ")
             : lengths == kSequences
                 ? "in %n : i32[" + std::to_string(s.counts.size()) + "] "

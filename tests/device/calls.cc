@@ -211,7 +211,7 @@ std::string Spelt(const std::string &text, bool calls)
 }
 
 const char kProgram[] =
-    "heddle 1\ntensor program calls\nmesh tp=1\n"
+    "heddle 2\ntensor program calls\nmesh tp=1\n"
     "in %x : $[size tp @tp, 8, 6]\nin %w : $[6, 4]\nin %b : $[6]\n"
     "inout %k : $[size tp @tp, 8, 6]\n"
     "temp %g : $[size tp @stream, 8, 6]\n"
@@ -311,7 +311,7 @@ TEST(Calls, AreInEveryPipelineWhatOperationsWouldBe)
 // ------------------------------------------------------------------- a site
 
 const char kViews[] =
-    "heddle 1\nhost program views\nmesh tp=1\nin %x : i32[3, 8, 6]\n"
+    "heddle 2\nhost program views\nmesh tp=1\nin %x : i32[3, 8, 6]\n"
     "out %y : i32[8, 4, 6]\n{\n"
     "    %y[:, 2] = call \"look\" %x[1, :, 2..5], %x[0, 0, 0..1] over 1\n"
     "    %y[:, 0] = copy %x[0]\n    %y[:, 1] = copy %x[0]\n"
@@ -371,7 +371,7 @@ TEST(Calls, AreToldWhereEachViewLies)
 
 // ----------------------------------------------------------------- failures
 
-const char kTwo[] = "heddle 1\nhost program two\nmesh tp=2\n"
+const char kTwo[] = "heddle 2\nhost program two\nmesh tp=2\n"
                     "in %x : f32[2@tp, 8, 6]\nout %y : f32[2@tp, 8, 6]\n"
                     "temp %t : f32[2, 8, 6] shared\n{\n"
                     "    group {\n        send %x[tp] to 1 - tp\n"
@@ -575,7 +575,7 @@ TEST(Calls, AreCapturedOnceForEachSetOfAddresses)
 
 // -------------------------------------------------------------------- sizes
 
-const char kSized[] = "heddle 1\ntensor program sized\nparam m in 1..13\n"
+const char kSized[] = "heddle 2\ntensor program sized\nparam m in 1..13\n"
                       "mesh tp=1\nin %x : f32[m@tp, 6]\n"
                       "out %y : f32[m@tp, 6]\n{\n"
                       "    %y = call \"rotate\" %x over 1\n}\n";

@@ -169,7 +169,7 @@ std::string TextOf(const Form &form, std::mt19937 &random)
     for (const auto &most :
          {std::pair<char, int>('E', 5), {'C', 40}, {'K', 20}, {'N', 20}})
         extents[most.first] = Between(1, most.second, random);
-    return Filled(std::string("heddle 1 host program counted ") +
+    return Filled(std::string("heddle 2 host program counted ") +
                       form.arguments + " { " + form.step + " }",
                   extents);
 }
@@ -283,7 +283,7 @@ TEST(Counts, AreThoseOfTheirRun)
 {
     std::mt19937 random(Seed());
     Module module = Read(
-        "heddle 1 host program counted in %n : i32[5] in %x : f32[5, 9 by %n, "
+        "heddle 2 host program counted in %n : i32[5] in %x : f32[5, 9 by %n, "
         "8] in %w : f32[5, 8, 6] temp %h : f32[5, 9 by %n, 6] "
         "out %y : f32[5, 9, 6] out %s : f32[5, 6] "
         "{ %h = matmul %x, %w %y = relu %h %s = sum %h dim 1 }",
@@ -346,7 +346,7 @@ TEST(Counts, ThatDoNotFitAreClampedAndTold)
 
 // Of what has no counts on the other side ranks move a dense copy.
 const char kRanks[] =
-    "heddle 1 tensor program moved mesh tp=2 "
+    "heddle 2 tensor program moved mesh tp=2 "
     "in %n : i32[4@tp] in %x : $[4@tp, 9 by %n, 6] in %w : $[4@tp, 6, 5] "
     "in %l : i32[3] in %v : $[3, 8 by %l, 6@tp] "
     "temp %h : $[4@tp, 9 by %n, 5] temp %d : $[4, 9, 5] "
@@ -387,7 +387,7 @@ TEST(Counts, OfOneSideMoveAsZeros)
 // fewer or none, with the dimensions of the counts in another order while they
 // are there, and back.
 const char kThereAndBack[] =
-    "heddle 1 tensor program moved mesh tp=2 "
+    "heddle 2 tensor program moved mesh tp=2 "
     "in %n : i32[size tp @tp, E] in %x : $[size tp @tp, E, C by %n, K] "
     "temp %c : i32[size tp, E @tp] "
     "temp %there : $[size tp, E @tp, C by %c, K] "
@@ -512,7 +512,7 @@ TEST(Counts, StayBesideFusedProducts)
             drawn.Add(random, random() % 2 == 0,
                       LacksProvider() || random() % 2 == 0);
         text = Filled(
-            "heddle 1 tensor program drawn mesh tp=2 "
+            "heddle 2 tensor program drawn mesh tp=2 "
             "in %n : i32[size tp @tp, size tp] "
             "in %x : $[size tp @tp, size tp, C by %n, K] " +
                 drawn.declared + "{ " + drawn.done + "}",
@@ -526,14 +526,14 @@ TEST(Counts, StayBesideFusedProducts)
 // A transport that knows the counts writes nothing behind them: what was there
 // stays. A rank's own piece may be copied whole.
 const char kBehind[] =
-    "heddle 1 host program behind mesh tp=2 in %n : i32[size tp @tp, size tp] "
+    "heddle 2 host program behind mesh tp=2 in %n : i32[size tp @tp, size tp] "
     "in %x : f32[size tp @tp, size tp, C by %n, K] "
     "in %was : f32[size tp, size tp @tp, C, K] "
     "in %mask : u8[size tp, size tp @tp, C, K] "
     "out %y : f32[size tp, size tp @tp, C, K] "
     "temp %z : f32[size tp, size tp @tp, C, K] shared "
     "{ %z = copy %was %z[:, tp] = all_to_all %x[tp] %y = copy %z }";
-const char kSelected[] = "heddle 1 tensor program behind mesh tp=2 "
+const char kSelected[] = "heddle 2 tensor program behind mesh tp=2 "
                          "in %n : i32[size tp @tp, size tp] "
                          "in %x : f32[size tp @tp, size tp, C by %n, K] "
                          "in %was : f32[size tp, size tp @tp, C, K] "
@@ -587,7 +587,7 @@ TEST(Counts, WriteNothingWhereNothingIsCounted)
 // is moved, so that all ranks end.
 TEST(Counts, OfTransfersThatDoNotFitAreTold)
 {
-    const char text[] = "heddle 1 host program told mesh tp=3 "
+    const char text[] = "heddle 2 host program told mesh tp=3 "
                         "in %n : i32[size tp @tp, size tp] "
                         "in %x : f32[size tp @tp, size tp, 5 by %n, 3] "
                         "out %y : f32[3] temp %z : f32[size tp, 5, 3] shared "

@@ -17,7 +17,7 @@ const int kSets = 3; // of random inputs
 // Every way in which peers touch arguments: written by put, read by get,
 // gathered into, reduced where they are.
 const char *const kTouched =
-    "heddle 1\nhost program touched mesh tp=3 streams 2\n"
+    "heddle 2\nhost program touched mesh tp=3 streams 2\n"
     "in %x : f32[size tp@tp, 4, 8] shared\n"
     "in %w : f32[8]\n"
     "inout %i : f32[size tp, 4, 8] shared\n"
@@ -182,11 +182,11 @@ TEST(Fixed, ArgumentsAreTouchedWhereTheyAre)
 }
 
 const char *const kPrograms[] = {
-    "heddle 1\ntensor program gather mesh tp=2\n"
+    "heddle 2\ntensor program gather mesh tp=2\n"
     "in %a : f32[12 @tp, 8] in %b : f32[8, 6]\n"
     "out %c : f32[12 @stream, 6] temp %g : f32[12 @stream, 8]\n"
     "{ %g = set %a\n  %c = matmul %g, %b }\n",
-    "heddle 1\ntensor program scatter mesh tp=2\n"
+    "heddle 2\ntensor program scatter mesh tp=2\n"
     "in %a : f32[12, 8 @tp] in %b : f32[8 @tp, 6]\n"
     "out %c : f32[12 @tp, 6] temp %p : f32[size tp @tp, 12 @stream, 6]\n"
     "{ %c = matmul %a, %b }\n"};
@@ -225,7 +225,7 @@ TEST(Fixed, ArgumentsOfEveryPipelineAreTouchedWhereTheyAre)
 // kTouched, and a size among the dimensions of what is written by put, read by
 // get, gathered and reduced.
 const char *const kSized =
-    "heddle 1\nhost program sized param m in 1..9 mesh tp=3 streams 2\n"
+    "heddle 2\nhost program sized param m in 1..9 mesh tp=3 streams 2\n"
     "in %x : f32[size tp@tp, m, 8] shared\n"
     "inout %i : f32[size tp, m, 8] shared\n"
     "out %y : f32[size tp@tp, m, 8] shared\n"
@@ -245,12 +245,12 @@ const char *const kSized =
     "  join }\n";
 
 const char *const kSizedPipelines[] = {
-    "heddle 1\ntensor program gather param m in 1..9 mesh tp=3\n"
+    "heddle 2\ntensor program gather param m in 1..9 mesh tp=3\n"
     "in %a : f32[m @tp, 8] in %b : f32[8, 6]\n"
     "out %c : f32[m in size tp @stream, 6]\n"
     "temp %g : f32[m in size tp @stream, 8]\n"
     "{ %g = set %a\n  %c = matmul %g, %b }\n",
-    "heddle 1\ntensor program scatter param m in 1..9 mesh tp=3\n"
+    "heddle 2\ntensor program scatter param m in 1..9 mesh tp=3\n"
     "in %h : f32[size tp @tp, m in size tp @stream, 5]\n"
     "in %w : f32[size tp @tp, 5, 7] out %y : f32[m @tp, 7]\n"
     "temp %p : f32[size tp @tp, m in size tp @stream, 7]\n"
@@ -343,7 +343,7 @@ TEST(Fixed, ArgumentsAreTouchedInTimeWhateverIsDelayed)
 // ---------------------------------------------------------------- refusals
 
 const char *const kPut =
-    "heddle 1\nhost program put mesh tp=2 in %x : f32[64] shared\n"
+    "heddle 2\nhost program put mesh tp=2 in %x : f32[64] shared\n"
     "out %y : f32[64] shared in %o : f32[64] shared\n"
     "{ group { send %x to 1 - tp get\n %y = recv from 1 - tp get } }\n";
 

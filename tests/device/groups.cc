@@ -62,7 +62,7 @@ const Form kForms[] = {
 
 std::string TextOf(const Form &form, const Sizes &s)
 {
-    return Filled(std::string("heddle 1 host program grouped ") +
+    return Filled(std::string("heddle 2 host program grouped ") +
                       form.arguments + " { " + form.step + " }",
                   {{'R', s.rows}, {'K', s.k}, {'N', s.n}, {'E', s.groups}});
 }

@@ -25,7 +25,7 @@ namespace
 {
 
 const char kTwoSenders[] =
-    "heddle 1\nhost program two mesh tp=3 in %a : f32[8] "
+    "heddle 2\nhost program two mesh tp=3 in %a : f32[8] "
     "out %c : f32[3, 8] temp %t : f32[3, 8] shared { "
     "%t[tp] = copy %a if tp == 0 { group { %t[1] = recv from 1 "
     "%t[2] = recv from 2 } %c = copy %t } else { send %a to 0 "

@@ -46,7 +46,7 @@ void RunSession(
 
 // One that each rank reads for itself, and one of each rank's that all read.
 const char *const kScalars =
-    "heddle 1 tensor program scalars mesh tp=2 in %x : $[4 @tp, 6] "
+    "heddle 2 tensor program scalars mesh tp=2 in %x : $[4 @tp, 6] "
     "in %s : $[1] in %a : $[size tp @tp] out %y : $[4, 6] out %b : $[size tp] "
     "temp %q : $[4 @tp, 6] { %q = mul %x, %s %y = set %q %b = set %a }";
 
@@ -312,18 +312,18 @@ class Strided
 // are given and parts of which the last ranks have less, and a buffer of more
 // dimensions than one copy has.
 const char *const kPrograms[] = {
-    "heddle 1 tensor program gather mesh tp=2 in %x : $[7 @tp, 12] "
+    "heddle 2 tensor program gather mesh tp=2 in %x : $[7 @tp, 12] "
     "in %w : $[size tp @tp, 12, 6] out %y : $[size tp @tp, 7, 6] "
     "temp %g : $[7, 12] { %g = set %x %y = matmul %g, %w act gelu }",
-    "heddle 1 tensor program scatter param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program scatter param m in 1..61 mesh tp=2 "
     "in %h : $[size tp @tp, m in size tp @stream, 5] "
     "in %w : $[size tp @tp, 5, 7] out %y : $[m @tp, 7] "
     "temp %p : $[size tp @tp, m in size tp @stream, 7] { "
     "%p = matmul %h, %w %y = sum %p dim 0 }",
-    "heddle 1 tensor program inner param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program inner param m in 1..61 mesh tp=2 "
     "in %x : $[3, m @tp, 4] out %y : $[3, m @tp, 4] out %z : $[3, m, 4] "
     "{ %y = exp %x %z = set %x }",
-    "heddle 1 tensor program both mesh tp=2 in %x : $[5 @tp, 2, 3, 2, 4] "
+    "heddle 2 tensor program both mesh tp=2 in %x : $[5 @tp, 2, 3, 2, 4] "
     "inout %y : $[5 @tp, 2, 3, 2, 4] out %z : $[5, 2, 3, 2, 4] "
     "{ %y = add %y, %x %z = set %y }",
 };

@@ -27,13 +27,13 @@ struct Pattern {
     const char *body;
 };
 
-#define LINEAR                                          \
-    "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] " \
+#define LINEAR                                             \
+    "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] " \
     "out %c : $[n @tp, 6, 5] "
 #define PARTIAL "%p : $[n @tp, n @stream, 6, 5] "
-#define BLOCK                                              \
-    "in %x : $[n @tp, 6, 8] in %u : $[n @tp, 8, 4] "       \
-    "in %w : $[n @tp, 4, 5] temp %g : $[n @stream, 6, 8] " \
+#define BLOCK                                                 \
+    "in %x : $[n @tp, 6, 8] in %u : $[n @tp, 8, 4] "          \
+    "in %w : $[n @tp, 1, 4, 5] temp %g : $[n @stream, 6, 8] " \
     "temp %h : $[n @tp, n @stream, 6, 4] out %c : $[n @tp, 6, 5] "
 
 const Pattern kPatterns[] = {
@@ -68,16 +68,16 @@ const Pattern kPatterns[] = {
     {"partial_is_updated", LINEAR "inout " PARTIAL,
      "%p = matmul %a, %w accumulate %c = sum %p dim 0"},
     {"wide_partial",
-     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] "
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] "
      "temp %p : f32[n @tp, n @stream, 6, 5] temp %s : f32[n @tp, 6, 5] "
      "out %c : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = copy %s"},
     {"narrow_partial",
-     "in %a : f32[n @tp, n, 6, 8] in %w : f32[n @tp, 8, 5] temp " PARTIAL
+     "in %a : f32[n @tp, n, 6, 8] in %w : f32[n @tp, 1, 8, 5] temp " PARTIAL
      "out %c : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %c = sum %p dim 0"},
     {"two_sums",
-     LINEAR "in %v : $[n @tp, 8, 5] temp " PARTIAL
+     LINEAR "in %v : $[n @tp, 1, 8, 5] temp " PARTIAL
             "temp %q : $[n @tp, n @stream, 6, 5] out %d : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %q = matmul %a, %v "
      "%c = sum %p dim 0 %d = max %q dim 0"},
@@ -86,11 +86,11 @@ const Pattern kPatterns[] = {
      "%c = sum %p dim 0"},
     {"parts_of_weights",
      "in %x : $[n @tp, 6, 8] in %u : $[n @tp, 3, 8, 4] in %b : $[4, 4] "
-     "in %w : $[n @tp, 2, 4, 6] temp %g : $[n @stream, 6, 8] "
+     "in %w : $[n @tp, 2, 1, 4, 6] temp %g : $[n @stream, 6, 8] "
      "temp %h : $[n @tp, n @stream, 6, 4] temp " PARTIAL
      "out %c : $[n @tp, 6, 5]",
      "%g = set %x %h = matmul %g, %u[:, 1] bias %b[2] act gelu "
-     "%p = matmul %h, %w[:, 0, :, 1..6] %c = sum %p dim 0"},
+     "%p = matmul %h, %w[:, 0, :, :, 1..6] %c = sum %p dim 0"},
     {"parts_of_results",
      BLOCK "in %v : $[n @tp, 8, 2] temp " PARTIAL
            "temp %k : $[n @tp, n @stream, 6, 6] in %y : $[n @tp, 6, 5] "
@@ -109,7 +109,7 @@ const Pattern kPatterns[] = {
      "%l = reshape %k %c = sum %l dim 0 %o = reshape %f"},
     {"batch_in_front",
      "in %x : $[6, n @tp, 2, 8] in %u : $[n @tp, 8, 4] "
-     "in %w : $[n @tp, 4, 5] temp %g : $[6, n @stream, 2, 8] "
+     "in %w : $[n @tp, 1, 1, 4, 5] temp %g : $[6, n @stream, 2, 8] "
      "temp %h : $[n @tp, 6, n @stream, 2, 4] "
      "temp %p : $[n @tp, 6, n @stream, 2, 5] out %c : $[6, n @tp, 2, 5]",
      "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
@@ -127,12 +127,12 @@ const Pattern kPatterns[] = {
      "%g = set %x %h = matmul %g, %u %k = matmul %g, %v %s = silu %h "
      "%m = mul %s, %k %p = matmul %m, %w %c = sum %p dim 0"},
     {"residual",
-     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] temp " PARTIAL
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] temp " PARTIAL
      "in %r : $[n @tp, 6, 5] in %b : $[5] temp %s : $[n @tp, 6, 5] "
      "temp %t : $[n @tp, 6, 5] out %c : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %t = add %s, %r %c = add %t, %b"},
     {"for_all",
-     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] temp " PARTIAL
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] temp " PARTIAL
      "out %c : $[n, 6, 5]",
      "%p = matmul %a, %w %c = sum %p dim 0"},
     {"for_all_and_for_one",
@@ -142,12 +142,12 @@ const Pattern kPatterns[] = {
      "%p = matmul %a, %w act relu %q = mul %b, %b %c = sum %p dim 0 "
      "%d = sum %q dim 0 %e = max %p dim 0"},
     {"for_all_then_more",
-     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] temp " PARTIAL
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] temp " PARTIAL
      "temp %s : $[n @stream, 6, 5] in %r : $[n, 6, 5] "
      "out %c : $[n @stream, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r"},
     {"batch_for_all",
-     "in %a : $[n @tp, 6, n, 2, 8] in %w : $[n @tp, 8, 5] "
+     "in %a : $[n @tp, 6, n, 2, 8] in %w : $[n @tp, 1, 1, 8, 5] "
      "temp %p : $[n @tp, 6, n @stream, 2, 5] in %r : $[6, n, 2, 5] "
      "temp %s : $[6, n @stream, 2, 5] out %c : $[6, n @stream, 2, 5] "
      "out %d : $[6, n, 2, 5]",
@@ -155,7 +155,7 @@ const Pattern kPatterns[] = {
      "%c = add %s, %r"},
     {"tiles_in_and_out",
      "in %x : $[3, n @tp, 6, 8] in %u : $[n @tp, 8, 4] "
-     "in %w : $[n @tp, 4, 5] temp %g : $[3 @stream, n, 6, 8] "
+     "in %w : $[n @tp, 1, 1, 4, 5] temp %g : $[3 @stream, n, 6, 8] "
      "temp %h : $[n @tp, 3 @stream, n, 6, 4] "
      "temp %p : $[n @tp, 3 @stream, n, 6, 5] "
      "out %c : $[3 @stream, n @tp, 6, 5]",
@@ -167,7 +167,7 @@ const Pattern kPatterns[] = {
      "%r = silu %x %p = matmul %a, %w %c = sum %p dim 0 "
      "%u = matmul %x, %g ta accumulate"},
     {"beside_collectives",
-     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] "
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] "
      "temp %p : $[n @tp, n, 6, 5] temp %s : $[n @tp, 6, 5] "
      "out %c : $[n @tp, 6, 5] in %x : $[n @tp, 3, 5] temp %g : $[n, 3, 5] "
      "out %y : $[n, 3, 4] in %v : $[5, 4] inout %u : f32[5, 4] "
@@ -175,12 +175,12 @@ const Pattern kPatterns[] = {
      "%g = set %x %p = matmul %a, %w %y = matmul %g, %v %s = sum %p dim 0 "
      "%u = matmul %q, %k ta accumulate %c = relu %s"},
     {"two_axes",
-     "in %a : $[2 @dp, n @tp, n, 6, 8] in %w : $[2 @dp, n @tp, 8, 5] "
+     "in %a : $[2 @dp, n @tp, n, 6, 8] in %w : $[2 @dp, n @tp, 1, 8, 5] "
      "temp %p : $[2 @dp, n @tp, n @stream, 6, 5] "
      "out %c : $[2 @dp, n @tp, 6, 5]",
      "%p = matmul %a, %w %c = sum %p dim 1"},
     {"inner_axis",
-     "in %a : $[n @tp, n, 2 @dp, 6, 8] in %w : $[n @tp, 8, 5] "
+     "in %a : $[n @tp, n, 2 @dp, 6, 8] in %w : $[n @tp, 1, 1, 8, 5] "
      "temp %p : $[n @tp, n @stream, 2 @dp, 6, 5] "
      "out %c : $[n @tp, 2 @dp, 6, 5]",
      "%p = matmul %a, %w %c = sum %p dim 0"},
@@ -236,7 +236,7 @@ const Pattern kBlocks[] = {
      "temp %g : $[n @stream, m @dp, 8] out %c : $[n @stream, m @dp, 4]",
      "%g = set %x %c = matmul %g, %w"},
     {"scattered_beside_another_axis",
-     "in %a : $[n @tp, n, m @dp, 8] in %w : $[n @tp, 8, 4] "
+     "in %a : $[n @tp, n, m @dp, 8] in %w : $[n @tp, 1, 8, 4] "
      "temp %p : $[n @tp, n @stream, m @dp, 4] out %c : $[n @tp, m @dp, 4] "
      "out %d : $[n, m @dp, 4]",
      "%p = matmul %a, %w %c = sum %p dim 0 %d = max %p dim 0"},
@@ -272,7 +272,7 @@ Module ParsePattern(const Drawn &drawn)
         text = std::regex_replace(text, std::regex("\\bm\\b"),
                                   std::to_string(drawn.rows));
     return Parse(
-        "heddle 1 tensor program pattern mesh " +
+        "heddle 2 tensor program pattern mesh " +
             std::string(HasTwoAxes(pattern) ? "dp=2, tp=2 " : "tp=2 ") + text,
         drawn.dtype, drawn.tp);
 }

@@ -72,7 +72,7 @@ TEST(Picks, RoutesOfAnyExpertsGiveTheDenseAnswer)
                     {'C', random() % 3 == 0 ? t : Between(1, 40, random)}};
 
                 Add(
-                    Filled(std::string("heddle 1 tensor program routes mesh "
+                    Filled(std::string("heddle 2 tensor program routes mesh "
                                        "tp=1 ") +
                                form,
                            extents),
@@ -129,7 +129,7 @@ TEST(Picks, TheGreatestOfAnyRowsAreTheReferences)
                                    {'K', Between(1, std::min(n, 9), random)}};
 
                 Add(
-                    Filled(std::string("heddle 1 tensor program tops mesh "
+                    Filled(std::string("heddle 2 tensor program tops mesh "
                                        "tp=1 ") +
                                form,
                            extents),

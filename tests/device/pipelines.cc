@@ -20,7 +20,7 @@ const int kRuns = 3;
 // A gather that feeds two matmuls and an activation; 12 rows split into up to 3
 // chunks. $ is the dtype.
 const char *const kProgram =
-    "heddle 1 tensor program pipeline mesh tp=4\n"
+    "heddle 2 tensor program pipeline mesh tp=4\n"
     "in %a : $[size tp @tp, 12, 16] in %w : $[10, 16] in %bias : $[10]\n"
     "in %v : $[size tp @tp, 16, 6]\n"
     "temp %ag : $[size tp @stream, 12, 16]\n"
@@ -34,9 +34,9 @@ const char *const kProgram =
 // and to each its part; gathered ahead of a product, and behind the tiles; a
 // dimension that changes its axis.
 const char *const kTiles =
-    "heddle 1 tensor program tiles mesh tp=4\n"
+    "heddle 2 tensor program tiles mesh tp=4\n"
     "in %a : $[size tp @tp, 5 @stream, size tp, 6, 16]\n"
-    "in %w : $[size tp @tp, 16, 10]\n"
+    "in %w : $[size tp @tp, 1, 1, 16, 10]\n"
     "in %g : $[5, size tp @tp, 6, 8] in %v : $[8, 4]\n"
     "in %x : $[5, size tp @tp, size tp, 3]\n"
     "temp %p : $[size tp @tp, 5 @stream, size tp, 6, 10]\n"
@@ -151,7 +151,7 @@ TEST_P(Pipelines, GiveTheDenseAnswerOnEveryNumberOfRanks)
 // added up in, and of two sequences from both ends, each rank's rows once in
 // front and once behind: a rank sees all, none or a triangle of a block.
 const char *const kBlocks =
-    "heddle 1 tensor program blocks mesh tp=4\n"
+    "heddle 2 tensor program blocks mesh tp=4\n"
     "in %q : bf16[size tp @tp, 6, 9, 8] in %k : bf16[size tp @tp, 3, 9, 8]\n"
     "in %v : bf16[size tp @tp, 3, 9, 5] out %o : bf16[size tp @tp, 6, 9, 5]\n"
     "out %l : f32[size tp @tp, 6, 9]\n"
@@ -176,7 +176,7 @@ const char *const kBlocks =
 // other end: then the first to come may be behind half of its rows. Gradients
 // go back.
 const char *const kZigzag =
-    "heddle 1 tensor program zigzag mesh tp=2\n"
+    "heddle 2 tensor program zigzag mesh tp=2\n"
     "in %q : $[size tp @tp, 2, 6, 8, 6] in %k : $[2, size tp @tp, 3, 8, 6]\n"
     "in %v : $[2, size tp @tp, 3, 8, 5] in %g : $[size tp @tp, 2, 6, 8, 5]\n"
     "temp %kg : $[2, size tp @stream, 3, 8, 6]\n"
@@ -235,9 +235,9 @@ TEST_P(Pipelines, AttendToBlocksInZigzagOnEveryNumberOfRanks)
 // Each fused form, an axis between others, what its matmul does besides, and
 // the same op under way on two streams.
 const char *const kFused =
-    "heddle 1 tensor program fused mesh tp=4\n"
+    "heddle 2 tensor program fused mesh tp=4\n"
     "in %a : $[size tp @tp, 6, 10] in %w : $[8, 10] in %bias : $[8]\n"
-    "in %b : $[size tp @tp, size tp, 3, 8] in %v : $[size tp @tp, 5, 8]\n"
+    "in %b : $[size tp @tp, size tp, 3, 8] in %v : $[size tp @tp, 1, 5, 8]\n"
     "temp %ag : $[size tp @stream, 6, 10]\n"
     "out %c : $[size tp @stream, 6, 8]\n"
     "temp %p : $[size tp @tp, size tp, 3, 5] out %d : $[size tp @tp, 3, 5]\n"
@@ -247,7 +247,7 @@ const char *const kFused =
     "  %q = matmul %b, %v tb scale 2.0 %e = sum %q dim 0 }\n";
 
 const char *const kFusedOnStreams =
-    "heddle 1 host program streams mesh tp=4 streams 2\n"
+    "heddle 2 host program streams mesh tp=4 streams 2\n"
     "in %a : $[6, 4, 5] in %w : $[5, 3] out %c : $[6, size tp, 4, 3]\n"
     "in %b : $[6, size tp, 4, 5] out %d : $[6, 4, 3] out %e : $[6, 4, 3]\n"
     "{ fork\n"

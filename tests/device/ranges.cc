@@ -16,7 +16,7 @@ namespace
 // columns stand before the others of C, J before those of K. What is sent is
 // waited for by its event, recorded where nothing is sent, too.
 const char kProgram[] =
-    "heddle 1 host program uneven mesh tp=2 streams 2 "
+    "heddle 2 host program uneven mesh tp=2 streams 2 "
     "in %a : $[size tp @tp, B, K] in %w : $[K, C] in %b : $[C] "
     "inout %h : $[T, C] out %c : $[T, C] out %t : $[C, T] out %m : $[T] "
     "out %s : $[K] temp %g : $[T, K] shared temp %e : event[size tp] { "
@@ -115,7 +115,7 @@ TEST(Ranges, OfDifferentLengthsGiveTheDenseAnswer)
 // a rank has room for alone holds NaNs, which reach no result, and keeps them.
 // There are T rows over the P ranks of tp and R over the Q ranks of dp.
 const char kBlocks[] =
-    "heddle 1 host program blocks mesh dp=Q, tp=2 streams 2 "
+    "heddle 2 host program blocks mesh dp=Q, tp=2 streams 2 "
     "in %a : $[T@tp, K] in %w : $[K, C] in %x : $[R@dp, T@tp] "
     "inout %h : $[T@tp, C] out %c : $[T, C] out %p : $[C, T@tp] "
     "out %q : $[R@dp, T@tp] out %m : $[2, T@tp] temp %g : $[T, K] shared { "

@@ -32,7 +32,7 @@ struct Bound {
                    double timeout = 30)
     {
         hd_session_options options = DeviceOptions();
-        std::string all = "heddle 1\nhost program sessions\n" + text;
+        std::string all = "heddle 2\nhost program sessions\n" + text;
 
         options.timeout = timeout;
         HD_TRY(hd_parse("sessions.hd", all.data(), all.size(), nullptr, 0, diag,

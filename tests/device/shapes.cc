@@ -46,7 +46,7 @@ std::string TextOf(int kind, int n)
         "wait %e[2] }"};
     std::string type = " : i32[" + std::to_string(n) + "]";
 
-    return "heddle 1\nhost program shape\nmesh tp=3\nstreams 2\ninout %z" +
+    return "heddle 2\nhost program shape\nmesh tp=3\nstreams 2\ninout %z" +
            type + "\ntemp %s" + type + " shared\ntemp %t" + type +
            " shared\ntemp %u" + type + "\ntemp %g : i32[3, " +
            std::to_string(n) + "] shared\ntemp %e : event[3]\n" + bodies[kind] +
@@ -353,7 +353,7 @@ TEST(Cpu, SessionsOfOneGroupShareItsMemory)
 }
 
 // What the checker would refuse: its stream is at work when its run ends.
-const char kLeft[] = "heddle 1\nhost program left\nmesh tp=3\nstreams 1\n"
+const char kLeft[] = "heddle 2\nhost program left\nmesh tp=3\nstreams 1\n"
                      "in %z : i32[4000]\ntemp %u : i32[4000]\n"
                      "temp %t : i32[4000] shared\n{ on stream 0 {\n"
                      "for i in 0..20 { %u = fill value 9 %t = fill value 8 }\n"

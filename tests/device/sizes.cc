@@ -18,17 +18,17 @@ const int64_t kHigh = 61;
 
 // An all-gather before a product, one after it, and both as a layer of an MLP.
 const char *const kPrograms[] = {
-    "heddle 1 tensor program gather param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program gather param m in 1..61 mesh tp=2 "
     "in %x : $[m @tp, 12] in %w : $[size tp @tp, 12, 6] "
     "out %y : $[size tp @tp, m in size tp @stream, 6] "
     "temp %g : $[m in size tp @stream, 12] { "
     "%g = set %x %y = matmul %g, %w act gelu }",
-    "heddle 1 tensor program scatter param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program scatter param m in 1..61 mesh tp=2 "
     "in %h : $[size tp @tp, m in size tp @stream, 5] "
     "in %w : $[size tp @tp, 5, 7] out %y : $[m @tp, 7] "
     "temp %p : $[size tp @tp, m in size tp @stream, 7] { "
     "%p = matmul %h, %w %y = sum %p dim 0 }",
-    "heddle 1 tensor program mlp param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program mlp param m in 1..61 mesh tp=2 "
     "in %x : $[m @tp, 8] in %u : $[size tp @tp, 8, 6] "
     "in %v : $[size tp @tp, 6, 8] out %y : $[m @tp, 8] "
     "temp %g : $[m in size tp @stream, 8] "
@@ -37,7 +37,7 @@ const char *const kPrograms[] = {
     "temp %s : $[m @tp, 8] { "
     "%g = set %x %h = matmul %g, %u act silu %p = matmul %h, %v "
     "%s = sum %p dim 0 %y = add %s, %x }",
-    "heddle 1 tensor program reductions param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program reductions param m in 1..61 mesh tp=2 "
     "in %x : $[m @tp, 8] out %s : $[8] out %a : $[m, 8] out %g : $[8, 8] "
     "out %r : $[m @tp] temp %q : $[m @tp, 8] { "
     "%q = exp %x %s = sum %q dim 0 %a = set %q %r = max %q dim 1 "

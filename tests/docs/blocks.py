@@ -189,7 +189,7 @@ def check_block(page, kind, typed, language, title, text, folder):
         ast.parse(text)
     if row_of(NOT_RUN, page, text) or language != "console" and row_of(HELD, page, language, text):
         return None
-    if text.startswith("heddle 1\n"):
+    if text.startswith("heddle 2\n"):
         return check_program(text)
     if kind:
         return None

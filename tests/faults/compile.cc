@@ -24,7 +24,7 @@ hd_status ParseInto(const std::string &text, hd_diag *diag, hd_module **out)
 // A program with `n` mistakes.
 std::string Broken(int n)
 {
-    std::string text = "heddle 1\ntensor program broken\nin %a : f32[4]\n"
+    std::string text = "heddle 2\ntensor program broken\nin %a : f32[4]\n"
                        "out %b : f32[4]\n{\n";
 
     for (int i = 0; i < n; i++)
@@ -390,7 +390,7 @@ TEST(LowerFaults, EveryTransferAndOptionRunsOutCleanly)
 
 // Rank 0's relu is ordered with its send by the peer's answer.
 const char *const kAnswered =
-    "heddle 1\nhost program answered mesh tp=2 streams 2 in %a : f32[1] "
+    "heddle 2\nhost program answered mesh tp=2 streams 2 in %a : f32[1] "
     "out %y : f32[1] temp %x : f32[1] temp %got : f32[1] shared "
     "temp %word : f32[1] shared { %x = copy %a fork if tp == 0 { "
     "on stream 0 { send %x to 1 } on stream 1 { %word = recv from 1 "

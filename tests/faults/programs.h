@@ -9,7 +9,7 @@
 #include <heddle/heddle.h>
 
 // An all-gather that feeds a matmul, and an event of the caller's.
-static const char kGather[] = R"(heddle 1
+static const char kGather[] = R"(heddle 2
 tensor program gather
 mesh tp=3
 in   %a  : f32[3@tp, 4, 8]
@@ -23,11 +23,11 @@ temp %ag : f32[3@stream, 4, 8]
 )";
 
 // Matmuls that feed a reduce-scatter and an all-reduce.
-static const char kReduce[] = R"(heddle 1
+static const char kReduce[] = R"(heddle 2
 tensor program reduce
 mesh tp=3
 in   %a : f32[3@tp, 3, 4, 8]
-in   %w : f32[3@tp, 8, 4]
+in   %w : f32[3@tp, 1, 8, 4]
 temp %p : f32[3@tp, 3, 4, 4]
 temp %q : f32[3@tp, 3, 4, 4]
 out  %c : f32[3@tp, 4, 4]
@@ -42,7 +42,7 @@ out  %d : f32[3, 4, 4]
 
 // By hand: every kind of transfer, a fused op, groups, events and deferred
 // sends.
-static const char kByHand[] = R"(heddle 1
+static const char kByHand[] = R"(heddle 2
 host program by_hand
 mesh tp=3
 streams 2
@@ -87,7 +87,7 @@ temp %d  : event[]
 // A chain long enough for several blocks of an arena.
 inline std::string Chain(int length)
 {
-    std::string text = "heddle 1\ntensor program chain\nin %x0 : f32[4]\n";
+    std::string text = "heddle 2\ntensor program chain\nin %x0 : f32[4]\n";
     std::string body;
 
     for (int i = 1; i <= length; i++) {

@@ -10,6 +10,7 @@ static const char *const words[] = {
 #include "ir/ops.def"
 #undef HD_KEY
     "heddle 1\n",
+    "heddle 2\n",
     "tensor program p\n",
     "host program p\n",
     "after event",

@@ -336,8 +336,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Against, ::testing::ValuesIn(kFamilies),
 void ExpectRefused(const std::string &tensor, const std::string &host,
                    unsigned seeds)
 {
-    Module x("heddle 1 tensor program t " + tensor);
-    Module y("heddle 1 host program t " + host);
+    Module x("heddle 2 tensor program t " + tensor);
+    Module y("heddle 2 host program t " + host);
     hd_check_options options = hd_check_defaults();
     unsigned first = Seed();
 
@@ -397,10 +397,10 @@ TEST(Counts, OfBothSidesOfATransposeAreTheResults)
 {
     std::string args = "program t in %n : i32[2, 3] in %x : i32[2, 3, 1 by %n] "
                        "out %y : i32[3, 2, 1] temp %m : i32[3, 2] ";
-    Module tensor("heddle 1 tensor " + args +
+    Module tensor("heddle 2 tensor " + args +
                   "temp %z : i32[3, 2, 1 by %m] { %m = transpose %n "
                   "%z = transpose %x dim0 0 dim1 1 %y = copy %z }");
-    Module host("heddle 1 host " + args +
+    Module host("heddle 2 host " + args +
                 "temp %c : i32[2, 3] temp %d : i32[2, 3, 1 by %c] "
                 "temp %z : i32[3, 2, 1 by %m] of %c { %c = copy %n "
                 "%d = copy %x %m = transpose %c "

@@ -62,7 +62,7 @@ Text Folding(int i)
 
 Text Begin(const Text &mesh)
 {
-    return "heddle 1 tensor program t" +
+    return "heddle 2 tensor program t" +
            (mesh.empty() ? mesh : " mesh " + mesh) + " ";
 }
 
@@ -240,7 +240,7 @@ Pair Hoisted(Choices *c, int high)
 {
     Text fold = Folding(c->Edit(3)), f = T(high);
     int way = c->Edit(4);
-    Text text = "heddle 1 tensor program t param m in 1.." + f +
+    Text text = "heddle 2 tensor program t param m in 1.." + f +
                 " in %x : f64[m, 2] in %b : f64[2] temp %h : f64[m, 2] "
                 "temp %s : f64[2] temp %t : f64[2] out %y : f64[2] { ";
     if (way < 2)
@@ -256,7 +256,7 @@ Pair Hoisted(Choices *c, int high)
 // How many there are, counted or said.
 Pair HowMany(Choices *c, int high)
 {
-    Text text = "heddle 1 tensor program t param m in 1.." + T(high) +
+    Text text = "heddle 2 tensor program t param m in 1.." + T(high) +
                 " in %x : f32[m, 2] temp %one : f32[m] out %n : f32[] { ";
 
     if (c->Edit(2) == 0)
@@ -278,8 +278,8 @@ Pair Ranks(Choices *c, int high)
     Text head = " program t param m in 1.." + T(high) + " mesh tp=" + T(ranks) +
                 " in %x : f32[m@tp, 2] out %s : f32[2] ";
     Text tensor =
-        "heddle 1 tensor" + head + "{ %s = " + Folding(fold) + " %x dim 0 }";
-    Text host = "heddle 1 host" + head + "temp %t : f32[" + T(ranks) +
+        "heddle 2 tensor" + head + "{ %s = " + Folding(fold) + " %x dim 0 }";
+    Text host = "heddle 2 host" + head + "temp %t : f32[" + T(ranks) +
                 "@tp, 2] shared { %t[tp] = " + own + " %x[tp of " + T(ranks) +
                 "] dim 0 %s = all_reduce %t[tp]" + all + " }";
 
@@ -294,9 +294,9 @@ Pair Blocks(Choices *c, int high)
                 "in %w : f64[2, 3] out %y : f64[m in 2, 3] "
                 "temp %h : f64[m in 2, 2] ";
     Text way = Of(c->Fix(3), {"add %x", "mul %x", "sub %x"});
-    Text text = "heddle 1 tensor" + head + "{ %h = " + way +
+    Text text = "heddle 2 tensor" + head + "{ %h = " + way +
                 ", %z %y = matmul %h, %w }";
-    Text host = "heddle 1 host" + head +
+    Text host = "heddle 2 host" + head +
                 "{ for i in 0..2 { %h[i of 2] = " + way +
                 Of(c->Slip(3), {"[i of 2]", "[0 of 2]", "[1 of 2]"}) + ", %z" +
                 Of(c->Slip(3), {"[i of 2]", "[0 of 2]", "[1 of 2]"}) +
@@ -311,7 +311,7 @@ Pair Blocks(Choices *c, int high)
 Pair Mean(Choices *c, int high)
 {
     int way = c->Edit(2);
-    Text text = "heddle 1 tensor program t param m in 1.." + T(high) +
+    Text text = "heddle 2 tensor program t param m in 1.." + T(high) +
                 " in %x : f64[m, 2] temp %one : f64[m, 2] temp %n : f64[2] "
                 "temp %s : f64[2] out %y : f64[2] { %s = " +
                 Folding(c->Edit(3)) +
@@ -330,7 +330,7 @@ Pair Contraction(Choices *c, int high)
 {
     bool mesh = c->Fix(2);
     Text m = mesh ? "m@tp" : "m";
-    Text head = Text("heddle 1 tensor program t param m in 1..") + T(high) +
+    Text head = Text("heddle 2 tensor program t param m in 1..") + T(high) +
                 (mesh ? " mesh tp=2 " : " ") + "in %x : f64[" + m +
                 ", 2] in %z : f64[" + m +
                 ", 2] in %w : f64[2, 2] temp %h : f64[" + m +
@@ -364,7 +364,7 @@ Pair Keys(Choices *c, int high)
 {
     Text mask =
         Of(c->Edit(4), {"", " causal 0", " causal 1", " causal 1 window 2"});
-    Text text = "heddle 1 tensor program t param m in 1.." + T(high) +
+    Text text = "heddle 2 tensor program t param m in 1.." + T(high) +
                 " in %q : f64[1, m, 2] in %k : f64[1, m, 2] in %v : f64[1, m, "
                 "2] temp %l : f64[1, m] temp %o : f64[1, m, 2] out %y : f64[1, "
                 "2] { %o, %l = attention %q, %k, " +
@@ -441,13 +441,13 @@ Pair InParts(Choices *c, Part part)
     int w1 = window > 0 ? slipped(window, WINDOW) : 0;
     Text first = part == MASK && c->Slip(2) ? "" : mask(e0, w0);
     Text second = part == MASK && c->Slip(2) ? "" : mask(e1, w1);
-    Text host = "heddle 1 host" + head + "{ %o, %l = attention %q, %k[:, 0.." +
+    Text host = "heddle 2 host" + head + "{ %o, %l = attention %q, %k[:, 0.." +
                 T(cut) + "], %v[:, 0.." + T(cut) + "]" + first +
                 " %o, %l = attention %q, %k[:, " + T(cut) + ".." + T(keys) +
                 "], %v[:, " + T(cut) + ".." + T(keys) + "]" + second +
                 " accumulate }";
 
-    return {"heddle 1 tensor" + head + "{ %o, %l = attention %q, %k, %v" +
+    return {"heddle 2 tensor" + head + "{ %o, %l = attention %q, %k, %v" +
                 mask(e, window) + " }",
             host};
 }
@@ -488,7 +488,7 @@ Pair AtOnce(Choices *c, Part part)
     bool sized = how == 1, packed = how == 2, grads = how == 3;
     Text r = sized ? "m" : T(rows), k = sized || packed ? r : T(keys);
     Text dims = "[1, 2, " + r + ", 2] ", of_k = "[1, 1, " + k + ", 2] ";
-    Text text = Text("heddle 1 tensor program t ") +
+    Text text = Text("heddle 2 tensor program t ") +
                 (sized ? "param m in 1.." + T(rows) + " " : "") +
                 "in %q : f64" + dims + "in %k : f64" + of_k + "in %v : f64" +
                 of_k + (packed ? "in %s : i32[1, 3] " : "");
@@ -554,8 +554,8 @@ Pair CallInParts(Choices *c)
                Of(c->Slip(2), {over, over.empty() ? " over 1" : ""}) + " ";
     };
 
-    return {"heddle 1 tensor" + head + "{ %y = call \"f\" %x, %b" + over + " }",
-            "heddle 1 host" + head + "{ " + part("0.." + T(cut)) +
+    return {"heddle 2 tensor" + head + "{ %y = call \"f\" %x, %b" + over + " }",
+            "heddle 2 host" + head + "{ " + part("0.." + T(cut)) +
                 part(T(cut) + ".." + T(rows)) + "}"};
 }
 

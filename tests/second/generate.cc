@@ -1482,7 +1482,7 @@ std::string Generator::Run()
     if (streams_ > 0 && Chance(5))
         Fork();
 
-    std::string text = "heddle 1\nhost program g\n";
+    std::string text = "heddle 2\nhost program g\n";
     for (size_t i = 0; i < mesh_.size(); i++)
         text +=
             (i ? ", " : "mesh ") + mesh_[i].first + "=" + Str(mesh_[i].second);

@@ -136,6 +136,7 @@ class Parser
 
     std::vector<Token> tokens_;
     size_t at_ = 0;
+    bool front_ = false; // form 1
 };
 
 // Operators from the loosest to the tightest; `not` stands between `and` and
@@ -307,12 +308,11 @@ std::vector<View> Parser::ParseViews()
 
 const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate", "keep",
                                       "max", "min", "get",        "blocks"};
-const std::set<std::string> kExprs = {"dim",    "dim0",   "dim1",   "over",
-                                      "to",     "from",   "root",   "step",
-                                      "causal", "window", "zigzag", "grain"};
-const std::set<std::string> kViews = {"bias",  "aux",     "done",
-                                      "scale", "scale_a", "by",
-                                      "value", "groups",  "scale_b"};
+const std::set<std::string> kExprs = {"dim",    "dim0",   "dim1",  "over",
+                                      "to",     "from",   "root",  "step",
+                                      "causal", "window", "zigzag"};
+const std::set<std::string> kViews = {"bias", "aux",   "done",  "scale",
+                                      "by",   "value", "groups"};
 
 bool Parser::AtKey() const
 {
@@ -347,6 +347,7 @@ Key Parser::ParseKey()
 void Parser::ParseOp(Stmt *stmt)
 {
     stmt->kind = "op";
+    stmt->front = front_;
     stmt->results = ParseViews();
     if (!stmt->results.empty())
         Expect("=");
@@ -420,7 +421,10 @@ Program Parser::ParseProgram()
     Program p;
 
     Expect("heddle");
-    Expect("1");
+    front_ = Take("1");
+    if (!front_)
+        Expect("2");
+    p.form = front_ ? 1 : 2;
     p.level = Word(Token::NAME);
     Expect("program");
     p.name = Word(Token::NAME);
@@ -631,7 +635,8 @@ Program Parse(const std::string &text)
 
 std::string Print(const Program &p)
 {
-    std::string text = "heddle 1\n" + p.level + " program " + p.name;
+    std::string text = "heddle " + std::to_string(p.form) + "\n" + p.level +
+                       " program " + p.name;
 
     if (!p.after.empty())
         text += " after " + p.after;

@@ -82,6 +82,7 @@ struct Stmt {
     std::string kind;
     std::vector<View> results, operands;
     std::string op, axis;
+    bool front = false; // of form 1: batches of a product pair from the front
     std::vector<Key> keys;
     std::string name;        // of let and for; of a call, with its quotes
     std::vector<Expr> exprs; // let and if: one; for: two; stream: one
@@ -97,6 +98,7 @@ struct Size {
 };
 
 struct Program {
+    int form = 2;
     std::string level, name, after;
     std::vector<std::pair<std::string, int64_t>> params;
     std::vector<Size> sizes;

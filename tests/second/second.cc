@@ -50,7 +50,7 @@ TEST(Second, SeesWhatIsPlainBothWays)
     schedules.each = true;
     schedules.states = 300000;
     for (const Case &c : kCases) {
-        std::string text = std::string("heddle 1 host program p ") + c.text;
+        std::string text = std::string("heddle 2 host program p ") + c.text;
         Compared both(text, schedules);
         std::vector<Rule> broken;
 
@@ -97,7 +97,7 @@ TEST(Second, AllInterleavingsShowWhatTheGraphSays)
 TEST(Second, SeesHundredsOfNames)
 {
     for (bool ended : {false, true}) {
-        std::string text = "heddle 1 host program p in %x : f32[2] "
+        std::string text = "heddle 2 host program p in %x : f32[2] "
                            "out %y : f32[2] temp %a : f32[2] ";
 
         for (int i = 0; i < 200; i++)
@@ -216,7 +216,7 @@ TEST(Second, JudgesTheFilesOfTheRepositoryAsTheCheckerDoes)
 // The canonical text of a program to mutate.
 std::string Lowered(const Base &base)
 {
-    std::string text = "heddle 1\n" + base.text;
+    std::string text = "heddle 2\n" + base.text;
     hd_module *module = nullptr;
     char *printed = nullptr;
 

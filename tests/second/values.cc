@@ -440,11 +440,11 @@ TEST(Values, AreThoseOfTheReferenceOfNaNsAndInfinities)
     draw.special = true;
     for (const std::string &body : Maps())
         for (int i = 0; i < 10; i++)
-            CompareProgram("heddle 1 " + body, draw, random, &tally);
+            CompareProgram("heddle 2 " + body, draw, random, &tally);
     // Two logarithms of 1e30 are as large as that of their sum.
     for (const char *body : kEach)
         for (int i = 0; i < 10 && strstr(body, "merge") == nullptr; i++)
-            CompareProgram(std::string("heddle 1 ") + body, draw, random,
+            CompareProgram(std::string("heddle 2 ") + body, draw, random,
                            &tally);
 }
 
@@ -457,7 +457,7 @@ TEST(Values, AreThoseOfTheReferenceOfEachOperationAndKey)
 
     programs.insert(programs.end(), std::begin(kEach), std::end(kEach));
     for (const std::string &body : programs) {
-        std::string text = "heddle 1 " + body;
+        std::string text = "heddle 2 " + body;
 
         NoteOps(Parse(text).body, &seen);
         for (int i = 0; i < 5; i++)

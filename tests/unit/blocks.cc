@@ -162,7 +162,7 @@ TEST(Blocks, ArgumentsSayWhatARankHasRoomFor)
 
     for (int round = 0; round < kRounds; round++) {
         Shape s = Draw(random);
-        std::string text = "heddle 1 host program p " + s.Mesh() +
+        std::string text = "heddle 2 host program p " + s.Mesh() +
                            "in %a : f16" + s.Type() + " { }";
         auto module = Parse(text);
         hd_argument a = HD_EMPTY(hd_argument);
@@ -189,7 +189,7 @@ TEST(Blocks, ShardsCoverTheWholeOnceAndLeaveRoomAlone)
 
     for (int round = 0; round < kRounds; round++) {
         Shape s = Draw(random);
-        auto module = Parse("heddle 1 host program p " + s.Mesh() +
+        auto module = Parse("heddle 2 host program p " + s.Mesh() +
                             "in %a : i32" + s.Type() + " { }");
         std::vector<int32_t> whole(size_t(s.Elements()), 0);
         std::vector<int> times(whole.size(), 0);
@@ -275,11 +275,11 @@ TEST(Blocks, TheReferenceHasNothingForWhatIsRoomAlone)
         for (float &value : whole)
             value = float(random() % 4096) / 64 + 1;
         ExpectReference(s,
-                        "heddle 1 host program p " + decls + " { %y" + s.Own() +
+                        "heddle 2 host program p " + decls + " { %y" + s.Own() +
                             " = scale %a" + s.Own() + " by 2 }",
                         whole);
         ExpectReference(
-            s, "heddle 1 tensor program p " + decls + " { %y = scale %a by 2 }",
+            s, "heddle 2 tensor program p " + decls + " { %y = scale %a by 2 }",
             whole);
     }
 }

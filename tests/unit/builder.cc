@@ -582,7 +582,7 @@ TEST(Builder, AProgramFromATextHasNoCookies)
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
 
-    EXPECT_EQ(hd_parse("t", "heddle 1\nx", 10, nullptr, 0, diag, &module),
+    EXPECT_EQ(hd_parse("t", "heddle 2\nx", 10, nullptr, 0, diag, &module),
               HD_ERROR_INVALID);
     EXPECT_EQ(Cookies(diag), std::vector<uint64_t>{0});
     hd_diag_destroy(diag);

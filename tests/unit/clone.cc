@@ -99,7 +99,7 @@ TEST(Clone, OfARandomProgramIsTheSameProgram)
 
 TEST(Clone, ChangesWithoutItsModule)
 {
-    Module module(Parse("heddle 1\ntensor program p\nparam m in 1..64\n"
+    Module module(Parse("heddle 2\ntensor program p\nparam m in 1..64\n"
                         "mesh tp=2\nin %x : f32[m@tp]\nout %y : f32[m]\n{\n"
                         "    %y = set %x\n}\n",
                         nullptr));
@@ -123,7 +123,7 @@ TEST(Clone, ChangesWithoutItsModule)
 // Names that were taken are, and those of dropped buffers stay taken.
 TEST(Clone, KnowsWhichNamesAreTaken)
 {
-    Module module(Parse("heddle 1\nhost program p\nin %x : f32[4]\n"
+    Module module(Parse("heddle 2\nhost program p\nin %x : f32[4]\n"
                         "temp %t : f32[4]\nout %y : f32[4]\n{\n"
                         "    %y = relu %x\n}\n",
                         nullptr));
@@ -145,7 +145,7 @@ TEST(Clone, KnowsWhichNamesAreTaken)
 TEST(Clone, PointsIntoTheTextThatIsGone)
 {
     hd_diag *diag = hd_diag_create();
-    hd_module *module = Parse("heddle 1\nhost program p\nmesh tp=2\n"
+    hd_module *module = Parse("heddle 2\nhost program p\nmesh tp=2\n"
                               "in %x : f32[4]\nout %y : f32[4]\n{\n"
                               "    send %x to 1 - tp\n}\n",
                               diag);

@@ -37,7 +37,7 @@ Cache Create(size_t modules, size_t sessions = 16)
 // Adds n; over `ranks` ranks, each of which has one element of four.
 std::string Text(int n, int ranks = 1)
 {
-    return "heddle 1\ntensor program p" + std::to_string(n) +
+    return "heddle 2\ntensor program p" + std::to_string(n) +
            "\nmesh tp=" + std::to_string(ranks) + "\nin %x : f32[" +
            std::to_string(ranks) + "@tp, 4]\nout %y : f32[" +
            std::to_string(ranks) + ", 4]\ntemp %t : f32[" +
@@ -176,7 +176,7 @@ TEST(CompileCache, TheKeyHasAllThatMattersAndNothingElse)
 {
     Cache cache = Create(100);
     std::string text = Text(3, 2);
-    Program program(text.substr(strlen("heddle 1\n")));
+    Program program(text.substr(strlen("heddle 2\n")));
     std::vector<const hd_module *> got;
     static hd_define two[] = {{"tp", 2}};
     std::vector<std::function<void(hd_cache_request *, hd_lower_options *,
@@ -261,7 +261,7 @@ TEST(CompileCache, NothingOfARequestIsNeededAfterwards)
 TEST(CompileCache, WhatFailsIsToldEachTimeAndNotKept)
 {
     Cache cache = Create(8);
-    std::string wrong = "heddle 1\nhost program p\nmesh tp=2\n"
+    std::string wrong = "heddle 2\nhost program p\nmesh tp=2\n"
                         "in %x : f32[4]\n{\n    send %x to 1 - tp\n}\n";
 
     for (uint64_t i = 1; i < 3; i++) {

@@ -41,7 +41,7 @@ class Diag : public testing::Test
 
 TEST_F(Diag, AnErrorShowsItsLineAndCaret)
 {
-    Point("heddle 1\n\n\n\n\n\n    %c = matmul %ga, %b\n");
+    Point("heddle 2\n\n\n\n\n\n    %c = matmul %ga, %b\n");
     EXPECT_EQ(
         hd_error(diag, HD_E0103, {7, 17, 3}, "unknown buffer '%s'", "%ga"),
         HD_ERROR_INVALID);

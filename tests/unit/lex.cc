@@ -34,13 +34,13 @@ TEST(Lex, AByteOrderMarkSaysNothing)
 {
     hd_module *module = nullptr;
 
-    EXPECT_EQ(ParseExactly("\xef\xbb\xbfheddle 1\nhost program t { }", nullptr,
+    EXPECT_EQ(ParseExactly("\xef\xbb\xbfheddle 2\nhost program t { }", nullptr,
                            &module),
               HD_OK);
     hd_module_destroy(module);
     EXPECT_EQ(ErrorOf("\xef\xbb"), "HD0101");
     EXPECT_EQ(ErrorOf("\xef\xbb\xbe"
-                      "heddle 1"),
+                      "heddle 2"),
               "HD0101");
 }
 
@@ -48,18 +48,18 @@ TEST(Lex, ACommentMayEndTheText)
 {
     hd_module *module = nullptr;
 
-    EXPECT_EQ(ParseExactly("heddle 1\nhost program t { } // the end", nullptr,
+    EXPECT_EQ(ParseExactly("heddle 2\nhost program t { } // the end", nullptr,
                            &module),
               HD_OK);
     hd_module_destroy(module);
-    EXPECT_EQ(ErrorOf("heddle 1\nhost program t { } /"), "HD0103");
+    EXPECT_EQ(ErrorOf("heddle 2\nhost program t { } /"), "HD0103");
 }
 
 // Whatever it ends in, one error says so at the end, or in the last token.
 TEST(Lex, ATextMayEndInAnyToken)
 {
     const std::string start =
-        "heddle 1\ntensor program t\nin %a : f32[4]\nout %b : f32[4]\n{\n";
+        "heddle 2\ntensor program t\nin %a : f32[4]\nout %b : f32[4]\n{\n";
 
     for (const char *rest :
          {"", "%", "%b", "%b =", "%b = scale %a by ", "%b = scale %a by 1",
@@ -105,7 +105,7 @@ TEST(Lex, ARunOfBadCharactersIsOneToken)
     hd_module *module = nullptr;
 
     EXPECT_EQ(
-        ParseExactly("heddle 1\nhost program t { ;;;\\'$ }", diag, &module),
+        ParseExactly("heddle 2\nhost program t { ;;;\\'$ }", diag, &module),
         HD_ERROR_INVALID);
     EXPECT_EQ(hd_diag_errors(diag), 1u) << hd_diag_text(diag);
     EXPECT_NE(std::string(hd_diag_text(diag)).find("^~~~~~\n"),

@@ -27,7 +27,7 @@ std::string Buffers(int n)
 TEST(Limits, TextHasSixteenMebibytes)
 {
     const size_t most = 16 << 20;
-    std::string text = "heddle 1\nhost program t { }";
+    std::string text = "heddle 2\nhost program t { }";
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
 

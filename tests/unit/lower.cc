@@ -448,6 +448,8 @@ class Generator
             c.insert(c.begin(), b[0]);
         } else {
             b.assign(a.dims.begin(), a.dims.begin() + static_cast<long>(batch));
+            if (batch > 0)
+                b.resize(n - 2, {1, HD_LOCAL});
         }
         Dim columns = FreeDim(c);
         c.push_back(columns);
@@ -998,7 +1000,7 @@ TEST(Lower, TheOwnShardIsComputedOnInPlace)
 
 const char *const kPartial =
     "tensor program t mesh tp=5 in %a : bf16[5@tp, 5, 6, 8] "
-    "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 5@stream, 6, 4] "
+    "in %w : bf16[5@tp, 1, 8, 4] temp %p : bf16[5@tp, 5@stream, 6, 4] "
     "out %c : bf16[5@tp, 6, 4] { %p = matmul %a, %w %c = sum %p dim 0 }";
 
 // What no product adds: the partial results are exact.
@@ -1009,7 +1011,7 @@ const char *const kTransposed =
 
 const char *const kPartialOfABatch =
     "tensor program t mesh tp=5 in %a : bf16[5@tp, 2, 5, 3, 8] "
-    "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 2, 5@stream, 3, 4] "
+    "in %w : bf16[5@tp, 1, 1, 8, 4] temp %p : bf16[5@tp, 2, 5@stream, 3, 4] "
     "out %c : bf16[2, 5@tp, 3, 4] { %p = matmul %a, %w %c = sum %p dim 0 }";
 
 void ExpectSendsOf(void *context, hd_op *op)
@@ -1075,7 +1077,7 @@ TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
 
 const char *const kBatch =
     "tensor program t mesh tp=3 in %a : f32[3@tp, 4, 3, 6, 8] "
-    "in %w : f32[3@tp, 8, 5] in %r : f32[4, 3, 6, 5] "
+    "in %w : f32[3@tp, 1, 1, 8, 5] in %r : f32[4, 3, 6, 5] "
     "temp %p : f32[3@tp, 4, 3@stream, 6, 5] temp %s : f32[4, 3@stream, 6, 5] "
     "out %c : f32[4, 3@stream, 6, 5] "
     "{ %p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r }";
@@ -1369,7 +1371,7 @@ TEST(Lower, ReductionsToEachRankKeepTheirStreams)
     options.transfer = HD_TRANSFER_BROADCAST;
     std::string text = Lowered(
         "tensor program t mesh tp=4 in %a : f32[4@tp, 4, 6, 8] "
-        "in %w : f32[4@tp, 8, 5] temp %p : f32[4@tp, 4@stream, 6, 5] "
+        "in %w : f32[4@tp, 1, 8, 5] temp %p : f32[4@tp, 4@stream, 6, 5] "
         "out %c : f32[4@tp, 6, 5] { %p = matmul %a, %w %c = sum %p dim 0 }",
         options);
     EXPECT_EQ(Count(text, "on stream j mod 2"), 1) << text;
@@ -1517,7 +1519,7 @@ TEST(Lower, EachEventBesideACollectiveIsNeeded)
     const char *const text =
         "tensor program t mesh tp=4 in %x : f32[size tp @tp, 4, 8] "
         "out %xg : f32[size tp, 4, 8] in %g : f32[size tp @tp, size tp, 4, 6] "
-        "in %w : f32[size tp @tp, 6, 8] "
+        "in %w : f32[size tp @tp, 1, 6, 8] "
         "temp %p : f32[size tp @tp, size tp, 4, 8] "
         "out %gx : f32[size tp @tp, 4, 8] in %a : f32[16, 8] "
         "in %b : f32[16, 6] inout %gw : f32[8, 6] out %y : f32[size tp, 4, 8] "

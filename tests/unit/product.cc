@@ -154,14 +154,32 @@ TEST(Product, AVectorIsOneRow)
 {
     Product x("in %a : f32[4] in %b : f32[4, 5] out %c : f32[5] "
               "{ %c = matmul %a, %b }");
-    Product batch("in %a : f32[2, 4] in %b : f32[2, 4, 5] out %c : f32[2, 5] "
+    Product batch("in %a : f32[4] in %b : f32[2, 4, 5] out %c : f32[2, 5] "
                   "{ %c = matmul %a, %b }");
 
     EXPECT_EQ(x.Shape(), "1 of 1x5x4");
     EXPECT_EQ(x.Matrix(HD_PRODUCT_A), "1x4 by 4 and 1");
     EXPECT_EQ(batch.Shape(), "2 of 1x5x4");
     EXPECT_EQ(batch.Matrix(HD_PRODUCT_C), "1x5 by 5 and 1");
-    EXPECT_EQ(batch.Places(HD_PRODUCT_A), "0 4");
+    EXPECT_EQ(batch.Places(HD_PRODUCT_A), "0 0");
+}
+
+TEST(Product, BatchesPairFromTheLastDimensionOnAndRepeat)
+{
+    Product x("in %a : f32[2, 3, 6, 4] in %b : f32[3, 4, 5] "
+              "out %c : f32[2, 3, 6, 5] { %c = matmul %a, %b }");
+    Product one("in %a : f32[2, 3, 6, 4] in %b : f32[2, 1, 4, 5] "
+                "out %c : f32[2, 3, 6, 5] { %c = matmul %a, %b }");
+    Product turned("in %a : f32[2, 4, 6] in %b : f32[4, 5] "
+                   "out %c : f32[2, 6, 5] { %c = matmul %a, %b ta }");
+
+    EXPECT_EQ(x.Shape(), "6 of 6x5x4");
+    EXPECT_EQ(x.Places(HD_PRODUCT_B), "0 20 40 0 20 40");
+    EXPECT_EQ(one.Shape(), "2 of 18x5x4");
+    EXPECT_EQ(one.Places(HD_PRODUCT_B), "0 20");
+    EXPECT_EQ(turned.Shape(), "2 of 6x5x4");
+    EXPECT_EQ(turned.Places(HD_PRODUCT_A), "0 24");
+    EXPECT_EQ(turned.Places(HD_PRODUCT_B), "0 0");
 }
 
 TEST(Product, ViewsBeginWhereTheirIndicesSay)
@@ -276,14 +294,16 @@ TEST(Product, EachElementLiesWhereItsIndicesSay)
         };
         if (ta)
             r = 1; // no more rows than a's last dimension
-        // a [p, gap, (r,) m, k], b [g, p, k, n], c [p, r, gap, m, n].
+        // a [p, gap, (r,) m, k], b [g, p, (1,) k, n], c [p, r, gap, m, n].
         std::vector<int64_t> a = ta ? std::vector<int64_t>{p, gap, k, m}
                                     : std::vector<int64_t>{p, gap, r, m, k};
         std::vector<int64_t> c = ta ? std::vector<int64_t>{p, gap, m, n}
                                     : std::vector<int64_t>{p, r, gap, m, n};
+        std::vector<int64_t> b{g, p, 1, tb ? n : k, tb ? k : n};
+        if (ta)
+            b.erase(b.begin() + 2);
         std::string body =
-            "in %a : " + dims(a) +
-            " in %b : " + dims({g, p, tb ? n : k, tb ? k : n}) +
+            "in %a : " + dims(a) + " in %b : " + dims(b) +
             " out %c : " + dims(c) + " { %c[:, " + (ta ? "" : ":, ") +
             text(pick) + "] = matmul %a[:, " + text(pick) + "], %b[" +
             text(g - 1) + "]" + (ta ? " ta" : "") + (tb ? " tb" : "") + " }";

@@ -21,7 +21,7 @@ struct Program {
     explicit Program(const std::string &body,
                      const std::vector<hd_define> &defines = {})
     {
-        std::string text = "heddle 1\n" + body;
+        std::string text = "heddle 2\n" + body;
 
         status = hd_parse("test.hd", text.data(), text.size(), defines.data(),
                           defines.size(), diag, &module);

@@ -48,7 +48,7 @@ std::string ForLate()
 // [8, 3]. KEYS goes to the transfers.
 std::string RingText(int streams, const std::string &keys)
 {
-    return "heddle 1\n"
+    return "heddle 2\n"
            "host program ring\n"
            "mesh tp=4\n"
            "streams " +
@@ -219,7 +219,7 @@ std::string CopyText(size_t n)
 {
     std::string type = "f32[" + std::to_string(n) + "]";
 
-    return "heddle 1\nhost program copies\nmesh tp=2\nin %x : " + type +
+    return "heddle 2\nhost program copies\nmesh tp=2\nin %x : " + type +
            "\nout %y : " + type + "\ntemp %t : " + type +
            "\ntemp %s : " + type +
            " shared\n{\n    %t = copy %x\n    %s = copy %t\n" +
@@ -393,7 +393,7 @@ Outcome RunText(int ranks, const std::string &text, const Body &body,
     });
 }
 
-const char *const kDeferred = "heddle 1\n"
+const char *const kDeferred = "heddle 2\n"
                               "host program shift\n"
                               "mesh tp=3\n"
                               "in %x : f32[4, 5]\n"
@@ -437,7 +437,7 @@ TEST(Session, ASendMayBeWaitedForLater)
 TEST(Session, SharedArgumentsAreCopiedInAndOut)
 {
     AllEndWell(RunText(2,
-                       "heddle 1\nhost program swap\nmesh tp=2\n"
+                       "heddle 2\nhost program swap\nmesh tp=2\n"
                        "inout %x : i32[6] shared\n"
                        "temp %y : i32[6] shared\n"
                        "{\n"
@@ -472,7 +472,7 @@ TEST(Session, SharedArgumentsAreCopiedInAndOut)
 TEST(Session, ItsEventsOrderAgainstTheCallers)
 {
     AllEndWell(RunText(1,
-                       "heddle 1\nhost program gate\n"
+                       "heddle 2\nhost program gate\n"
                        "in %go : event[]\n"
                        "in %x : f32[4]\n"
                        "out %y : f32[4]\n"
@@ -507,7 +507,7 @@ TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
 {
     AllEndWell(RunText(
         1,
-        "heddle 1\nhost program gates\nstreams 1\n"
+        "heddle 2\nhost program gates\nstreams 1\n"
         "in %go : event[]\n"
         "in %set : event[]\n"
         "in %x : f32[4]\n"
@@ -557,7 +557,7 @@ TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
 // Not from where it comes to the last of them.
 TEST(Session, AWaitForSeveralEventsIsMeasuredFromItsBeginning)
 {
-    const char *text = "heddle 1\nhost program measured\nin %set : event[]\n"
+    const char *text = "heddle 2\nhost program measured\nin %set : event[]\n"
                        "in %go : event[]\nin %x : f32[4]\nout %y : f32[4]\n"
                        "out %begun : event[]\n{\n    %begun = record\n"
                        "    wait %set, %go\n    %y = copy %x\n}\n";
@@ -593,11 +593,11 @@ TEST(Session, AWaitForSeveralEventsIsMeasuredFromItsBeginning)
 
 TEST(Session, ARunWaitsForWhatAnotherSessionRecords)
 {
-    const char *produce = "heddle 1\nhost program produce\n"
+    const char *produce = "heddle 2\nhost program produce\n"
                           "in %x : f32[64, 64]\nout %y : f32[64, 64]\n"
                           "out %done : event[]\n"
                           "{\n    %y = matmul %x, %x\n    %done = record\n}\n";
-    const char *consume = "heddle 1\nhost program consume\n"
+    const char *consume = "heddle 2\nhost program consume\n"
                           "in %go : event[]\nin %x : f32[64, 64]\n"
                           "out %y : f32[64, 64]\n"
                           "{\n    wait %go\n    %y = copy %x\n}\n";
@@ -690,7 +690,7 @@ TEST(Session, TheFirstLineThatDiffersIsNamed)
         size_t n = 1 + random() % 40, odd = random() % n;
         bool more = random() % 3 == 0; // on rank 1
         Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
-            std::string text = "heddle 1\nhost program p\nmesh tp=2\n"
+            std::string text = "heddle 2\nhost program p\nmesh tp=2\n"
                                "inout %x : f32[4]\n{\n";
             bool second = hd_group_rank(group) == 1;
             hd_module *module = nullptr;
@@ -725,7 +725,7 @@ TEST(Session, ReductionsThatDifferAreRefused)
     for (const auto &pair : pairs) {
         Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
             std::string text =
-                std::string("heddle 1\nhost program p\nmesh tp=2\n"
+                std::string("heddle 2\nhost program p\nmesh tp=2\n"
                             "inout %x : f32[4] shared\n"
                             "{ if tp == 0 { %x = all_reduce %x ") +
                 pair[0] + " } else { %x = all_reduce %x " + pair[1] + " } }";
@@ -746,7 +746,7 @@ TEST(Session, ReductionsThatDifferAreRefused)
 // One of `bytes` that ranks 0 and 1 differ in; rank 2 has no part in it.
 std::string UnevenText(int bytes)
 {
-    return "heddle 1\nhost program p\nmesh tp=3\ninout %x : u8[8]\n"
+    return "heddle 2\nhost program p\nmesh tp=3\ninout %x : u8[8]\n"
            "temp %t : u8[8] shared\n{ if tp == 0 { send %x[0..4] to 1 } "
            "else { if tp == 1 { %t[0.." +
            std::to_string(bytes) + "] = recv from 0 } } }";
@@ -847,7 +847,7 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
 {
     AllEndWell(RunText(
         1,
-        "heddle 1\nhost program double\n"
+        "heddle 2\nhost program double\n"
         "in %x : f32[4]\nout %y : f32[4]\n{\n    %y = add %x, %x\n}\n",
         [](hd_session *session, int, hd_diag *diag) {
             float x[4] = {1, 2, 3, 4};
@@ -890,7 +890,7 @@ TEST(Session, ArgumentsMayLieAtAnyAddress)
         std::string type = std::string(hd_dtype_text(dtype)) + "[2, 2] ";
         Outcome outcome = RunText(
             1,
-            "heddle 1\nhost program p in %x : " + type + "out %y : " + type +
+            "heddle 2\nhost program p in %x : " + type + "out %y : " + type +
                 "{ %y = add %x, %x }",
             [=](hd_session *session, int, hd_diag *diag) {
                 const double x[4] = {1, 2, 3, 4};
@@ -928,7 +928,7 @@ struct Layout {
     }
     std::string Text() const
     {
-        std::string text = "heddle 1\nhost program many\n";
+        std::string text = "heddle 2\nhost program many\n";
 
         for (size_t i = 0; i < count; i++)
             text += std::string(written[i] ? "inout" : "in") + " %a" +
@@ -991,7 +991,7 @@ TEST(Session, OverlapsAreFoundInAnyOrderOfTheAddresses)
 TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
 {
     constexpr size_t count = 30000;
-    std::string text = "heddle 1\nhost program many\n";
+    std::string text = "heddle 2\nhost program many\n";
 
     for (size_t i = 0; i < count; i++)
         text += "in %a" + std::to_string(i) + " : u8[1]\n";
@@ -1013,7 +1013,7 @@ TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
 
 TEST(Session, NothingIsCopiedFromNowhere)
 {
-    AllEndWell(RunText(1, "heddle 1\nhost program p in %x : f32[] { }",
+    AllEndWell(RunText(1, "heddle 2\nhost program p in %x : f32[] { }",
                        [](hd_session *session, int, hd_diag *diag) {
                            return hd_session_copy(session, nullptr, nullptr, 0,
                                                   diag);
@@ -1139,7 +1139,7 @@ TEST(Session, AnUnknownDeviceIsNamed)
 Outcome RunHuge(const std::string &body)
 {
     return RunText(1,
-                   "heddle 1\nhost program huge\n"
+                   "heddle 2\nhost program huge\n"
                    "in %x : f32[4]\nout %y : f32[4]\n"
                    "temp %t : f32[0x100000, 0x100000]\n{\n" +
                        body + "}\n",
@@ -1251,10 +1251,10 @@ TEST(Session, AnAbortEndsWhateverIsGoingOn)
 // that wait for nobody and would go on for long.
 TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
 {
-    const char *waits = "heddle 1\nhost program waits\n"
+    const char *waits = "heddle 2\nhost program waits\n"
                         "in %go : event[]\nin %x : f32[4]\nout %y : f32[4]\n"
                         "{\n    wait %go\n    %y = copy %x\n}\n";
-    const char *computes = "heddle 1\nhost program computes\n"
+    const char *computes = "heddle 2\nhost program computes\n"
                            "in %x : f32[64, 64]\nout %y : f32[64, 64]\n{\n"
                            "    for i in 0..100000 {\n"
                            "        %y = matmul %x, %x\n    }\n}\n";
@@ -1437,7 +1437,7 @@ struct Stuck {
 };
 
 const char kToRank1[] =
-    "heddle 1\nhost program p\nmesh tp=3\nin %go : event[]\nin %a : f32[4]\n"
+    "heddle 2\nhost program p\nmesh tp=3\nin %go : event[]\nin %a : f32[4]\n"
     "out %b : f32[4] shared\n{\n    if tp == 0 {\n        send %a to 1\n"
     "    }\n    if tp == 1 {\n        %b = recv from 0\n    }\n}\n";
 
@@ -1545,7 +1545,7 @@ TEST(Session, AProgramThatIsNotLoweredYetIsRefused)
         Stuck stuck;
 
         return stuck.Open(group,
-                          "heddle 1\ntensor program early\nin %a : f32[4]\n"
+                          "heddle 2\ntensor program early\nin %a : f32[4]\n"
                           "out %b : f32[4]\n{\n    %b = relu %a\n}\n",
                           1, diag);
     });
@@ -1716,7 +1716,7 @@ hd_status RunSizesInTurn(hd_group *group, unsigned seed, hd_diag *diag)
     std::mt19937_64 random(seed); // the same on all ranks
     hd_module *module = nullptr;
 
-    HD_TRY(Parse("heddle 1 tensor program t param m in 1..64 mesh tp=4 "
+    HD_TRY(Parse("heddle 2 tensor program t param m in 1..64 mesh tp=4 "
                  "in %x : f32[4@tp, m, 4] out %y : f32[4, m, 4] "
                  "{ %y = set %x }",
                  diag, &module));
@@ -1768,7 +1768,7 @@ TEST(Session, TakesAtMost100BytesAStep)
         hd_session *session = nullptr;
         size_t before;
 
-        HD_TRY(Parse("heddle 1 host program t in %x : f32[4] out %y : f32[4] "
+        HD_TRY(Parse("heddle 2 host program t in %x : f32[4] out %y : f32[4] "
                      "{ for i in 0..65000 { %y = copy %x } }",
                      diag, &module));
         before = HeapBytes();

@@ -24,6 +24,7 @@ struct Statement {
     std::vector<Dims> view;                        // the result, the operands
     std::vector<std::pair<std::string, Dims>> key; // those with a view
     bool host = false;
+    bool front = false; // of the text form 1
     size_t results = 1;
 };
 
@@ -72,7 +73,8 @@ std::string Text(const Statement &s)
                  Shape(key.second) + "\n";
         line += " " + key.first + " %v" + std::to_string(n++);
     }
-    return std::string("heddle 1\n") + (s.host ? "host" : "tensor") +
+    return std::string(s.front ? "heddle 1\n" : "heddle 2\n") +
+           (s.host ? "host" : "tensor") +
            " program t\nparam m in 1..8\nmesh tp=2, cp=3\n" + decls + "{\n" +
            line + "\n}\n";
 }
@@ -212,8 +214,15 @@ Statement DrawProduct(Random &random)
 
     if (ta)
         rows = {DrawDim(random)};
+    s.front = random() % 3 == 0;
+    if (!s.front && random() % 2 == 0)
+        rows = {DrawDim(random)};
     a = Join({random() % 3 == 0 ? Dims{} : batch, rows, {k}});
     b = Join({batch, {k}, columns});
+    if (!s.front && random() % 2 == 0)
+        b = Join({Repeating(batch, random), {k}, columns});
+    else if (!s.front && random() % 3 == 0)
+        a = Join({Repeating(batch, random), rows, {k}});
     s.keys = std::string(ta ? " ta" : "") + (tb ? " tb" : "");
     s.view = {Join({batch, rows, columns}), ta ? Turned(a) : a,
               tb ? Turned(b) : b};
@@ -467,8 +476,9 @@ bool IsLocal(const hd_type &type, int d)
     return !hd_dim_is_sharded(type.dim[d]);
 }
 
-bool Multiplies(const hd_type &c, const hd_type &a, const hd_type &b, bool ta,
-                bool tb)
+// Of the text form 1: batches pair from the front.
+bool MultipliesInFront(const hd_type &c, const hd_type &a, const hd_type &b,
+                       bool ta, bool tb)
 {
     int batch = b.ndims - 2, matrix = ta ? 2 : 1;
     bool crossed = batch > 0 && c.ndims == a.ndims + batch;
@@ -485,6 +495,49 @@ bool Multiplies(const hd_type &c, const hd_type &a, const hd_type &b, bool ta,
     for (int d = batch; d < c.ndims - 1; d++)
         if (!Same(c, d, a, ta ? a.ndims - 1 : d - batch + paired))
             return false;
+    return true;
+}
+
+// The dimension of `t` that stands `behind` dimensions from the end, one index
+// where there is none.
+hd_dim Behind(const hd_type &t, int behind)
+{
+    return behind < t.ndims ? t.dim[t.ndims - 1 - behind] : hd_dim_whole(1);
+}
+
+bool IsOne(hd_dim dim)
+{
+    return dim.extent == 1 && !hd_dim_is_sharded(dim) && !hd_dim_is_sized(dim);
+}
+
+bool SameDim(hd_dim a, hd_dim b)
+{
+    hd_type x = {}, y = {};
+
+    x.ndims = y.ndims = 1;
+    x.dim[0] = a;
+    y.dim[0] = b;
+    return Same(x, 0, y, 0);
+}
+
+// Of others: from the last dimension on, or each matrix of b by all of a.
+bool Multiplies(const hd_type &c, const hd_type &a, const hd_type &b, bool ta,
+                bool tb)
+{
+    bool crossed = c.ndims == a.ndims + b.ndims - 2;
+    hd_dim k = Behind(a, ta ? 1 : 0), kb = Behind(b, tb ? 0 : 1);
+
+    if (crossed && !ta)
+        return MultipliesInFront(c, a, b, ta, tb);
+    if (a.ndims < 2 || b.ndims < 2 || c.ndims != std::max(a.ndims, b.ndims) ||
+        !SameDim(k, kb) || hd_dim_is_sharded(k) ||
+        !SameDim(Behind(c, 0), Behind(b, tb ? 1 : 0)) ||
+        !SameDim(Behind(c, 1), Behind(a, ta ? 0 : 1)))
+        return false;
+    for (int d = 2; d < c.ndims; d++)
+        for (hd_dim x : {Behind(a, d), Behind(b, d)})
+            if (!IsOne(x) && !SameDim(x, Behind(c, d)))
+                return false;
     return true;
 }
 
@@ -521,7 +574,8 @@ bool MatmulIsFine(const Judged &j)
     int bias = hd_op_key_view(j.op, HD_KEY_BIAS);
     int aux = hd_op_key_view(j.op, HD_KEY_AUX);
 
-    fits = groups < 0 ? Multiplies(j.type[0], j.type[1], j.type[2], ta, tb)
+    fits = groups < 0 ? (j.op->front ? MultipliesInFront : Multiplies)(
+                            j.type[0], j.type[1], j.type[2], ta, tb)
                       : Groups(j.type[0], j.type[1], j.type[2], j.type[groups],
                                ta, tb);
     return fits && (bias < 0 || Repeats(j.type[bias], j.type[0])) &&

@@ -188,7 +188,7 @@ def check_two_places():
 def check_hostile():
     """Names and texts that would be markup, were they not written as text."""
     name = "script><img src=x onerror=alert(1)>'\"&amp;.hd"
-    text = ("heddle 1 // </script><script>alert(1)</script><!-- ' \" & </code>\n"
+    text = ("heddle 2 // </script><script>alert(1)</script><!-- ' \" & </code>\n"
             "tensor program script mesh tp=2 in %a : f32[2@tp, 8] out %c : f32[2@tp, 8]\n"
             "{ %c = call \"</div><b>\" %a }\n//\t\u202e\x1b[31m \x00\n").encode() + b"// \xff\xfe\n"
     (folder / "<").mkdir()

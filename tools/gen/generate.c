@@ -1443,18 +1443,50 @@ static void keep_stream(tensor *t)
     }
 }
 
+static bool is_one(dim d)
+{
+    return d.extent == 1 && d.mark < 0;
+}
+
+// Dimension `i` of `n` that a batch has which may lack some in front.
+static const dim *batch_dim(const tensor *t, int i, int n)
+{
+    int at = i - (n - (t->ndims - 2));
+
+    return at < 0 ? NULL : &t->dim[at];
+}
+
+// The result's batch: the operands' from the last dimension on. An operand may
+// have one index in one of them.
+static bool pair_batches(product *p)
+{
+    int n = (p->a.ndims > p->b.ndims ? p->a.ndims : p->b.ndims) - 2;
+
+    for (int i = 0; i < n; i++) {
+        const dim *x = batch_dim(&p->a, i, n), *y = batch_dim(&p->b, i, n);
+
+        if (x == NULL || (y != NULL && is_one(*x)))
+            x = y;
+        append_dim(&p->c, *x);
+        if (y != NULL && !is_one(*y) &&
+            (x->extent != y->extent ||
+             (x->mark != y->mark && (x->mark >= 0 || y->mark >= 0))))
+            return false;
+    }
+    return true;
+}
+
 // The result's dimensions. False if the operands do not fit each other.
 static bool pair_operands(product *p)
 {
-    int na = p->a.ndims, nb = p->b.ndims, batch = nb - 2;
+    int na = p->a.ndims, nb = p->b.ndims, batch = nb - 2, rows = 0;
     int inner = p->ta ? 2 : 1; // dimensions of `a` that are no leading rows
-    tensor tail = {0}, head = {0};
     dim ka, kb;
 
     if (na < inner || batch < 0 ||
         (p->crossed ? na + batch > HD_MAX_DIMS || batch == 0
-                    : na - inner < batch) ||
-        (p->ta && na != 2 + (p->crossed ? 0 : batch)))
+                    : batch > 0 && na < 2) ||
+        (p->ta && p->crossed && na != 2))
         return false;
     ka = p->a.dim[na - inner];
     kb = p->b.dim[nb - (p->tb ? 1 : 2)];
@@ -1462,16 +1494,18 @@ static bool pair_operands(product *p)
         return false;
     p->c = p->crossed ? p->b : p->a;
     p->c.ndims = p->crossed ? batch : 0;
-    head.ndims = tail.ndims = p->crossed ? 0 : batch;
-    memcpy(head.dim, p->a.dim, sizeof(dim) * (size_t)head.ndims);
-    memcpy(tail.dim, p->b.dim, sizeof(dim) * (size_t)tail.ndims);
-    for (int i = 0; i < na - inner; i++)
+    if (!p->crossed && batch > 0) {
+        if (!pair_batches(p))
+            return false;
+        rows = na - 2;
+    }
+    for (int i = rows; i < na - inner; i++)
         append_dim(&p->c, p->a.dim[i]);
     if (p->ta)
         append_dim(&p->c, p->a.dim[na - 1]);
     append_dim(&p->c, p->b.dim[nb - (p->tb ? 2 : 1)]);
     keep_stream(&p->c);
-    return same_dims(&head, &tail) && one_axis_each(&p->c);
+    return one_axis_each(&p->c);
 }
 
 // A dimension that only `b` has, perhaps on an axis that is not in use.
@@ -1486,8 +1520,9 @@ static dim draw_free_dim(maker *m, const product *p)
     return d;
 }
 
-// A second operand's shape that goes with `a`: its leading dimensions pair with
-// those of `a`, or cross them. False if there is none.
+// A second operand's shape that goes with `a`: its batch is some of the last
+// dimensions of that of `a`, perhaps with one index, or crosses all of `a`.
+// False if there is none.
 static bool draw_second_shape(maker *m, product *p)
 {
     int n = p->a.ndims, batch = 0;
@@ -1499,14 +1534,16 @@ static bool draw_second_shape(maker *m, product *p)
     else if (n >= 3 && once_in(m, 2))
         batch = pick(m, n - 1);
     p->tb = once_in(m, 2);
-    p->ta = n == 2 + (p->crossed ? 0 : batch) && once_in(m, 3);
+    p->ta = (p->crossed ? n == 2 : n >= 2) && once_in(m, 3);
     k = p->a.dim[n - (p->ta ? 2 : 1)];
     if (k.mark >= 0)
         return false;
     k.mark = LOCAL;
     p->b = (tensor){.dtype = p->a.dtype, .size = GENERATE_INPUT};
     for (int i = 0; i < batch; i++)
-        append_dim(&p->b, p->crossed ? draw_free_dim(m, p) : p->a.dim[i]);
+        append_dim(&p->b, p->crossed      ? draw_free_dim(m, p)
+                          : once_in(m, 4) ? (dim){1, LOCAL, 0}
+                                          : p->a.dim[n - 2 - batch + i]);
     columns = draw_free_dim(m, p);
     append_dim(&p->b, p->tb ? columns : k);
     append_dim(&p->b, p->tb ? k : columns);
@@ -1588,43 +1625,6 @@ static int draw_bias(maker *m, const product *p)
     return supply(m, &t);
 }
 
-// They lie along the operand; of its last dimensions, none of the `batch`, one
-// may be of several indices.
-static void draw_scales(maker *m, product *p, char side, int batch, int grain,
-                        FILE *keys)
-{
-    tensor t = side == 'a' ? p->a : p->b;
-    int i;
-
-    t.dtype = F32;
-    t.size = GENERATE_INPUT;
-    for (int d = 0; d < t.ndims; d++) {
-        int extent = t.dim[d].extent;
-
-        if (once_in(m, 3))
-            t.dim[d] = (dim){1, LOCAL, 0};
-        else if (d >= batch && d >= t.ndims - 2 && extent < MANY &&
-                 t.dim[d].mark < 0 && extent > grain)
-            t.dim[d] = (dim){(extent + grain - 1) / grain, LOCAL, 0};
-    }
-    i = supply(m, &t);
-    p->c.size *= m->tensor[i].size;
-    fprintf(keys, " scale_%c %%t%d", side, i);
-}
-
-static void draw_all_scales(maker *m, product *p, FILE *keys)
-{
-    int grain = once_in(m, 2) ? 2 + pick(m, 3) : MANY, way = pick(m, 3);
-    int batch = p->b.ndims - 2;
-
-    if (way != 1)
-        draw_scales(m, p, 'a', p->crossed ? 0 : batch, grain, keys);
-    if (way != 0)
-        draw_scales(m, p, 'b', batch, grain, keys);
-    if (grain < MANY)
-        fprintf(keys, " grain %d", grain);
-}
-
 static void draw_keys(maker *m, product *p, FILE *keys)
 {
     static const char *const acts[] = {"relu", "gelu", "silu"};
@@ -1636,8 +1636,6 @@ static void draw_keys(maker *m, product *p, FILE *keys)
         draw_factor(m, factor, &p->c.size);
         fprintf(keys, " scale %s", factor);
     }
-    if (once_in(m, 5))
-        draw_all_scales(m, p, keys);
     if (once_in(m, 3)) {
         bias = draw_bias(m, p);
         p->c.size += m->tensor[bias].size;
@@ -2616,7 +2614,7 @@ static void write_body(const maker *m, const char *body, FILE *to)
 static void write_program(maker *m, const char *body, const char *counted,
                           FILE *to)
 {
-    fprintf(to, "heddle 1\ntensor program generated\n");
+    fprintf(to, "heddle 2\ntensor program generated\n");
     for (int i = 0; i < m->nsizes; i++)
         fprintf(to, "param m%d in %d..%d\n", i, m->size[i].low,
                 m->size[i].high);

@@ -9,6 +9,10 @@ class Rows(NamedTuple):
     tp: int
     rows: int
 
+    def dims(self) -> int:
+        """How many dimensions it has ahead of the features."""
+        return 2 + (self.batch > 1)
+
     def text(self, mark: str = "", features: int = 0) -> str:
         """Its dimensions, that of the ranks as it is marked."""
         parts = [f"{self.tp}{mark}", str(self.rows), str(features)]
@@ -21,12 +25,14 @@ class Weight(NamedTuple):
     n: int
     turned: bool
 
-    def text(self, tp: int) -> str:
-        return f"{tp}@tp, " + (f"{self.n}, {self.k}" if self.turned else f"{self.k}, {self.n}")
+    def text(self, tp: int, rows: int = 1) -> str:
+        """As it is multiplied by an activation of so many dimensions of rows."""
+        return (f"{tp}@tp, " + "1, " * (rows - 1) +
+                (f"{self.n}, {self.k}" if self.turned else f"{self.k}, {self.n}"))
 
 
 def program(name: str, tp: int, declared: Sequence[str], done: Sequence[str]) -> str:
-    lines = ["heddle 1", f"tensor program {name}", f"mesh tp={tp}", *declared, "{",
+    lines = ["heddle 2", f"tensor program {name}", f"mesh tp={tp}", *declared, "{",
              *(f"    {line}" for line in done), "}", ""]
     return "\n".join(lines)
 
@@ -50,7 +56,7 @@ def reduce(rows: Rows, weight: Weight, dtype: str, scatter: bool, mark: str = "@
     tp = rows.tp
     name = "matmul_reduce_scatter" if scatter else "matmul_all_reduce"
     declared = [f"in %x : {dtype}[{tp}@tp, {rows.text('', weight.k)}]",
-                f"in %w : {dtype}[{weight.text(tp)}]",
+                f"in %w : {dtype}[{weight.text(tp, rows.dims())}]",
                 f"temp %p : {dtype}[{tp}@tp, {rows.text(mark, weight.n)}]",
                 f"out %y : {dtype}[{rows.text('@tp' if scatter else '', weight.n)}]"]
     done = [f"%p = matmul %x, %w{' tb' * weight.turned}", "%y = sum %p dim 0"]
@@ -86,7 +92,7 @@ def backward(rows: Rows, weights: Sequence[Weight], k: int, dtype: str, extra: b
     part = f"{tp}@tp, {rows.text('@stream', k)}"
     for i, w in enumerate(weights):
         declared += [f"in %g{i} : {dtype}[{tp}@tp, {rows.text('', w.n)}]",
-                     f"in %w{i} : {dtype}[{w.text(tp)}]",
+                     f"in %w{i} : {dtype}[{w.text(tp, rows.dims())}]",
                      f"temp %p{i} : {dtype if alone else wide}[{part}]"]
         done.append(f"%p{i} = matmul %g{i}, %w{i}{'' if w.turned else ' tb'}")
         terms.append(f"%p{i}")

@@ -346,7 +346,7 @@ class Groups(Same):
                 self.same(y, x @ w)
 
     def test_callable_on_tensors_like_those_before(self):
-        text = """heddle 1 tensor program twice mesh tp=%d
+        text = """heddle 2 tensor program twice mesh tp=%d
             in %%x : f32[%d@tp, 3, 2] out %%y : f32[%d@tp, 3, 2] { %%y = add %%x, %%x }""" % (TP, TP, TP)
         with heddle.Group.from_torch() as group:
             twice = heddle.compile(heddle.Program(text), group)
@@ -488,7 +488,7 @@ class Wrong(unittest.TestCase):
 
     def test_tensors_without_memory(self):
         mesh = init_device_mesh("cpu", (TP,))
-        text = "heddle 1 tensor program p in %x : f32[2] out %y : f32[2] { %y = scale %x by 2.0 }"
+        text = "heddle 2 tensor program p in %x : f32[2] out %y : f32[2] { %y = scale %x by 2.0 }"
         with heddle.Group.local() as group:
             double = heddle.compile(heddle.Program(text), group)
             x = DTensor.from_local(torch.ones(4)[2:], mesh)
@@ -500,7 +500,7 @@ class Wrong(unittest.TestCase):
             self.assertEqual(double(x.to_local()).tolist(), [2.0, 2.0])
 
     def test_program_of_other_ranks(self):
-        text = (f"heddle 1\ntensor program p\nmesh tp={TP + 1}\nin %x : f32[{TP + 1}@tp]\n"
+        text = (f"heddle 2\ntensor program p\nmesh tp={TP + 1}\nin %x : f32[{TP + 1}@tp]\n"
                 f"out %y : f32[{TP + 1}]\n{{\n    %y = set %x\n}}\n")
         with heddle.Group.from_torch() as group:
             with self.assertRaisesRegex(heddle.Error, f"{TP + 1}.*{TP}|{TP}.*{TP + 1}"):

@@ -49,7 +49,7 @@ hd_status RunRank(void *context, hd_group *group)
 int main()
 {
     static const char text[] =
-        "heddle 1 tensor program doubled mesh tp=2 "
+        "heddle 2 tensor program doubled mesh tp=2 "
         "in %x : f32[2@tp, 2] temp %all : f32[2@stream, 2] "
         "out %y : f32[2@stream, 2] "
         "{ %all = set %x %y = scale %all by 2.0 }";

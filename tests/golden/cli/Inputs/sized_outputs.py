@@ -19,7 +19,7 @@ os.chdir(folder)
 
 # Sharded and whole, with the size in front, between and behind others, and
 # over one axis of two.
-PROGRAM = """heddle 1
+PROGRAM = """heddle 2
 tensor program sized_outputs
 param m in 1..{most}
 mesh dp={dp}, tp={tp}

@@ -23,7 +23,7 @@ def say(role, name):
     print(f"{role} %{name} : {shape}")
 
 
-print("heddle 1\ntensor program gathered\nparam heads=1")
+print("heddle 2\ntensor program gathered\nparam heads=1")
 print(f"param chunk={chunk}\nmesh cp={ranks}")
 for name in ins:
     say("in", name)
