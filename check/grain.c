@@ -202,7 +202,8 @@ static hd_status align(builder *b, const shape *x, const shape *y)
 // -------------------------------------------------------------------- steps
 
 // Dimensions that lie along the same one of what the op iterates over have
-// their indices in common.
+// their indices in common. Each scale is told apart, and what it is of from
+// what the next one is of.
 static void pair_dims(const builder *b, const hd_module *module,
                       const hd_op *op, const shape *s, int n)
 {
@@ -224,6 +225,11 @@ static void pair_dims(const builder *b, const hd_module *module,
 
             if (own == HD_REPEATED)
                 continue;
+            if (hd_space_is_grained(&space, i, d)) {
+                narrow(b, s[i].dim[own], 1);
+                narrow(b, first, hd_op_grain(op));
+                continue;
+            }
             if (first >= 0)
                 join(b, s[i].dim[own], first);
             first = s[i].dim[own];

@@ -505,6 +505,61 @@ static void take(void *memory, int64_t to, int64_t index, int64_t first,
 
 // ------------------------------------------------------------------- matmul
 
+// Where the scales of an operand lie, if it has any.
+typedef struct scales {
+    bool any;
+    hd_span along;         // along the result
+    int64_t behind, lines; // rows (columns) are these elements of it, so many
+    int64_t grain, stride; // and have a scale each so many
+    int64_t k_grain, k_stride;
+} scales;
+
+// How many indices that are kept have one scale in common. Those of an operand
+// are told apart so that it is a number of units.
+static int64_t kept_grain(const hd_work_item *item, const hd_space *space,
+                          int view, int operand, int d)
+{
+    int64_t grain = hd_op_grain(item->step.op);
+    int64_t unit = item->unit[operand][space->dim[operand][d]];
+
+    if (!hd_space_is_grained(space, view, d))
+        return 1;
+    return unit == 1 ? grain : grain / unit * 2;
+}
+
+static scales scales_of(const hd_work_item *item, const hd_space *space,
+                        int view)
+{
+    int operand = view == hd_op_key_view(item->step.op, HD_KEY_SCALE_A) ? 1 : 2;
+    int k = space->nparallel, line = operand == 1 ? k - 2 : k - 1;
+    const int64_t *stride = item->span[view].stride;
+    scales s = {.any = true,
+                .along = hd_space_span(space, &item->step, view),
+                .behind = operand == 1 ? space->extent[k - 1] : 1,
+                .lines = 1,
+                .grain = 1,
+                .k_grain = 1};
+
+    if (line >= 0 && hd_space_is_grained(space, view, line)) {
+        s.lines = space->extent[line];
+        s.grain = kept_grain(item, space, view, operand, line);
+        s.stride = stride[space->dim[view][line]];
+    }
+    if (space->dim[view][k] != HD_REPEATED) {
+        s.k_grain = kept_grain(item, space, view, operand, k);
+        s.k_stride = stride[space->dim[view][k]];
+    }
+    return s;
+}
+
+// Of term `k` of element `i` of the result.
+static int64_t scale_at(const scales *s, int64_t i, int64_t k)
+{
+    return hd_span_place(&s->along, i) +
+           i / s->behind % s->lines / s->grain * s->stride +
+           k / s->k_grain * s->k_stride;
+}
+
 // The terms of one element, each a product; the contracted dimension is taken
 // by indices that stand for others.
 typedef struct product {
@@ -512,6 +567,7 @@ typedef struct product {
     int64_t a_stride, b_stride; // along the contracted dimension
     int64_t k;
     uint64_t weight[2]; // of terms of even and of odd numbers
+    scales scales[2];
 } product;
 
 static product product_of(const hd_values *values, const hd_work_item *item,
@@ -520,14 +576,21 @@ static product product_of(const hd_values *values, const hd_work_item *item,
     int k = space->nparallel;
     const hd_span *a = &item->span[1], *b = &item->span[2];
     int64_t unit = item->unit[1][space->dim[1][k]];
+    static const hd_key_code code[] = {HD_KEY_SCALE_A, HD_KEY_SCALE_B};
+    scales scales[2] = {{0}};
 
+    for (int i = 0; i < 2; i++)
+        if (hd_op_key(item->step.op, code[i]) != NULL)
+            scales[i] =
+                scales_of(item, space, hd_op_key_view(item->step.op, code[i]));
     return (product){.a = hd_space_span(space, &item->step, 1),
                      .b = hd_space_span(space, &item->step, 2),
                      .a_stride = a->stride[space->dim[1][k]],
                      .b_stride = b->stride[space->dim[2][k]],
                      .k = space->extent[k],
                      .weight = {weight_of(values, unit, 0).number,
-                                weight_of(values, unit, 1).number}};
+                                weight_of(values, unit, 1).number},
+                     .scales = {scales[0], scales[1]}};
 }
 
 // Terms of one weight are added up first, and reduced where they might
@@ -546,6 +609,26 @@ static uint64_t dot(const hd_values *values, const product *p, int64_t i)
     return hd_field_add(
         hd_field_multiply(hd_field_reduce(sum[0]), p->weight[0]),
         hd_field_multiply(hd_field_reduce(sum[1]), p->weight[1]));
+}
+
+// Terms that have scales, each with its own.
+static uint64_t scaled_dot(const hd_values *values, const product *p, int64_t i)
+{
+    const uint64_t *left = &values->value[hd_span_place(&p->a, i)];
+    const uint64_t *right = &values->value[hd_span_place(&p->b, i)];
+    uint64_t total = 0;
+
+    for (int64_t k = 0; k < p->k; k++) {
+        uint64_t x =
+            hd_field_multiply(left[k * p->a_stride], right[k * p->b_stride]);
+
+        for (int s = 0; s < 2; s++)
+            if (p->scales[s].any)
+                x = hd_field_multiply(
+                    x, values->value[scale_at(&p->scales[s], i, k)]);
+        total = hd_field_add(total, hd_field_multiply(x, p->weight[k % 2]));
+    }
+    return total;
 }
 
 // The counts of a grouped product decide which matrix a row takes, and are not
@@ -659,7 +742,9 @@ static hd_status multiply(void *memory, const hd_work_item *item)
         groups = grouping_of(values, item);
     for (int64_t i = 0; i < n; i++) {
         uint64_t x = is_grouped(item) ? grouped_dot(values, &p, &groups, i)
-                                      : dot(values, &p, i);
+                     : p.scales[0].any || p.scales[1].any
+                         ? scaled_dot(values, &p, i)
+                         : dot(values, &p, i);
 
         x = hd_field_multiply(x, factor);
         if (of_bias >= 0)
@@ -919,6 +1004,11 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
     hd_space_of_step(&item->step, &space);
     along = hd_space_span(&space, &item->step, view);
     n = terms_of(&space, view);
+    if (hd_op_has_scales(item->step.op, view)) {
+        scales s = scales_of(item, &space, view);
+
+        return scale_at(&s, i, k % n);
+    }
     at = hd_span_place(&along, i);
     if (n > 1)
         at += k % n * tile->stride[space.dim[view][space.nparallel]];

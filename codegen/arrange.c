@@ -17,10 +17,19 @@ static bool joins(const hd_nest *nest, int d)
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
 
-        if (!o->dense && o->stride[d] != o->stride[d + 1] * next.room)
+        if (!o->dense && (o->stride[d] != o->stride[d + 1] * next.room ||
+                          o->block[d] > 1 || o->block[d + 1] > 1))
             return false;
     }
     return !next.sized && nest->counts.place[d + 1] == 0;
+}
+
+static bool has_blocks(const hd_nest *nest, const hd_operand *o)
+{
+    for (int d = 0; d < nest->ndims; d++)
+        if (o->block[d] > 1)
+            return true;
+    return false;
 }
 
 static void drop_dim(hd_nest *nest, int d)
@@ -29,8 +38,10 @@ static void drop_dim(hd_nest *nest, int d)
     for (int i = d; i < nest->ndims; i++) {
         nest->length[i] = nest->length[i + 1];
         nest->counts.place[i] = nest->counts.place[i + 1];
-        for (int k = 0; k < nest->n; k++)
+        for (int k = 0; k < nest->n; k++) {
             nest->operand[k].stride[i] = nest->operand[k].stride[i + 1];
+            nest->operand[k].block[i] = nest->operand[k].block[i + 1];
+        }
     }
 }
 
@@ -92,7 +103,7 @@ static void tile_dims(hd_nest *nest)
         nest->length[last].unit % TILE != 0)
         return;
     for (int i = 0; i < nest->n; i++)
-        if (nest->operand[i].dense)
+        if (nest->operand[i].dense || has_blocks(nest, &nest->operand[i]))
             return;
     for (int i = 0; i < nest->n; i++)
         for (int d = 0; d < last; d++)
@@ -127,6 +138,8 @@ static bool rows_align(const hd_nest *nest, const hd_operand *o, int width)
 {
     if (o->dense)
         return true; // as rows are whole vectors, where there are several
+    if (o->block[nest->ndims - 1] > 1)
+        return false;
     if (o->stride[nest->ndims - 1] != 1)
         return hd_nest_repeats(nest, o) && !o->write && !o->walked;
     for (int d = 0; d + 1 < nest->ndims; d++)

@@ -12,6 +12,7 @@ typedef struct kernel {
     hd_product product;
     hd_nest nest;
     int operand[HD_PRODUCT_PARTS]; // of the nest, where there is the part
+    int scales[2];                 // likewise, of those that follow the product
     hd_lane lane;                  // of the epilogue
 } kernel;
 
@@ -28,7 +29,30 @@ static hd_operand *add_part(kernel *k, const hd_step *step, int part)
                             k->product.part[part].view);
 }
 
-// The result, then bias and aux where there are any.
+// Scales of rows or columns follow the product, or are of what it sums.
+static void add_scales(kernel *k, const hd_step *step, int side)
+{
+    const hd_scales *scales = &k->product.scales[side];
+    int last = k->product.space.nparallel - 1,
+        line = side == 0 ? last - 1 : last;
+    hd_operand *o;
+
+    k->scales[side] = -1;
+    if (scales->view < 0)
+        return;
+    if (scales->deep_stride == 0)
+        k->scales[side] = k->nest.n;
+    o = hd_nest_add_span(&k->nest, step, &k->product.space, scales->view);
+    if (line >= 0 && scales->line_stride > 0) {
+        o->stride[line] = scales->line_stride;
+        o->block[line] = scales->lines;
+    }
+    o->scales = scales->deep_stride > 0;
+    o->deep = scales->deep;
+    o->walk = scales->deep_stride;
+}
+
+// The result, then bias and aux where there are any, and scales.
 static kernel kernel_of(const hd_step *step)
 {
     kernel k = {.product = hd_product_of(step, 0), .lane = HD_LANE_FLOAT};
@@ -49,6 +73,8 @@ static kernel kernel_of(const hd_step *step)
         o->write = true;
         o->read = false;
     }
+    for (int i = 0; i < 2; i++)
+        add_scales(&k, step, i);
     return k;
 }
 
@@ -59,12 +85,11 @@ static const char *name_of(const hd_nest *nest, int i, char name[16])
     return name;
 }
 
-static void add_value(hd_text *body, const kernel *k, int part)
+static void join_value(hd_text *body, const kernel *k, int i, char how)
 {
-    int i = k->operand[part];
     char name[16];
 
-    hd_text_puts(body, "    y = y + ");
+    hd_text_printf(body, "    y = y %c ", how);
     hd_prelude_load(body, k->nest.operand[i].dtype, k->lane,
                     name_of(&k->nest, i, name));
     hd_text_puts(body, ";\n");
@@ -86,19 +111,39 @@ static hd_status emit_rest(kernel *k, hd_text *body, hd_text *out,
     const hd_product *p = &k->product;
     hd_status status;
 
+    for (int i = 0; i < 2; i++)
+        if (k->scales[i] >= 0)
+            join_value(body, k, k->scales[i], '*');
     hd_body_scale(body, k->lane, p->scale, "f");
     if (p->part[HD_PRODUCT_BIAS].view >= 0)
-        add_value(body, k, HD_PRODUCT_BIAS);
+        join_value(body, k, k->operand[HD_PRODUCT_BIAS], '+');
     if (p->part[HD_PRODUCT_AUX].view >= 0)
         store_value(body, k, HD_PRODUCT_AUX);
     if (p->act != HD_ACT_NONE)
         hd_body_map(body, k->lane, hd_act_map(p->act));
     if (p->accumulate)
-        add_value(body, k, HD_PRODUCT_C);
+        join_value(body, k, k->operand[HD_PRODUCT_C], '+');
     store_value(body, k, HD_PRODUCT_C);
     status = hd_body_emit(&k->nest, body, out, grid);
     hd_text_free(body);
     return status;
+}
+
+// Of nothing the sum is 0, whatever signs scales have.
+static void sum_scaled(kernel *k)
+{
+    if (!k->nest.counts.inner && !k->nest.iterations.sized)
+        return;
+    for (int i = 0; i < 2; i++) {
+        hd_operand *o;
+
+        if (k->scales[i] < 0)
+            continue;
+        o = &k->nest.operand[k->scales[i]];
+        o->scales = true;
+        o->deep = k->nest.iterations.room;
+        k->scales[i] = -1;
+    }
 }
 
 hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
@@ -112,6 +157,7 @@ hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
     add_part(&k, step, HD_PRODUCT_A)->walked = true;
     add_part(&k, step, HD_PRODUCT_B)->walked = true;
     hd_nest_add_counts(&k.nest, step, &k.product.space);
+    sum_scaled(&k);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(k.lane));
     return emit_rest(&k, &body, out, grid);
 }

@@ -77,7 +77,7 @@ void hd_nest_add_counts(hd_nest *nest, const hd_step *step,
 // The function has a parameter for it.
 static bool is_passed(const hd_operand *o)
 {
-    return !o->walked && !o->counts && !o->picks;
+    return !o->walked && !o->counts && !o->picks && !o->scales;
 }
 
 // All numbers of elements, and of an operand's elements, fit with room for one
@@ -243,8 +243,12 @@ static void add_offsets(const hd_nest *nest, hd_text *text)
                        dense ? "i" : "0");
         for (int d = 0; d < nest->ndims && !dense; d++) {
             long long stride = (long long)nest->operand[i].stride[d];
+            long long block = (long long)nest->operand[i].block[d];
 
-            if (stride == 1)
+            if (stride > 0 && block > 1)
+                hd_text_printf(text, " + i%d / %lldu * %lldu", d, block,
+                               stride);
+            else if (stride == 1)
                 hd_text_printf(text, " + i%d", d);
             else if (stride > 1)
                 hd_text_printf(text, " + i%d * %lldu", d, stride);
@@ -280,7 +284,7 @@ static void add_loads(const hd_nest *nest, bool vectors, hd_text *text)
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
 
-        if (o->walked || o->counts)
+        if (o->walked || o->counts || o->scales)
             continue;
         if (vectors && !hd_nest_repeats(nest, o)) {
             hd_text_printf(text, "        vector%d v%d", i, i);
@@ -347,15 +351,66 @@ static int find_walked(const hd_nest *nest, int from)
     return from;
 }
 
+// How many iterations have all of their scales in common; 0: there are none.
+static int64_t block_of_scales(const hd_nest *nest)
+{
+    int64_t block = 0;
+
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+
+        if (o->scales && (block == 0 || o->deep < block))
+            block = o->deep;
+    }
+    return block;
+}
+
+// Iterations b to before e have one product of their scales.
+static void add_block(const hd_nest *nest, int64_t block, hd_text *text)
+{
+    const char *type = index_type(nest), *lane = hd_lane_text(nest->lane);
+
+    hd_text_printf(text, "        for (%s b = 0; b < ", type);
+    add_iterations(nest, text);
+    hd_text_printf(text, "; b += %lldu) {\n        const %s e = b + %lldu < ",
+                   (long long)block, type, (long long)block);
+    add_iterations(nest, text);
+    hd_text_printf(text, " ? b + %lldu : ", (long long)block);
+    add_iterations(nest, text);
+    hd_text_printf(text, ";\n        %s part = 0;\n", lane);
+}
+
+static void end_block(const hd_nest *nest, hd_text *text)
+{
+    hd_text_puts(text, "        x += part");
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+
+        if (o->scales)
+            hd_text_printf(text, " * (%s)p%d[o%d + b / %lldu * %lldu]",
+                           hd_lane_text(nest->lane), i, i, (long long)o->deep,
+                           (long long)o->walk);
+    }
+    hd_text_puts(text, ";\n        }\n");
+}
+
 static void add_dot(const hd_nest *nest, hd_text *text)
 {
     int a = find_walked(nest, 0), b = find_walked(nest, a + 1);
+    int64_t block = block_of_scales(nest);
     const char *type = index_type(nest);
 
     hd_text_printf(text, "        %s x = 0;\n", hd_lane_text(nest->lane));
-    hd_text_printf(text, "        for (%s s = 0; s < ", type);
-    add_iterations(nest, text);
-    hd_text_puts(text, "; s++)\n            x += ");
+    if (block > 0)
+        add_block(nest, block, text);
+    hd_text_printf(text, "        for (%s s = %s; s < ", type,
+                   block > 0 ? "b" : "0");
+    if (block > 0)
+        hd_text_puts(text, "e");
+    else
+        add_iterations(nest, text);
+    hd_text_printf(text,
+                   "; s++)\n            %s += ", block > 0 ? "part" : "x");
     for (int i = 0; i < 2; i++) {
         const hd_operand *o = &nest->operand[i == 0 ? a : b];
         char code[64];
@@ -365,6 +420,8 @@ static void add_dot(const hd_nest *nest, hd_text *text)
         hd_prelude_load(text, o->dtype, nest->lane, code);
         hd_text_puts(text, i == 0 ? " * " : ";\n");
     }
+    if (block > 0)
+        end_block(nest, text);
 }
 
 // What nothing is joined to is, where a run may have no iteration.

@@ -13,7 +13,7 @@ HD_BEGIN_DECLS
 typedef enum hd_inner {
     HD_INNER_NONE,
     HD_INNER_FOLD, // over `walk` of one operand
-    HD_INNER_DOT,  // the sum of the products of two
+    HD_INNER_DOT,  // the sum of the products of two, and of their scales
     HD_INNER_TAKE, // the code at the index along `walk` that another one says
 } hd_inner;
 
@@ -26,8 +26,11 @@ typedef struct hd_operand {
     bool picks;  // the i32 index of HD_INNER_TAKE; it does not get that either
     bool counts; // the nest's, which the function does not get
     bool dense;  // in the nest's order, whatever its lengths; no strides
+    bool scales; // of HD_INNER_DOT: of so many iterations as `deep`; likewise
     int64_t stride[HD_MAX_DIMS]; // in elements; 0 repeats it
+    int64_t block[HD_MAX_DIMS];  // of so many indices each; 0: of one
     int64_t walk;                // stride of the inner loop
+    int64_t deep;
 } hd_operand;
 
 // How many indices of a dimension there are, of a step with the key COUNTS.

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define K(code) (1u << HD_KEY_##code)
+#define K(code) (UINT64_C(1) << HD_KEY_##code)
 
 // What every row says.
 #define ROW(text_, family_, level_, min_out, max_out, min_in, max_in, keys_,  \
@@ -235,6 +235,19 @@ hd_attend hd_op_attend(const hd_op *op)
     return op_info[op->code].attend;
 }
 
+bool hd_op_has_scales(const hd_op *op, int i)
+{
+    return i >= 0 && (i == hd_op_key_view(op, HD_KEY_SCALE_A) ||
+                      i == hd_op_key_view(op, HD_KEY_SCALE_B));
+}
+
+int64_t hd_op_grain(const hd_op *op)
+{
+    const hd_key *grain = hd_op_key(op, HD_KEY_GRAIN);
+
+    return grain != NULL ? (int64_t)grain->number : 1;
+}
+
 int hd_op_over(const hd_op *op)
 {
     const hd_key *over = hd_op_key(op, HD_KEY_OVER);
@@ -377,6 +390,8 @@ static hd_access access_of_key(hd_key_code code)
     case HD_VALUE_EXPR:
     case HD_VALUE_READ:
     case HD_VALUE_FACTOR:
+    case HD_VALUE_LEFT:
+    case HD_VALUE_RIGHT:
     case HD_VALUE_COUNTS:
     case HD_VALUE_ACT:
     case HD_VALUE_BY:

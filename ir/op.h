@@ -98,6 +98,8 @@ typedef enum hd_value_kind {
     HD_VALUE_WRITE,
     HD_VALUE_EVENT,
     HD_VALUE_FACTOR,
+    HD_VALUE_LEFT,
+    HD_VALUE_RIGHT,
     HD_VALUE_COUNTS,
     HD_VALUE_ACT,
     HD_VALUE_BY,
@@ -145,7 +147,7 @@ typedef struct hd_op_info {
     hd_level level;
     int min_outputs, max_outputs;
     int min_inputs, max_inputs;
-    uint32_t keys, required; // bit hd_key_code
+    uint64_t keys, required; // bit hd_key_code
     hd_map map;
     hd_numbers numbers; // family MAP
     bool linear;        // family MAP: in one operand at least
@@ -208,8 +210,8 @@ typedef struct hd_key {
     hd_key_code code;
     hd_loc loc;
     hd_expr expr;  // EXPR; HD_EXPR_NONE for others
-    int view;      // READ, WRITE, EVENT, FACTOR, COUNTS, BY: which one; -1 for
-                   // others
+    int view;      // READ, WRITE, EVENT, FACTOR, LEFT, RIGHT, COUNTS, BY: which
+                   // one; -1 for others
     double number; // FACTOR without a view, INT
     hd_act act;    // ACT
     const char *name; // NAME: the module's; NULL for others
@@ -264,6 +266,10 @@ bool hd_op_has_blocks(const hd_op *op, int i);
 bool hd_op_has_sequences(const hd_op *op);
 // Whether it goes by counts of a dimension, as ir/counts.h gives it to read.
 bool hd_op_has_counts(const hd_op *op);
+// Whether view `i` has scales of an operand of a product; of how many indices
+// each of them may be, 1 without the key GRAIN.
+bool hd_op_has_scales(const hd_op *op, int i);
+int64_t hd_op_grain(const hd_op *op);
 // Of a call: how many last dimensions belong together, and the function's name.
 int hd_op_over(const hd_op *op);
 const char *hd_op_callee(const hd_op *op);

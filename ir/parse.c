@@ -809,6 +809,8 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
     case HD_VALUE_READ:
     case HD_VALUE_WRITE:
     case HD_VALUE_EVENT:
+    case HD_VALUE_LEFT:
+    case HD_VALUE_RIGHT:
     case HD_VALUE_COUNTS:
         key->view = (*n)++;
         return parse_view(p, &views[key->view]);
@@ -968,7 +970,7 @@ static hd_status unknown_key(parser *p, const hd_op *op)
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
 
     for (int i = 0; i < HD_NKEYS; i++)
-        if (hd_op_info_get(op->code)->keys & 1u << i)
+        if (hd_op_info_get(op->code)->keys >> i & 1)
             hd_suggest_consider(&near, hd_key_info_get((hd_key_code)i)->text);
     return unknown(p, HD_E0211, "key", "", &near);
 }

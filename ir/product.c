@@ -55,10 +55,51 @@ static void add_parts(hd_product *p, const hd_step *step, int even)
             !hd_span_is_even(&p->part[i].span, nbatch, last - 1))
             p->outer = last - 1;
     }
+    if (even > 0 && last - 1 > nbatch &&
+        hd_op_key(step->op, HD_KEY_SCALE_A) != NULL)
+        p->outer = last - 1;
     for (int i = 0; i < HD_PRODUCT_PARTS; i++)
         if (view[i] >= 0)
             p->part[i].matrix =
                 matrix_of(p, step, i, count(&p->space, p->outer, last));
+}
+
+// Of views that repeat, or lie in a grain, a stride says so much that `line` is
+// a dimension of the space.
+static int64_t stride_along(const hd_product *p, const hd_step *step, int view,
+                            int d)
+{
+    int own = d >= 0 ? p->space.dim[view][d] : HD_REPEATED;
+
+    return own == HD_REPEATED ? 0 : step->span[view].stride[own];
+}
+
+static hd_scales scales_of(const hd_product *p, const hd_step *step,
+                           hd_key_code code, int line)
+{
+    int view = hd_op_key_view(step->op, code), deep = p->space.nparallel;
+    int64_t grain = hd_op_grain(step->op);
+
+    if (view < 0)
+        return (hd_scales){.view = -1};
+    return (hd_scales){
+        .view = view,
+        .span = hd_space_span(&p->space, step, view),
+        .lines =
+            line >= 0 && hd_space_is_grained(&p->space, view, line) ? grain : 1,
+        .deep = hd_space_is_grained(&p->space, view, deep) ? grain : 1,
+        .line_stride = stride_along(p, step, view, line),
+        .deep_stride = stride_along(p, step, view, deep)};
+}
+
+// A piece of one row has no dimension of these.
+static void add_scales(hd_product *p, const hd_step *step, int nbatch)
+{
+    int last = p->space.nparallel - 1;
+
+    p->scales[0] = scales_of(p, step, HD_KEY_SCALE_A,
+                             last > nbatch ? last - 1 : HD_REPEATED);
+    p->scales[1] = scales_of(p, step, HD_KEY_SCALE_B, last);
 }
 
 // Each row is multiplied once, whichever group it is of.
@@ -110,6 +151,7 @@ hd_product hd_product_of(const hd_step *step, int even)
     p.m = count(&p.space, p.outer, last);
     p.n = p.space.extent[last];
     p.k = p.space.extent[last + 1];
+    add_scales(&p, step, p.outer);
     add_parts(&p, step, even);
     p.pieces = count(&p.space, 0, p.outer);
     add_groups(&p, step);
@@ -121,4 +163,11 @@ int64_t hd_product_offset(const hd_product *product, int part, int64_t i)
     const hd_span *span = &product->part[part].span;
 
     return span->offset + hd_span_offset(span, 0, product->outer, i);
+}
+
+int64_t hd_scales_offset(const hd_product *product, const hd_scales *scales,
+                         int64_t i)
+{
+    return scales->span.offset +
+           hd_span_offset(&scales->span, 0, product->outer, i);
 }

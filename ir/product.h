@@ -4,6 +4,8 @@
 //     c = act(scale * a b + bias) + c
 //             '--- aux keeps ---'   '--- with `accumulate`
 //
+// where a and b may be times scales of their own, each of a block of elements.
+//
 // The result's dimensions are those of the batch, then rows, then the columns.
 // A piece is one plain product of matrices whose rows are evenly spaced; all
 // pieces together, in row-major order of the dimensions in front of theirs, are
@@ -47,6 +49,15 @@ typedef struct hd_product_part {
         matrix; // of a piece: of a [K, M] with `ta`, of b [N, K] with `tb`
 } hd_product_part;
 
+// Of an operand, one for so many rows of the result (of b columns) by so many
+// of what is contracted. Where they repeat along either the stride is 0.
+typedef struct hd_scales {
+    int view;     // -1: there are none
+    hd_span span; // hd_space_span
+    int64_t lines, deep;
+    int64_t line_stride, deep_stride; // in elements
+} hd_scales;
+
 typedef struct hd_product {
     hd_space space;
     int64_t batch, m, n, k; // m: all rows of one index of the batch
@@ -61,6 +72,8 @@ typedef struct hd_product {
                          // b, with `ta` of c
     bool wide;           // multiplied in f64
     const hd_key *scale; // NULL: none
+    hd_scales scales[2]; // of a, whose pieces have one dimension of rows then,
+                         // and of b
     hd_act act;
     hd_product_part part[HD_PRODUCT_PARTS];
 } hd_product;
@@ -73,6 +86,16 @@ hd_product hd_product_of(const hd_step *step, int even);
 // Where a part of piece `i` begins, in elements of its buffer; of a grouped
 // product's piece 0.
 int64_t hd_product_offset(const hd_product *product, int part, int64_t i);
+// Likewise where the scales of the first row (column) of an operand begin.
+int64_t hd_scales_offset(const hd_product *product, const hd_scales *scales,
+                         int64_t i);
+// How far behind that the scale of row (column) `line` and index `k` is.
+static inline int64_t hd_scales_at(const hd_scales *scales, int64_t line,
+                                   int64_t k)
+{
+    return line / scales->lines * scales->line_stride +
+           k / scales->deep * scales->deep_stride;
+}
 
 HD_END_DECLS
 

@@ -13,8 +13,9 @@ enum {
     REPEATS = 128, // which may be missing in front, or have one index
     PERHAPS = 256, // all of them, or none
     JOINED = 512,
-    FIRST = 1024,  // those in front, or all
-    WIDENS = 2048, // each may have one index
+    FIRST = 1024,   // those in front, or all
+    GRAINED = 2048, // an index along several
+    WIDENS = 4096,  // each may have one index
 };
 
 // Of each letter what is one dimension, and any number of them.
@@ -42,17 +43,17 @@ typedef struct form {
 
 typedef struct signature {
     int family, op; // of all ops of a family, or of one; -1
-    uint32_t keys;  // bit hd_key_code
+    uint64_t keys;  // bit hd_key_code
     uint16_t ahead, between;
     int nviews;
     form view[MOST_FORMS], rest, counts;
 } signature;
 
-#define K(code) (1u << HD_KEY_##code)
+#define K(code) (UINT64_C(1) << HD_KEY_##code)
 // Beside keys: of the text form 1, or of those after it.
-#define FRONT (1u << 30)
-#define BACK (1u << 31)
-_Static_assert(HD_NKEYS <= 30, "a bit a key");
+#define FRONT (UINT64_C(1) << 62)
+#define BACK (UINT64_C(1) << 63)
+_Static_assert(HD_NKEYS <= 62, "a bit a key");
 
 static const signature signatures[] = {
 #define OP(code) .family = -1, .op = HD_OP_##code
@@ -89,13 +90,13 @@ static const signature signatures[] = {
 };
 
 // Of the keys that the op has those that tell forms apart.
-static uint32_t keys_of(const hd_op *op)
+static uint64_t keys_of(const hd_op *op)
 {
-    const uint32_t telling = K(TA) | K(TB) | K(GROUPS) | K(BLOCKS) | K(DIM);
-    uint32_t keys = 0;
+    const uint64_t telling = K(TA) | K(TB) | K(GROUPS) | K(BLOCKS) | K(DIM);
+    uint64_t keys = 0;
 
     for (int i = 0; i < op->nkeys; i++)
-        keys |= 1u << op->key[i].code & telling;
+        keys |= UINT64_C(1) << op->key[i].code & telling;
     return keys;
 }
 
@@ -130,6 +131,10 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
             return (letters){row->view[0].letter, REPEATS, false};
         case HD_VALUE_WRITE:
             return (letters){row->view[0].letter, 0, false};
+        case HD_VALUE_LEFT:
+            return (letters){row->view[1].letter, REPEATS | GRAINED, false};
+        case HD_VALUE_RIGHT:
+            return (letters){row->view[2].letter, REPEATS | GRAINED, false};
         case HD_VALUE_COUNTS:
             return (letters){row->counts.letter, 0, false};
         case HD_VALUE_FLAG:
@@ -156,8 +161,7 @@ static bool is_group(uint16_t letter)
 static const signature *row_of(const hd_op *op, const signature *from)
 {
     const signature *end = signatures + sizeof signatures / sizeof *signatures;
-    uint32_t keys = keys_of(op);
-    uint32_t other = op->front ? BACK : FRONT;
+    uint64_t keys = keys_of(op), other = op->front ? BACK : FRONT;
     int code = code_of(op), family = (int)hd_op_family(op);
 
     for (; from < end; from++)
@@ -389,6 +393,7 @@ static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
     if (b->size[one] != 1)
         b->size[one] = 0;
     out->nviews = b->op->nviews;
+    out->grain = hd_op_grain(b->op);
     out->dim[0] = b->row->ahead != NO_LETTER ? dim[0] : -1;
     out->dim[1] = b->row->between != NO_LETTER ? dim[1] : -1;
     for (int i = 0; i < out->nviews; i++) {
@@ -476,6 +481,32 @@ static bool keeps_one(const hd_bound *bound)
     return false;
 }
 
+bool hd_bound_is_grained(const hd_bound *bound, int view, int d)
+{
+    return (bound->letter[view][d] & GRAINED) != 0 &&
+           (bound->letter[view][d] & LETTER) != B &&
+           d >= bound->ndims[view] - 2;
+}
+
+// Whether dimension `d` of a view has an index for each `grain` of a dimension.
+static bool is_in_grain(const hd_bound *bound, int view, int d, hd_dim dim,
+                        hd_dim of)
+{
+    return hd_bound_is_grained(bound, view, d) && !hd_dim_is_sized(of) &&
+           of.extent > 0 && !hd_dim_is_sized(dim) &&
+           dim.extent == hd_block_size(of.extent, bound->grain);
+}
+
+// Whether each rank has the scales of what it has, some of each: of one alone
+// a view would lack the dimension.
+static bool is_grain_placed(const hd_bound *bound, hd_dim dim, hd_dim of)
+{
+    if (!hd_dim_is_sharded(dim) || !hd_dim_is_sharded(of))
+        return hd_dim_is_sharded(dim) == hd_dim_is_sharded(of);
+    return dim.mark == of.mark && hd_dim_is_cut(dim) && hd_dim_is_cut(of) &&
+           hd_grain_fits(bound->grain, of);
+}
+
 bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                    bool tensor, hd_misfit *why)
 {
@@ -509,7 +540,15 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
             misfit.other = seen[line].view - 1;
             misfit.other_dim = seen[line].dim;
             other = type[misfit.other].dim[misfit.other_dim];
+            misfit.kind = HD_MISFIT_GRAIN;
+            if (is_in_grain(bound, i, at, dim, other) &&
+                !hd_dim_as_long(dim, other)) {
+                if (!is_grain_placed(bound, dim, other))
+                    return fail(why, &misfit);
+                continue;
+            }
             misfit.kind = HD_MISFIT_LENGTH;
+            misfit.blocks = hd_bound_is_grained(bound, i, at);
             if (!hd_dim_as_long(dim, other))
                 return fail(why, &misfit);
             misfit.kind = HD_MISFIT_PLACE;
@@ -517,6 +556,23 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                 !(tensor && (bound->anyhow[i] || bound->anyhow[misfit.other])))
                 return fail(why, &misfit);
         }
+    return true;
+}
+
+bool hd_bound_picks(const hd_bound *bound, int dim)
+{
+    uint16_t letter = bound->letter[0][dim];
+
+    return (letter & GROUP) != 0 || (letter & LETTER) == one;
+}
+
+bool hd_bound_parts(const hd_bound *bound, int line)
+{
+    for (int i = 0; i < bound->nviews; i++)
+        for (int d = 0; d < bound->ndims[i]; d++)
+            if (bound->along[i][d] == line &&
+                (bound->letter[i][d] & LETTER) >= FIRST_LOWER)
+                return false;
     return true;
 }
 
@@ -531,6 +587,7 @@ hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
         for (int d = 0; d < bound->ndims[i]; d++)
             if (bound->along[i][d] != HD_ALONE &&
                 bound->along[i][d] < out.ndims &&
+                (bound->letter[i][d] & GRAINED) == 0 &&
                 !hd_dim_is_one(type[i].dim[d]))
                 out.dim[bound->along[i][d]] = type[i].dim[d];
     return out;

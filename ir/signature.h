@@ -27,6 +27,7 @@ struct hd_bound {
     int nviews;
     int8_t dim[2]; // that keys name; -1: none, or they tell nothing apart
     int ndims[HD_MAX_VIEWS]; // of each view
+    int64_t grain;           // of its scales
     // What the views' dimensions lie along: first the result's own, in its
     // order, then what the first operand has beside these, then any other.
     int nparallel, nspace, nlines;
@@ -43,13 +44,15 @@ typedef enum hd_misfit_kind {
     HD_MISFIT_PLACE,  // or placed differently
     HD_MISFIT_ONE,    // one is to have one index that every rank has
     HD_MISFIT_WHOLE,  // one is over ranks, and each needs all of it
+    HD_MISFIT_GRAIN,  // scales lie otherwise than what they are of
 } hd_misfit_kind;
 
 typedef struct hd_misfit {
     hd_misfit_kind kind;
     int view, dim;        // what does not fit
-    int other, other_dim; // LENGTH, PLACE: what is before it
+    int other, other_dim; // LENGTH, PLACE, GRAIN: what is before it
     int ndims;            // MOST
+    bool blocks;          // LENGTH: of scales, which may be of blocks
     uint16_t letter;      // of the dimension; DIMS: of all, or 0
     const uint16_t *form; // DIMS: what it should be
 } hd_misfit;
@@ -63,6 +66,15 @@ bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
 // the views from `first` on.
 bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                    bool tensor, hd_misfit *why);
+// Whether a dimension has scales of which one may be of several indices.
+bool hd_bound_is_grained(const hd_bound *bound, int view, int d);
+// Whether each block of a dimension in blocks has scales of its own, each of
+// `grain` of its indices: all are as long, so that a view of one is by a
+// number.
+static inline bool hd_grain_fits(int64_t grain, hd_dim dim)
+{
+    return dim.extent % dim.blocks == 0 && hd_dim_block(dim) % grain == 0;
+}
 // What the operands make, of the dtype of `type[0]`.
 hd_type hd_bound_result(const hd_bound *bound, const hd_type *type);
 // Binding and fitting: whether an op with views of such types is one of its
@@ -73,6 +85,13 @@ bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
 // `room` where they have other dimensions than the program's.
 const hd_bound *hd_bound_of(const hd_op *op, const int *ndims,
                             const int8_t *dim, hd_bound *room);
+
+// Whether the result's dimension is one of any number that have its letter, or
+// of one index, so that the op does an index of it as it does all.
+bool hd_bound_picks(const hd_bound *bound, int dim);
+// Whether the op may be done in parts along `line` of its space: no view has a
+// letter there that is whole.
+bool hd_bound_parts(const hd_bound *bound, int line);
 
 // Of family PICK, ATTEND or CALL: how many last dimensions of result or operand
 // `i` belong together.

@@ -63,7 +63,8 @@ static bool lies_last(const hd_op *op, int i)
         if (op->key[k].view == i) {
             hd_value_kind value = hd_key_info_get(op->key[k].code)->value;
 
-            return value != HD_VALUE_FACTOR && value != HD_VALUE_COUNTS &&
+            return value != HD_VALUE_FACTOR && value != HD_VALUE_LEFT &&
+                   value != HD_VALUE_RIGHT && value != HD_VALUE_COUNTS &&
                    value != HD_VALUE_BY;
         }
     return hd_op_is_elementwise(op);
@@ -94,13 +95,6 @@ bool hd_op_ends_alike(const hd_op *op)
            pairs_last(op);
 }
 
-int hd_op_matrix(const hd_op *op)
-{
-    bool both = pairs_last(op) && kept_dims(op, 1) > 2 && kept_dims(op, 2) > 2;
-
-    return both || hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
-}
-
 int hd_space_beside(const hd_op *op, int i, int d)
 {
     int ndims = op->view[i].buffer->type.ndims, own = ndims - 1;
@@ -108,9 +102,10 @@ int hd_space_beside(const hd_op *op, int i, int d)
 
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);
-    if (matrix && own >= ndims - 2)
+    if (matrix ? own >= ndims - 2
+               : !lies_last(op, i) && (pairs_last(op) || !hd_op_ends_alike(op)))
         return -1;
-    return (lies_last(op, i) || hd_op_ends_alike(op)) && own >= 0 ? own : -1;
+    return own >= 0 ? own : -1;
 }
 
 int hd_space_along(const hd_space *space, int view, int own)
@@ -156,7 +151,23 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                hd_op_counted_keys(op));
 }
 
-// A view repeats, too, where it has one index and the space has more.
+// A view repeats, too, where it has one index and the space has more; where it
+// has several, and others than the space, these are in a grain.
+static void lay_extents(const hd_op *op, const hd_shape *view, int i,
+                        hd_space *out)
+{
+    for (int d = 0; d < out->ndims; d++) {
+        int own = out->dim[i][d];
+
+        if (own < 0 || view[i].extent[own] == out->extent[d])
+            continue;
+        if (hd_op_has_scales(op, i) && view[i].extent[own] != 1)
+            out->grained[i] |= (uint16_t)(1u << d);
+        else if (d < out->nparallel || hd_op_has_scales(op, i))
+            out->dim[i][d] = HD_REPEATED;
+    }
+}
+
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out)
 {
@@ -165,12 +176,7 @@ void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
         out->extent[d] = d < out->nparallel ? view[0].extent[d]
                                             : view[1].extent[out->dim[1][d]];
     for (int i = 1; i < op->nviews; i++)
-        for (int d = 0; d < out->nparallel; d++) {
-            int own = out->dim[i][d];
-
-            if (own >= 0 && view[i].extent[own] != out->extent[d])
-                out->dim[i][d] = HD_REPEATED;
-        }
+        lay_extents(op, view, i, out);
 }
 
 void hd_space_of_step(const hd_step *step, hd_space *out)
@@ -243,7 +249,9 @@ void hd_space_strides(const hd_space *space, int view, const int64_t *stride,
     for (int d = 0; d < space->ndims; d++) {
         int own = space->dim[view][d];
 
-        out[d] = own == HD_REPEATED ? 0 : stride[own];
+        out[d] = own == HD_REPEATED || hd_space_is_grained(space, view, d)
+                     ? 0
+                     : stride[own];
     }
 }
 

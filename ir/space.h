@@ -9,13 +9,14 @@
 //     %b       -            1            0
 //     %d       -            0            -
 //
-// A view repeats along a dimension that it has not, or has with one index. Of a
-// grouped product the matrices' dimension of the groups lies along nothing:
-// which of them a row takes is data. The dimension that `take` takes from is
-// the reduced one: one term of it, or none, is not zero. Of an op of family
-// PICK or ATTEND views lie along the dimensions of the batch alone, counts of
-// sequences along the first of these. Counts of a dimension lie as their
-// dimensions do in the view that has them.
+// A view repeats along a dimension that it has not, or has with one index. One
+// of scales may be in a grain: an index of it is along as many of the space's.
+// Of a grouped product the matrices' dimension of the groups lies along
+// nothing: which of them a row takes is data. The dimension that `take` takes
+// from is the reduced one: one term of it, or none, is not zero. Of an op of
+// family PICK or ATTEND views lie along the dimensions of the batch alone,
+// counts of sequences along the first of these. Counts of a dimension lie as
+// their dimensions do in the view that has them.
 #ifndef HD_IR_SPACE_H
 #define HD_IR_SPACE_H
 
@@ -34,6 +35,9 @@ typedef struct hd_space {
     // Per view and dimension of the space: the view's dimension that lies along
     // it, or HD_REPEATED.
     int8_t dim[HD_MAX_VIEWS][HD_SPACE_DIMS];
+    // Likewise, a bit a dimension of the space: whether each index of the view
+    // is along hd_op_grain of them, of the last ones perhaps fewer.
+    uint16_t grained[HD_MAX_VIEWS];
 } hd_space;
 
 typedef struct hd_shape {
@@ -59,14 +63,15 @@ void hd_space_map_op(const hd_module *module, const hd_op *op, hd_space *out);
 // as a whole, or a product contracts, among them: those in front lie along
 // those in front.
 bool hd_op_ends_alike(const hd_op *op);
-// Of a product how many of its result's last dimensions are a matrix of which
-// no index can be picked: the columns, and the rows where there would be
-// dimensions of a batch in their place.
-int hd_op_matrix(const hd_op *op);
 // Which dimension of view `i` lies along `d` of the result where the view lies
 // along its last ones, whether it repeats there or not; -1 if none does. Both
 // are counted in the buffers' dimensions.
 int hd_space_beside(const hd_op *op, int i, int d);
+static inline bool hd_space_is_grained(const hd_space *space, int view, int d)
+{
+    return (space->grained[view] >> d & 1) != 0;
+}
+
 // The dimension of the space that dimension `own` of view `view` lies along, -1
 // if it repeats there.
 int hd_space_along(const hd_space *space, int view, int own);
@@ -74,10 +79,11 @@ int hd_space_along(const hd_space *space, int view, int own);
 void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
                    int8_t dim[2]);
 
-// A view of a step along the dimensions of its result.
+// A view of a step along the dimensions of its result; along those in a grain
+// where the first index lies.
 hd_span hd_space_span(const hd_space *space, const hd_step *step, int view);
 // The strides of a view along the space's dimensions, of those of its own; 0
-// where it repeats.
+// where it repeats, or lies in a grain.
 void hd_space_strides(const hd_space *space, int view, const int64_t *stride,
                       int64_t out[HD_SPACE_DIMS]);
 

@@ -105,14 +105,36 @@ static hd_status check_grouped_keys(verifier *v, const hd_op *op)
     for (int i = 0; i < op->nkeys; i++) {
         hd_key_code code = op->key[i].code;
 
-        if (code == HD_KEY_BIAS ||
+        if (code == HD_KEY_BIAS || hd_op_has_scales(op, op->key[i].view) ||
             (ta && (code == HD_KEY_TB || code == HD_KEY_ACT ||
                     code == HD_KEY_AUX || code == HD_KEY_KEEP)))
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s with groups%s", op_text(op),
                             hd_key_info_get(code)->text,
-                            code == HD_KEY_BIAS ? "" : " and ta");
+                            code == HD_KEY_TB || code == HD_KEY_ACT ||
+                                    code == HD_KEY_AUX || code == HD_KEY_KEEP
+                                ? " and ta"
+                                : "");
     }
+    return HD_OK;
+}
+
+// What scales are of is said where there are any.
+static hd_status check_grain(verifier *v, const hd_op *op)
+{
+    const hd_key *grain = hd_op_key(op, HD_KEY_GRAIN);
+
+    if (grain == NULL)
+        return HD_OK;
+    if (hd_op_key(op, HD_KEY_SCALE_A) == NULL &&
+        hd_op_key(op, HD_KEY_SCALE_B) == NULL)
+        return hd_error(v->diag, HD_E0302, grain->loc,
+                        "%s takes grain with scale_a or scale_b only",
+                        op_text(op));
+    if (!(grain->number >= 1))
+        return hd_error(v->diag, HD_E0312, grain->loc,
+                        "a grain of %.0f indices; a scale is of one at least",
+                        grain->number);
     return HD_OK;
 }
 
@@ -123,7 +145,7 @@ static hd_status check_keys(verifier *v, const hd_op *op)
 
     for (int i = 0; i < op->nkeys; i++)
         if (hd_key_info_get(op->key[i].code)->value != HD_VALUE_BY &&
-            (info->keys & 1u << op->key[i].code) == 0)
+            (info->keys >> op->key[i].code & 1) == 0)
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s", info->text,
                             hd_key_info_get(op->key[i].code)->text);
@@ -131,9 +153,10 @@ static hd_status check_keys(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0302, min->loc,
                         "%s takes max or min, not both", info->text);
     for (hd_key_code code = 0; code < HD_NKEYS; code++)
-        if ((info->required & 1u << code) != 0 && hd_op_key(op, code) == NULL)
+        if ((info->required >> code & 1) != 0 && hd_op_key(op, code) == NULL)
             return hd_error(v->diag, HD_E0302, op->loc, "%s needs the key %s",
                             info->text, hd_key_info_get(code)->text);
+    HD_TRY(check_grain(v, op));
     return check_grouped_keys(v, op);
 }
 
@@ -724,6 +747,78 @@ static hd_status refuse_whole(verifier *v, const hd_op *op, hd_code code,
                         : "gather it first");
 }
 
+// How many scales there may be along a dimension.
+static hd_status refuse_scales(verifier *v, const hd_op *op, hd_code code,
+                               const hd_type *type, const hd_misfit *why)
+{
+    const hd_view *view = &op->view[why->view];
+    hd_dim x = type[why->other].dim[why->other_dim],
+           y = type[why->view].dim[why->dim];
+    int64_t grain = hd_op_grain(op);
+    bool blocks = why->blocks && !hd_dim_is_sized(x) && !hd_dim_is_counted(x) &&
+                  grain > 1 && grain < x.extent;
+    char some[WHY] = "";
+
+    if (blocks)
+        snprintf(some, sizeof some, "%lld (one for %lld), ",
+                 (long long)hd_block_size(x.extent, grain), (long long)grain);
+    return hd_error(v->diag, code, view->loc,
+                    "%s: %s is %s in %s and %s has %s scales along it; it may "
+                    "have %s%s or 1%s",
+                    op_text(op), letter_text(v, why, why->other_dim),
+                    dim_text(v, x), buffer_text(v, op->view[why->other].buffer),
+                    buffer_text(v, view->buffer), dim_text(v, y), some,
+                    dim_text(v, x),
+                    why->blocks && hd_op_key(op, HD_KEY_GRAIN) == NULL
+                        ? ", and with `grain g` one for g indices each"
+                        : "");
+}
+
+// Ranks have scales of what they have. Of one alone a view would drop the
+// dimension.
+static hd_status refuse_grain(verifier *v, const hd_op *op, hd_code code,
+                              const hd_type *type, const hd_misfit *why)
+{
+    const hd_view *view = &op->view[why->view];
+    hd_dim x = type[why->other].dim[why->other_dim],
+           y = type[why->view].dim[why->dim];
+
+    if (x.mark == y.mark && hd_dim_is_uneven(x))
+        return hd_error(v->diag, code, view->loc,
+                        "%s: ranks have blocks of %lld of %s of %s, the last "
+                        "ones fewer, and one of %s is for %lld: all have as "
+                        "many, a multiple of that",
+                        op_text(op), (long long)hd_dim_block(x),
+                        letter_text(v, why, why->other_dim),
+                        buffer_text(v, op->view[why->other].buffer),
+                        buffer_text(v, view->buffer),
+                        (long long)hd_op_grain(op));
+    if (x.mark == y.mark && !hd_grain_fits(hd_op_grain(op), x))
+        return hd_error(v->diag, code, view->loc,
+                        "%s: a rank has %lld of %s of %s, no multiple of the "
+                        "%lld that one of %s is for",
+                        op_text(op), (long long)hd_dim_block(x),
+                        letter_text(v, why, why->other_dim),
+                        buffer_text(v, op->view[why->other].buffer),
+                        (long long)hd_op_grain(op),
+                        buffer_text(v, view->buffer));
+    if (x.mark == y.mark)
+        return hd_error(v->diag, code, view->loc,
+                        "%s: a rank has one of %s along %s of %s, and needs "
+                        "two or more there; or give the ranks a dimension of "
+                        "their own, [%lld@%s, ..]",
+                        op_text(op), buffer_text(v, view->buffer),
+                        letter_text(v, why, why->other_dim),
+                        buffer_text(v, op->view[why->other].buffer),
+                        (long long)hd_dim_blocks(x), placement_text(v, x));
+    return hd_error(
+        v->diag, code, view->loc,
+        "%s: %s is over %s in %s, and its scales in %s over %s%s", op_text(op),
+        letter_text(v, why, why->other_dim), placement_text(v, x),
+        buffer_text(v, op->view[why->other].buffer),
+        buffer_text(v, view->buffer), placement_text(v, y), mend_place(v));
+}
+
 // What keeps the views from being those of the op's signature.
 static hd_status refuse_misfit(verifier *v, const hd_op *op, hd_code code,
                                const hd_type *type, const hd_misfit *why)
@@ -733,8 +828,13 @@ static hd_status refuse_misfit(verifier *v, const hd_op *op, hd_code code,
 
     switch (why->kind) {
     case HD_MISFIT_LENGTH:
+        if (hd_op_has_scales(op, why->view))
+            return refuse_scales(v, op, code, type, why);
+        return refuse_pair(v, op, code, type, why);
     case HD_MISFIT_PLACE:
         return refuse_pair(v, op, code, type, why);
+    case HD_MISFIT_GRAIN:
+        return refuse_grain(v, op, code, type, why);
     case HD_MISFIT_WHOLE:
         return refuse_whole(v, op, code, type, why);
     case HD_MISFIT_MOST:
@@ -1064,6 +1164,40 @@ static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
                     as_a ? " or " : "", as_a ? hd_dtype_text(a) : "");
 }
 
+// Which indices of what is counted a scale of several is of would be data.
+static hd_status check_scales(verifier *v, const hd_op *op, hd_key_code code,
+                              const hd_type *type)
+{
+    const hd_key *key = hd_op_key(op, code);
+    int counted = hd_op_counted(op), i = key != NULL ? key->view : -1;
+    const hd_view *view;
+    int line;
+
+    if (i < 0)
+        return HD_OK;
+    if (type[i].dtype != HD_DTYPE_F32)
+        return hd_error(v->diag, HD_E0314, key->loc, "%s of %s; it is f32",
+                        hd_key_info_get(code)->text,
+                        hd_dtype_text(type[i].dtype));
+    if (counted < 0)
+        return HD_OK;
+    view = &op->view[counted];
+    line = v->bound
+               .along[counted][hd_view_kept_ahead(view, view->buffer->counted)];
+    for (int d = 0; d < type[i].ndims; d++)
+        if (v->bound.along[i][d] == line && !hd_dim_is_one(type[i].dim[d]) &&
+            !hd_dim_as_long(type[i].dim[d],
+                            hd_view_type(view).dim[hd_view_kept_ahead(
+                                view, view->buffer->counted)]))
+            return hd_error(v->diag, HD_E0319, op->view[i].loc,
+                            "dimension %d of %s has a scale for %lld indices "
+                            "of what %%%s counts; there is one for each, or "
+                            "one for all",
+                            d, buffer_text(v, op->view[i].buffer),
+                            (long long)hd_op_grain(op), view->buffer->by->name);
+    return HD_OK;
+}
+
 // A shape that fits: of as many elements as the bias has, which a reshape
 // makes, where that is one with an index for each of the ranks; else one for
 // the columns alone.
@@ -1191,7 +1325,7 @@ static hd_status refuse_product(verifier *v, const hd_op *op,
     int bias = hd_op_key_view(op, HD_KEY_BIAS);
     hd_status status = refuse_misfit(v, op, HD_E0313, type, why);
 
-    if (hd_op_key(op, HD_KEY_GROUPS) != NULL)
+    if (hd_op_key(op, HD_KEY_GROUPS) != NULL || hd_op_has_scales(op, why->view))
         return status;
     if (bias >= 0 && why->view == bias)
         hint_bias(v, op, bias, type);
@@ -1226,7 +1360,8 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
         return hd_error(v->diag, HD_E0314, aux->loc,
                         "aux of %s: it keeps floating point",
                         hd_dtype_text(type[aux->view].dtype));
-    return HD_OK;
+    HD_TRY(check_scales(v, op, HD_KEY_SCALE_A, type));
+    return check_scales(v, op, HD_KEY_SCALE_B, type);
 }
 
 static bool has_counted(const hd_type *type)
@@ -1241,18 +1376,27 @@ static bool has_counted(const hd_type *type)
 static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
 {
     const hd_key *key = hd_op_key(op, code);
+    bool several = op->code == HD_OP_MATMUL; // it may have
     hd_type type;
 
     if (key == NULL || key->view < 0)
         return HD_OK;
     type = type_of(op, key->view);
+    several &= type.dtype == HD_DTYPE_F32;
     if (type.dtype == HD_DTYPE_F32 && !has_counted(&type) &&
         (is_tensor(v) ? hd_type_elements(&type)
                       : hd_type_local_elements(&type)) == 1)
         return HD_OK;
-    return hd_error(v->diag, HD_E0315, key->loc,
-                    "a factor of %s; it is a number or one element of f32",
-                    type_text(v, &type));
+    return hd_error(v->diag,
+                    type.dtype != HD_DTYPE_F32 ? HD_E0314
+                    : several                  ? HD_E0313
+                                               : HD_E0311,
+                    key->loc,
+                    "a factor of %s; it is a number or one element of f32%s",
+                    type_text(v, &type),
+                    several ? "; scale_a and scale_b have one for each row, "
+                              "column or block"
+                            : "");
 }
 
 static bool same_range(const hd_view *a, const hd_view *b, int i)

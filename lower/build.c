@@ -7,7 +7,7 @@ hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
 {
     hd_stmt *stmt =
         hd_stmt_op(b->module, code, axis, noutputs, ninputs,
-                   __builtin_popcount(hd_op_info_get(code)->keys), b->loc);
+                   __builtin_popcountll(hd_op_info_get(code)->keys), b->loc);
 
     for (int i = 0; i < noutputs + ninputs; i++)
         stmt->op->view[i] = view[i];

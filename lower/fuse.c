@@ -184,7 +184,6 @@ static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
 static const char *pick_alike(const fuser *f, const hd_op *matmul, hd_op *op,
                               int from, const hd_view *picked)
 {
-    int matrix = hd_op_matrix(matmul);
     hd_shape shape[HD_MAX_VIEWS];
     hd_space space;
 
@@ -198,7 +197,7 @@ static const char *pick_alike(const fuser *f, const hd_op *matmul, hd_op *op,
             continue;
         if (d == space.nparallel)
             return "contracts over what is picked";
-        if (d >= space.nparallel - matrix)
+        if (!hd_bound_picks(matmul->bound, d))
             return "has what is picked as the rows or columns of a matrix";
         for (int i = 0; i < op->nviews; i++)
             if (i != from && space.dim[i][d] >= 0)

@@ -379,13 +379,12 @@ static void find_splits(hd_pipe *p)
 // Whether the op needs whole what is split along `d` of its space, or along
 // what lies along nothing there: which rows and matrices go together, and what
 // goes where in each element of a batch, is data; a call takes that as a whole.
-static bool needs_whole(const hd_op *op, const hd_space *space, int d)
+static bool needs_whole(const hd_op *op, int d)
 {
-    if (hd_op_has_counts(op))
-        return true;
-    if (hd_op_is_batched(op))
-        return d < 0 || d >= hd_op_batch(op, 0, space->nparallel);
-    return hd_op_key(op, HD_KEY_GROUPS) != NULL && d != space->nparallel - 1;
+    return hd_op_has_counts(op) ||
+           (d >= 0
+                ? !hd_bound_parts(op->bound, d)
+                : hd_op_is_batched(op) || hd_op_key(op, HD_KEY_GROUPS) != NULL);
 }
 
 // The dimension of view `i` that chunks split; where it has none along that it
@@ -398,7 +397,7 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
 
     hd_space_of_op(p->module, op, &space);
     d = chunks_along(p, op, &space);
-    if (made >= 0 && needs_whole(op, &space, d))
+    if (made >= 0 && needs_whole(op, d))
         return NO_CHUNKS;
     if (d < 0)
         return made;
@@ -406,11 +405,31 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
     return made < 0 || made == dim ? dim : NO_CHUNKS;
 }
 
+// Whether each chunk has scales of its own.
+static bool splits_grain(const hd_pipe *p, const hd_op *op, int i)
+{
+    hd_space space;
+    int d;
+
+    if (!hd_op_has_scales(op, i))
+        return false;
+    hd_space_of_op(p->module, op, &space);
+    d = chunks_along(p, op, &space);
+    return d >= 0 && hd_space_is_grained(&space, i, d) &&
+           space.extent[d] / p->chunks % hd_op_grain(op) != 0;
+}
+
 static hd_status check_view(hd_pipe *p, const hd_op *op, int i)
 {
     const hd_buffer *buffer = op->view[i].buffer;
     int dim = split_dim(p, op, i);
 
+    if (splits_grain(p, op, i))
+        return hd_error(p->diag, HD_E0502, op->loc,
+                        "%s cannot be done in %lld chunks: each of %%%s is for "
+                        "%lld indices, of which a chunk has no multiple",
+                        hd_op_info_get(op->code)->text, (long long)p->chunks,
+                        buffer->name, (long long)hd_op_grain(op));
     if (dim == NO_CHUNKS)
         return hd_error(p->diag, HD_E0502, op->loc,
                         "%s cannot be done in %lld chunks: those of %%%s split "

@@ -74,45 +74,54 @@ static int repeated_dim(const hd_op *op, int i, int s)
     return dim;
 }
 
-// Whether a transpose swaps a dimension of its operand, if only with itself:
-// its keys could not name what an index has picked.
-static bool names_dim(const hd_module *module, const hd_op *op, int dim)
+// Whether an iteration can name the scales of what it has: it picks one of each
+// index, or has all of those of a block, and what repeats has no dimension for
+// it.
+static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
+                         const hd_space *space)
 {
-    int8_t named[2];
+    const hd_dim *dim = &op->view[0].buffer->type.dim[s];
+    int along = hd_view_kept_ahead(&op->view[0], s);
+    hd_space map;
 
-    if (hd_op_family(op) != HD_FAMILY_TRANSPOSE)
-        return false;
-    hd_space_dims(module, op, hd_view_type(&op->view[1]).ndims, named);
-    return named[0] == dim || named[1] == dim;
+    if (!hd_op_has_scales(op, i))
+        return true;
+    if (hd_space_is_grained(space, i, along))
+        return hd_dim_is_cut(*dim) && hd_grain_fits(hd_op_grain(op), *dim);
+    hd_space_map_op(module, op, &map);
+    return hd_dim_is_cut(*dim) || (map.dim[i][along] == HD_REPEATED) ==
+                                      (space->dim[i][along] == HD_REPEATED);
+}
+
+// Whether it is the rows of a product of batches: no index can be picked of
+// them, which would leave a batch in their place.
+static bool is_rows(const hd_op *op, int along)
+{
+    return hd_op_family(op) == HD_FAMILY_PRODUCT &&
+           hd_op_key(op, HD_KEY_TA) == NULL &&
+           hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           along == op->bound->nparallel - 2;
 }
 
 // Each view is indexed where the result's dimension `s` lies, also where it has
-// one index, and whole where it lacks that. Not along a matmul's rows or
-// columns, the last two dimensions or the last one, which one product has all
-// of, nor along a dimension that a transpose moves, or names, or a call takes
-// as a whole. Which rows a group has is data, so a grouped product has all of
-// everything.
+// one index, and whole where it lacks that: if the op takes any number of such
+// dimensions, so that it takes an index as it takes all.
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
     bool cut = hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
-    bool in_blocks = cut && hd_op_key(op, HD_KEY_TA) == NULL;
     int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
-    if (hd_op_key(op, HD_KEY_GROUPS) != NULL || hd_op_has_counts(op))
+    if (hd_op_has_counts(op) ||
+        !(hd_bound_picks(op->bound, along) || (cut && is_rows(op, along))))
         return false;
     hd_space_of_op(module, op, &space);
-    if (hd_op_family(op) == HD_FAMILY_PRODUCT &&
-        along >= space.nparallel - (in_blocks ? 1 : hd_op_matrix(op)))
-        return false;
-    if (names_dim(module, op, along))
-        return false;
-    if (hd_op_is_batched(op) && along >= hd_op_batch(op, 0, space.nparallel))
-        return false;
     for (int i = 1; i < op->nviews; i++) {
         bool one = space.dim[i][along] == HD_REPEATED;
 
+        if (!takes_scales(module, op, s, i, &space))
+            return false;
         // Blocks keep the dimension, along which one index repeats.
         p->one[i] = one && !cut;
         p->dim[i] = !one  ? hd_view_kept_dim(&op->view[i], space.dim[i][along])

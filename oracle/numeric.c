@@ -568,20 +568,39 @@ static void release(dense *p)
     free(p->row);
 }
 
+// The scales of an operand of a piece. Whoever multiplies it by them rounds
+// once.
+typedef struct scaling {
+    const hd_scales *of; // none, of which the view is -1
+    const item *from;
+    bool deep; // rows of the matrix are of what is contracted
+    double unit;
+} scaling;
+
+static item times_scale(const scaling *s, int64_t i, int64_t j, item x)
+{
+    if (s->of->view < 0)
+        return x;
+    return multiply(
+        x, s->from[hd_scales_at(s->of, s->deep ? j : i, s->deep ? i : j)],
+        s->unit);
+}
+
 // A matrix that begins at `at`, or what it is transposed.
 static void take_matrix(dense *p, const hd_matrix *m, bool transposed,
-                        const item *memory, int64_t at, double *value,
-                        double *bound)
+                        const scaling *scales, const item *memory, int64_t at,
+                        double *value, double *bound)
 {
     for (int64_t i = 0; i < m->rows; i++)
         for (int64_t j = 0; j < m->columns; j++) {
-            const item *from =
-                &memory[at + i * m->row_stride + j * m->column_stride];
+            item from = times_scale(
+                scales, i, j,
+                memory[at + i * m->row_stride + j * m->column_stride]);
             int64_t to = transposed ? j * m->rows + i : i * m->columns + j;
 
-            value[to] = from->value;
-            bound[to] = from->bound;
-            p->exact &= from->bound == 0;
+            value[to] = from.value;
+            bound[to] = from.bound;
+            p->exact &= from.bound == 0;
         }
 }
 
@@ -707,14 +726,26 @@ static void multiply_rows(dense *d, const hd_product *p, item factor,
     }
 }
 
-// Rows of A and B as `a` and `b` have them, which begin at these elements.
+// Rows of A and B as `a` and `b` have them, which begin at these elements, of
+// piece `piece`.
 static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
                           int64_t a_at, const hd_matrix *b, int64_t b_at,
-                          item *memory)
+                          int64_t piece, item *memory)
 {
+    scaling scales[2];
+
+    for (int i = 0; i < 2; i++) {
+        scales[i].of = &p->scales[i];
+        scales[i].from =
+            p->scales[i].view < 0
+                ? NULL
+                : memory + hd_scales_offset(p, &p->scales[i], piece);
+        scales[i].deep = i == 0 ? p->ta : !p->tb;
+        scales[i].unit = unit_of_compute(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32);
+    }
     d->exact = true;
-    take_matrix(d, a, p->ta, memory, a_at, d->a, d->da);
-    take_matrix(d, b, p->tb, memory, b_at, d->b, d->db);
+    take_matrix(d, a, p->ta, &scales[0], memory, a_at, d->a, d->da);
+    take_matrix(d, b, p->tb, &scales[1], memory, b_at, d->b, d->db);
 }
 
 // A count as it is taken: no group has less than no rows, nor more than are
@@ -757,7 +788,8 @@ static void compute_group(dense *d, const hd_product *p, item factor,
     a.rows = rows;
     if (!p->ta) {
         d->m = rows;
-        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, memory);
+        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, 0,
+                      memory);
         multiply_rows(d, p, factor, memory, from);
         return;
     }
@@ -766,7 +798,7 @@ static void compute_group(dense *d, const hd_product *p, item factor,
         clear_rows(p, memory, group * d->m, (group + 1) * d->m);
         return;
     }
-    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, memory);
+    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, 0, memory);
     multiply_rows(d, p, factor, memory, group * d->m);
 }
 
@@ -792,7 +824,7 @@ static void compute_pieces(dense *d, const hd_product *p, item factor,
         take_operands(d, p, &p->part[HD_PRODUCT_A].matrix,
                       hd_product_offset(p, HD_PRODUCT_A, piece),
                       &p->part[HD_PRODUCT_B].matrix,
-                      hd_product_offset(p, HD_PRODUCT_B, piece), memory);
+                      hd_product_offset(p, HD_PRODUCT_B, piece), piece, memory);
         multiply_rows(d, p, factor, memory, piece * d->m);
     }
 }

@@ -19,24 +19,12 @@ static const char gather_text[] = "tensor program ag_matmul\n"
                                   "mesh tp=$R\n"
                                   "in %a : $T[$R @tp, $B, $K]\n"
                                   "in %w : $T[$N, $K]\n"
-                                  "out %c : $T[$R @stream, $B, $N]\n"
-                                  "temp %ag : $T[$R @stream, $B, $K]\n"
+                                  "out %c : $T[$R$P, $B, $N]\n"
+                                  "temp %ag : $T[$R$P, $B, $K]\n"
                                   "{\n"
                                   "    %ag = set %a\n"
                                   "    %c = matmul %ag, %w tb\n"
                                   "}\n";
-
-// As a rival without pipelines has it: one collective and one matmul.
-static const char gather_whole_text[] = "tensor program ag_matmul\n"
-                                        "mesh tp=$R\n"
-                                        "in %a : $T[$R @tp, $B, $K]\n"
-                                        "in %w : $T[$N, $K]\n"
-                                        "out %c : $T[$R, $B, $N]\n"
-                                        "temp %ag : $T[$R, $B, $K]\n"
-                                        "{\n"
-                                        "    %ag = set %a\n"
-                                        "    %c = matmul %ag, %w tb\n"
-                                        "}\n";
 
 static const char gather_matmul_text[] = "tensor program matmul\n"
                                          "mesh tp=$R\n"
@@ -73,49 +61,20 @@ static const char gather_ring_text[] =
     "    }\n"
     "}\n";
 
-static const char scatter_text[] = "tensor program matmul_rs\n"
-                                   "mesh tp=$R\n"
-                                   "in %a : $T[$R @tp, $R, $B, $K]\n"
-                                   "in %w : $T[$R @tp, 1, $N, $K]\n"
-                                   "temp %p : $T[$R @tp, $R @stream, $B, $N]\n"
-                                   "out %c : $T[$R @tp, $B, $N]\n"
-                                   "{\n"
-                                   "    %p = matmul %a, %w tb\n"
-                                   "    %c = sum %p dim 0\n"
-                                   "}\n";
+#define SUMMED(name, result)               \
+    "tensor program " name "\n"            \
+    "mesh tp=$R\n"                         \
+    "in %a : $T[$R @tp, $R, $B, $K]\n"     \
+    "in %w : $T[$R @tp, 1, $N, $K]\n"      \
+    "temp %p : $T[$R @tp, $R$P, $B, $N]\n" \
+    "out %c : $T[" result ", $B, $N]\n"    \
+    "{\n"                                  \
+    "    %p = matmul %a, %w tb\n"          \
+    "    %c = sum %p dim 0\n"              \
+    "}\n"
 
-static const char reduce_text[] = "tensor program matmul_ar\n"
-                                  "mesh tp=$R\n"
-                                  "in %a : $T[$R @tp, $R, $B, $K]\n"
-                                  "in %w : $T[$R @tp, 1, $N, $K]\n"
-                                  "temp %p : $T[$R @tp, $R @stream, $B, $N]\n"
-                                  "out %c : $T[$R, $B, $N]\n"
-                                  "{\n"
-                                  "    %p = matmul %a, %w tb\n"
-                                  "    %c = sum %p dim 0\n"
-                                  "}\n";
-
-static const char scatter_whole_text[] = "tensor program matmul_rs\n"
-                                         "mesh tp=$R\n"
-                                         "in %a : $T[$R @tp, $R, $B, $K]\n"
-                                         "in %w : $T[$R @tp, 1, $N, $K]\n"
-                                         "temp %p : $T[$R @tp, $R, $B, $N]\n"
-                                         "out %c : $T[$R @tp, $B, $N]\n"
-                                         "{\n"
-                                         "    %p = matmul %a, %w tb\n"
-                                         "    %c = sum %p dim 0\n"
-                                         "}\n";
-
-static const char reduce_whole_text[] = "tensor program matmul_ar\n"
-                                        "mesh tp=$R\n"
-                                        "in %a : $T[$R @tp, $R, $B, $K]\n"
-                                        "in %w : $T[$R @tp, 1, $N, $K]\n"
-                                        "temp %p : $T[$R @tp, $R, $B, $N]\n"
-                                        "out %c : $T[$R, $B, $N]\n"
-                                        "{\n"
-                                        "    %p = matmul %a, %w tb\n"
-                                        "    %c = sum %p dim 0\n"
-                                        "}\n";
+static const char scatter_text[] = SUMMED("matmul_rs", "$R @tp");
+static const char reduce_text[] = SUMMED("matmul_ar", "$R");
 
 static const char reduce_matmul_text[] = "tensor program matmul\n"
                                          "mesh tp=$R\n"
@@ -153,24 +112,8 @@ static const char attend_text[] =
     "in %v : $T[$R @tp, $G, $S, $D]\n"
     "out %o : $T[$R @tp, $H, $S, $D]\n"
     "temp %lse : f32[$R @tp, $H, $S]\n"
-    "temp %kg : $T[$R @stream, $G, $S, $D]\n"
-    "temp %vg : $T[$R @stream, $G, $S, $D]\n"
-    "{\n"
-    "    %kg = set %k\n"
-    "    %vg = set %v\n"
-    "    %o, %lse = attention %q, %kg, %vg blocks$Z\n"
-    "}\n";
-
-static const char attend_whole_text[] =
-    "tensor program attention\n"
-    "mesh tp=$R\n"
-    "in %q : $T[$R @tp, $H, $S, $D]\n"
-    "in %k : $T[$R @tp, $G, $S, $D]\n"
-    "in %v : $T[$R @tp, $G, $S, $D]\n"
-    "out %o : $T[$R @tp, $H, $S, $D]\n"
-    "temp %lse : f32[$R @tp, $H, $S]\n"
-    "temp %kg : $T[$R, $G, $S, $D]\n"
-    "temp %vg : $T[$R, $G, $S, $D]\n"
+    "temp %kg : $T[$R$P, $G, $S, $D]\n"
+    "temp %vg : $T[$R$P, $G, $S, $D]\n"
     "{\n"
     "    %kg = set %k\n"
     "    %vg = set %v\n"
@@ -275,8 +218,9 @@ static int64_t number_of(const shape *shape, int ranks, char letter)
 
 // $R ranks, $T dtype, $M $N $K the shape, $B the rows of one rank; $H $G $L $D
 // an attention's heads in all batches, those of keys, rows and depth, $S the
-// rows of one rank, $C half of these, $Z what blocks in zigzag say more.
-static char *fill(const char *text, const shape *shape, int ranks)
+// rows of one rank, $C half of these, $Z what blocks in zigzag say more; $P the
+// mark of a dimension along which it is pipelined, if it is.
+static char *fill(const char *text, const shape *shape, int ranks, bool pipes)
 {
     char *out = need(strlen(text) * 4 + 1024, 1), *to = out;
 
@@ -289,6 +233,8 @@ static char *fill(const char *text, const shape *shape, int ranks)
         else if (*text == 'Z')
             to +=
                 sprintf(to, "%s", shape->attention.zigzag ? " zigzag tp" : "");
+        else if (*text == 'P')
+            to += sprintf(to, "%s", pipes ? " @stream" : "");
         else
             to += sprintf(to, "%" PRId64, number_of(shape, ranks, *text));
     return out;
@@ -409,9 +355,9 @@ static hd_lower_options bulk_of(const maker *maker)
 // Returns the text of the shape, which the maker has from now on: the caller
 // frees it.
 static char *take_text(maker *maker, const char *path, const char *text,
-                       int ranks)
+                       int ranks, bool pipes)
 {
-    char *filled = fill(text, &maker->contest->shape, ranks);
+    char *filled = fill(text, &maker->contest->shape, ranks, pipes);
 
     maker->path = path;
     maker->text = filled;
@@ -423,7 +369,7 @@ static outcome add_text(maker *maker, const char *text, int ranks,
                         const contender *like)
 {
     hd_lower_options bulk = bulk_of(maker);
-    char *filled = take_text(maker, like->name, text, ranks);
+    char *filled = take_text(maker, like->name, text, ranks, false);
     outcome result = add(maker, like, &bulk);
 
     free(filled);
@@ -610,21 +556,20 @@ typedef struct programs {
     judge judge;             // of that
     const char *alone;       // the compute
     const char *bulk, *ring; // the transfers; `ring` may be NULL
-    const char *collective;  // both, one after the other
-    const char *whole;       // both, to be pipelined
+    const char *whole;       // both
 } programs;
 
 static const programs programs_of[] = {
     [SHAPE_AG] = {"matmul", JUDGE_ROWS, gather_matmul_text, gather_bulk_text,
-                  gather_ring_text, gather_whole_text, gather_text},
+                  gather_ring_text, gather_text},
     [SHAPE_RS] = {"matmul", JUDGE_OWN, reduce_matmul_text, scatter_link_text,
-                  NULL, scatter_whole_text, scatter_text},
+                  NULL, scatter_text},
     [SHAPE_AR] = {"matmul", JUDGE_OWN, reduce_matmul_text, reduce_link_text,
-                  NULL, reduce_whole_text, reduce_text},
+                  NULL, reduce_text},
     [SHAPE_CP] = {"attention", JUDGE_ROWS, attend_alone_text, attend_link_text,
-                  attend_ring_text, attend_whole_text, attend_text},
+                  attend_ring_text, attend_text},
     [SHAPE_CZ] = {"attention", JUDGE_ROWS, zigzag_alone_text, attend_link_text,
-                  attend_ring_text, attend_whole_text, attend_text},
+                  attend_ring_text, attend_text},
 };
 
 static outcome add_shape(maker *maker, const shape *shape, int ranks)
@@ -637,11 +582,12 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
     snprintf(alone.name, sizeof alone.name, "%s", programs->name);
     TRY(add_text(maker, programs->alone, ranks, &alone));
     TRY(add_links(maker, ranks, programs->bulk, programs->ring));
-    text = take_text(maker, shape->id, programs->collective, ranks);
+    // As a rival without pipelines has it: one collective and one matmul.
+    text = take_text(maker, shape->id, programs->whole, ranks, false);
     result = add_bulks(maker, JUDGE_ROWS);
     free(text);
     TRY(result);
-    text = take_text(maker, shape->id, programs->whole, ranks);
+    text = take_text(maker, shape->id, programs->whole, ranks, true);
     result = add_pipelines(maker, JUDGE_ROWS);
     if (result == FINE)
         result = add_automatic(maker);

@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *next_line(const char *at)
-{
-    at += strcspn(at, "\n");
-    return *at ? at + 1 : at;
-}
-
 // How far a place goes the carets of hd_diag_text alone say. `at` is on the
 // line of a message, and goes on to the next one.
 static int take_width(const char **at)

@@ -33,11 +33,8 @@ outcome bindings_take(void *to, const char *option, const char *word)
         free(name);
         return USAGE;
     }
-    grown = need(bindings->n + 1, sizeof *grown);
-    if (bindings->n > 0)
-        memcpy(grown, bindings->binding, bindings->n * sizeof *grown);
-    free(bindings->binding);
-    bindings->binding = grown;
+    grown = bindings->binding =
+        need_more(bindings->binding, bindings->n, 1, sizeof *grown);
     grown[bindings->n++] = (binding){name, equals + 1};
     return FINE;
 }

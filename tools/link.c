@@ -18,12 +18,6 @@ static size_t indentation(const char *line)
     return strspn(line, " ");
 }
 
-static const char *next_line(const char *at)
-{
-    at += strcspn(at, "\n");
-    return *at ? at + 1 : at;
-}
-
 static int count_lines(const char *text)
 {
     int n = 0;

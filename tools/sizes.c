@@ -47,11 +47,7 @@ outcome sizes_take(void *to, const char *option, const char *word)
     if (!equals || equals == word)
         return complain(USAGE, "%s needs NAME=VALUE,.., not '%s'", option,
                         word);
-    grown = need(sizes->n + 1, sizeof *grown);
-    if (sizes->n > 0)
-        memcpy(grown, sizes->size, sizes->n * sizeof *grown);
-    free(sizes->size);
-    sizes->size = grown;
+    grown = sizes->size = need_more(sizes->size, sizes->n, 1, sizeof *grown);
     last = &grown[sizes->n++];
     last->name = need_format("%.*s", (int)(equals - word), word);
     TRY(read_values(option, word, equals + 1, last));

@@ -323,7 +323,6 @@ static outcome take_shapes(const reader *reader, int kind, const cJSON *array)
 {
     suite *suite = reader->suite;
     const cJSON *item;
-    shape *grown;
     int n = cJSON_GetArraySize(array), i = 0;
 
     if (!cJSON_IsArray(array))
@@ -332,11 +331,8 @@ static outcome take_shapes(const reader *reader, int kind, const cJSON *array)
     if (n > MOST_SHAPES)
         return refuse(name_place(reader, NULL, 0, kinds[kind]),
                       " has %d shapes, more than %d", n, MOST_SHAPES);
-    grown = need(suite->n + (size_t)n, sizeof *grown);
-    if (suite->n > 0)
-        memcpy(grown, suite->shape, suite->n * sizeof *grown);
-    free(suite->shape);
-    suite->shape = grown;
+    suite->shape =
+        need_more(suite->shape, suite->n, (size_t)n, sizeof *suite->shape);
     cJSON_ArrayForEach(item, array) TRY(take_shape(reader, kind, i++, item));
     return FINE;
 }

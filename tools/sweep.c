@@ -13,11 +13,8 @@ static sweep_values *values_of(sweep *sweep, const char *name, size_t length)
         if (strlen(sweep->values[i].name) == length &&
             memcmp(sweep->values[i].name, name, length) == 0)
             return &sweep->values[i];
-    grown = need(sweep->n + 1, sizeof *grown);
-    if (sweep->n > 0)
-        memcpy(grown, sweep->values, sweep->n * sizeof *grown);
-    free(sweep->values);
-    sweep->values = grown;
+    grown = sweep->values =
+        need_more(sweep->values, sweep->n, 1, sizeof *grown);
     grown[sweep->n].name = need_format("%.*s", (int)length, name);
     return &grown[sweep->n++];
 }

@@ -106,6 +106,22 @@ void *need(size_t count, size_t bytes)
     return memory;
 }
 
+void *need_more(void *old, size_t n, size_t more, size_t bytes)
+{
+    void *grown = need(n + more, bytes);
+
+    if (n > 0)
+        memcpy(grown, old, n * bytes);
+    free(old);
+    return grown;
+}
+
+const char *next_line(const char *at)
+{
+    at += strcspn(at, "\n");
+    return *at ? at + 1 : at;
+}
+
 char *need_vformat(const char *format, va_list args)
 {
     char *text;

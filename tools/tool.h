@@ -50,6 +50,11 @@ outcome tell(hd_diag *diag, hd_status status, const char *what);
 // not bounded before.
 void out_of_memory(void) __attribute__((noreturn));
 void *need(size_t count, size_t bytes);
+// A copy of `n` things of so many bytes with room for `more`, zeroed; `old` is
+// freed.
+void *need_more(void *old, size_t n, size_t more, size_t bytes);
+// Behind the next end of a line, or the end of the text.
+const char *next_line(const char *at);
 char *need_format(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 char *need_vformat(const char *format, va_list args)

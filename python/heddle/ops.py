@@ -111,12 +111,15 @@ def grouped(a: Tensor, b: Tensor, ta: bool, tb: bool, counts: Tensor) -> Dims:
 
 
 def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
-           scale: Optional[Operand] = None, bias: Optional[Tensor] = None,
-           act: Optional[str] = None, aux: Optional[Tensor] = None, accumulate: bool = False,
-           groups: Optional[Tensor] = None, keep: bool = False, crossed: Optional[bool] = None,
-           out: Result = None) -> Tensor:
+           scale: Optional[Operand] = None, scale_a: Optional[Tensor] = None,
+           scale_b: Optional[Tensor] = None, grain: Optional[int] = None,
+           bias: Optional[Tensor] = None, act: Optional[str] = None, aux: Optional[Tensor] = None,
+           accumulate: bool = False, groups: Optional[Tensor] = None, keep: bool = False,
+           crossed: Optional[bool] = None, out: Result = None) -> Tensor:
     """`act(scale * (a b) + bias)`. `tb`: b is stored [N, K], as weights are; `ta`: a
-    is [K, M]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
+    is [K, M]. `scale_a` and `scale_b`, f32, multiply the elements of a and of b: they
+    lie along these, [M, 1] and [1, N], or [N, 1] with `tb`, for rows and columns; with
+    `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
     value before it; `accumulate` adds to what `out` holds. `groups` has how many
     rows each matrix takes.
 
@@ -127,8 +130,9 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
     dims = (product(a, b, ta, tb, crossed) if groups is None
             else grouped(a, b, ta, tb, groups))
     flags = {"ta": ta, "tb": tb, "accumulate": accumulate, "keep": keep}
-    given = {"scale": None if scale is None else factor(scale), "bias": bias, "act": act,
-             "aux": aux, "groups": groups}
+    given = {"scale": None if scale is None else factor(scale), "scale_a": scale_a,
+             "scale_b": scale_b, "grain": None if grain is None else str(integer(grain, "grain")), "bias": bias,
+             "act": act, "aux": aux, "groups": groups}
     attributes: Attributes = [(key, None) for key, on in flags.items() if on]
     attributes += [(key, value) for key, value in given.items() if value is not None]
     return builder_of(a, b)._make("matmul", a.dtype, dims, [a, b], attributes, out)

@@ -30,6 +30,8 @@ typedef struct matrix {
     char *at;
     int64_t rows, columns;
     int64_t row_stride, column_stride; // in elements
+    const char *scale;       // that of the first element; NULL: there is none
+    const hd_scales *scales; // of rows of the result, or its columns
 } matrix;
 
 typedef struct job {
@@ -139,7 +141,8 @@ static void finish_tile(const job *job, const matrix *part, const tile *t,
 
 static bool is_native(const hd_product *p, const matrix *m)
 {
-    return m->dtype == (p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32) &&
+    return m->scale == NULL &&
+           m->dtype == (p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32) &&
            (m->column_stride == 1 || m->columns == 1) &&
            m->row_stride <= INT_MAX &&
            (m->row_stride >= m->columns || m->rows == 1);
@@ -148,6 +151,32 @@ static bool is_native(const hd_product *p, const matrix *m)
 static int64_t least(int64_t x, int64_t y)
 {
     return x < y ? x : y;
+}
+
+static double scale_at(const matrix *m, int64_t line, int64_t k)
+{
+    float scale;
+
+    memcpy(&scale,
+           m->scale + hd_scales_at(m->scales, line, k) * (int64_t)sizeof scale,
+           sizeof scale);
+    return scale;
+}
+
+// `n` elements of a row, each times its scale, which f32 rounds once. Rows are
+// of what is contracted, or columns are.
+static void scale_row(const hd_product *p, const matrix *m, int64_t row,
+                      int64_t column, int64_t n, bool deep, char *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double scale =
+            deep ? scale_at(m, column + i, row) : scale_at(m, row, column + i);
+
+        if (p->wide)
+            ((double *)(void *)to)[i] *= scale;
+        else
+            ((float *)(void *)to)[i] *= (float)scale;
+    }
 }
 
 // `n` elements of a row in the type that BLAS multiplies.
@@ -173,9 +202,10 @@ static void convert_row(const hd_product *p, const matrix *m, int64_t row,
 }
 
 // A part of the matrix as BLAS can read it: where it lies, or converted.
+// `deep`: its rows are of what is contracted.
 static const void *take_part(const hd_product *p, const matrix *m, int64_t row,
                              int64_t column, int64_t rows, int64_t columns,
-                             char *scratch, int *stride)
+                             bool deep, char *scratch, int *stride)
 {
     size_t lane = p->wide ? sizeof(double) : sizeof(float);
 
@@ -185,9 +215,13 @@ static const void *take_part(const hd_product *p, const matrix *m, int64_t row,
         return m->at + (row * m->row_stride + column) * (int64_t)m->size;
     }
     *stride = (int)columns;
-    for (int64_t i = 0; i < rows; i++)
-        convert_row(p, m, row + i, column, columns,
-                    scratch + (size_t)(i * columns) * lane);
+    for (int64_t i = 0; i < rows; i++) {
+        char *to = scratch + (size_t)(i * columns) * lane;
+
+        convert_row(p, m, row + i, column, columns, to);
+        if (m->scale != NULL)
+            scale_row(p, m, row + i, column, columns, deep, to);
+    }
     return scratch;
 }
 
@@ -240,12 +274,14 @@ static void run_tile(const job *job, const matrix *part, const tile *t,
                     .alpha = 1};
     const void *pa, *pb;
 
-    pa = p->ta ? take_part(p, a, 0, t->row, p->k, t->rows, to->a, &gemm.lda)
-               : take_part(p, a, t->row, 0, t->rows, p->k, to->a, &gemm.lda);
-    pb =
-        p->tb
-            ? take_part(p, b, t->column, 0, t->columns, p->k, to->b, &gemm.ldb)
-            : take_part(p, b, 0, t->column, p->k, t->columns, to->b, &gemm.ldb);
+    pa = p->ta
+             ? take_part(p, a, 0, t->row, p->k, t->rows, true, to->a, &gemm.lda)
+             : take_part(p, a, t->row, 0, t->rows, p->k, false, to->a,
+                         &gemm.lda);
+    pb = p->tb ? take_part(p, b, t->column, 0, t->columns, p->k, false, to->b,
+                           &gemm.ldb)
+               : take_part(p, b, 0, t->column, p->k, t->columns, true, to->b,
+                           &gemm.ldb);
     if (writes_in_place(p, part)) {
         gemm.alpha = job->factor;
         gemm.ldc =
@@ -409,6 +445,18 @@ static matrix matrix_of(const hd_product *p, int part, int64_t i,
     return m;
 }
 
+static void add_scales(const hd_product *p, int side, int64_t i,
+                       void *const *base, matrix *m)
+{
+    const hd_scales *scales = &p->scales[side];
+
+    if (scales->view < 0)
+        return;
+    m->scales = scales;
+    m->scale = (const char *)base[scales->view] +
+               hd_scales_offset(p, scales, i) * (int64_t)sizeof(float);
+}
+
 void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
                    void *const *base)
 {
@@ -421,6 +469,8 @@ void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
     for (int64_t i = 0; i < (grouped ? 1 : job.product.pieces); i++) {
         for (int k = 0; k < HD_PRODUCT_PARTS; k++)
             part[k] = matrix_of(&job.product, k, i, base);
+        add_scales(&job.product, 0, i, base, &part[HD_PRODUCT_A]);
+        add_scales(&job.product, 1, i, base, &part[HD_PRODUCT_B]);
         if (grouped)
             run_groups(&job, part, step, base);
         else

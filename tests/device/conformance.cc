@@ -361,6 +361,49 @@ TEST(Conformance, Matmul)
     }
 }
 
+// Of rows and columns, of blocks whose last ones are shorter, and of parts of
+// larger tensors; around those stand NaNs.
+TEST(Conformance, ScalesOfOperands)
+{
+    for (const char *dtype : {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"})
+        Conforms(
+            "in %r : f32[3, 33, 1]\nin %s : f32[3, 33, 3]\n"
+            "in %a : $[33, 70]\nin %b : $[70, 45]\n"
+            "in %ta : $[70, 33]\nin %tb : $[45, 70]\n"
+            "in %q : f32[1, 45]\nin %tq : f32[45, 1]\n"
+            "in %t : f32[3, 2]\nin %tt : f32[2, 3]\n"
+            "in %ts : f32[3, 33]\nin %o : f32[1]\nin %e : f32[33, 70]\n"
+            "in %v : f32[45]\nin %m : f32[2, 3]\n"
+            "out %c : f32[33, 45]\nout %d : f32[33, 45]\n"
+            "out %f : f32[33, 45]\ninout %g : f32[33, 45]\n"
+            "out %h : f32[33, 45]\nout %i : f32[33, 45]\n"
+            "out %z : f32[33, 45]\n"
+            "{ %c = matmul %a, %b scale_a %r[1] scale_b %q\n"
+            "  %d = matmul %a, %b scale_a %s[1] scale_b %t grain 32\n"
+            "  %f = matmul %ta, %tb ta tb scale_a %ts scale_b %tt grain 32\n"
+            "  %g = matmul %a, %tb tb scale 0.5 scale_a %e scale_b %tq "
+            "bias %v act gelu aux %z accumulate\n"
+            "  %h = matmul %a, %b scale_a %m scale_b %o grain 32\n"
+            "  %i = matmul %a, %b scale_b %t grain 31 }",
+            dtype, {}, [](Arguments *arguments) {
+                for (size_t i = 0; i < 33; i++)
+                    for (size_t part : {0u, 2u}) {
+                        arguments->Set(0, 33 * part + i, NAN);
+                        for (size_t k = 0; k < 3; k++)
+                            arguments->Set(1, 99 * part + 3 * i + k, NAN);
+                    }
+            });
+    for (const char *dtype : {"f32", "f8e4m3"})
+        Conforms("in %a : $[2, 3, 20, 30]\nin %sa : f32[2, 1, 20, 4]\n"
+                 "in %w : $[2, 30, 18]\nin %sw : f32[2, 4, 3]\n"
+                 "in %x : $[3, 20, 30]\nin %sx : f32[3, 1, 4]\n"
+                 "in %sv : f32[2, 1, 18]\n"
+                 "out %c : bf16[2, 3, 20, 18]\nout %d : bf16[2, 3, 20, 18]\n"
+                 "{ %c = matmul %a, %w scale_a %sa scale_b %sw grain 8\n"
+                 "  %d = matmul %x, %w scale_a %sx scale_b %sv grain 8 }",
+                 dtype);
+}
+
 std::string Matrix(const char *role, const std::string &name, int rows,
                    int columns)
 {

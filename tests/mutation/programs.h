@@ -89,6 +89,15 @@ inline std::vector<Base> TensorBases()
         "temp %h : f32[3@tp, 5 in 3@stream, 2] out %y : f32[5@tp, 2] "
         "{ %g = set %x %h = matmul %g, %w %y = sum %h dim 0 }";
 
+    // Rows and their scales come by moves of their own.
+    static const char *const scaled =
+        "tensor program scaled mesh tp=3 in %x : f32[3@tp, 4, 3] "
+        "in %s : f32[3@tp, 4, 2] in %w : f32[3@tp, 3, 3] "
+        "in %v : f32[3@tp, 2, 2] temp %g : f32[3@stream, 4, 3] "
+        "temp %h : f32[3@stream, 4, 2] out %y : f32[3@tp, 3@stream, 4, 3] "
+        "{ %g = set %x %h = set %s "
+        "%y = matmul %g, %w scale_a %h scale_b %v grain 2 }";
+
     // Of four ranks' blocks one is read in place, and three share two slots.
     static const char *const attends =
         "tensor program attends mesh tp=4 in %q : f32[4@tp, 1, 2, 2] "
@@ -109,6 +118,8 @@ inline std::vector<Base> TensorBases()
         {"attends4", attends, true, Beside(Options(HD_TRANSFER_DIRECT, 2))},
         {"attends4get", attends, true,
          Options(HD_TRANSFER_DIRECT, 2, 1, HD_PROTOCOL_GET)},
+        {"scaled3", scaled, true, Options(HD_TRANSFER_RING, 2)},
+        {"scaled3c2", scaled, true, Options(HD_TRANSFER_DIRECT, 2, 2)},
         {"block3", block, true, Options(HD_TRANSFER_RING, 2)},
         {"block3direct", block, true, Options(HD_TRANSFER_DIRECT, 2)},
         {"block3broadcast", block, true, Options(HD_TRANSFER_BROADCAST, 2)},

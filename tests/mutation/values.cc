@@ -37,6 +37,20 @@ const Written kWritten[] = {
      "%y[0..3, 3..5] = matmul %x[0..3], %w[:, 3..5] bias %b[3..5] act relu "
      "%y[3..4, 3..5] = matmul %x[3..4], %w[0..6, 3..5] bias %b[3..5] act relu "
      "}"},
+    {"scales",
+     "tensor program t in %x : f32[4, 6] in %w : f32[6, 5] in %s : f32[4, 3] "
+     "in %v : f32[3, 3] out %y : f32[4, 5] "
+     "{ %y = matmul %x, %w scale_a %s scale_b %v grain 2 }",
+     "host program t in %x : f32[4, 6] in %w : f32[6, 5] in %s : f32[4, 3] "
+     "in %v : f32[3, 3] out %y : f32[4, 5] { for i in 0..2 { "
+     "%y[2 * i..2 * i + 2, 0..2] = matmul %x[2 * i..2 * i + 2], %w[:, 0..2] "
+     "scale_a %s[2 * i..2 * i + 2] scale_b %v[:, 0..1] grain 2 } "
+     "%y[0..3, 2..5] = matmul %x[0..3], %w[:, 2..5] scale_a %s[0..3] "
+     "scale_b %v[:, 1..3] grain 2 "
+     "%y[3..4, 2..5] = matmul %x[3..4, 0..4], %w[0..4, 2..5] "
+     "scale_a %s[3..4, 0..2] scale_b %v[0..2, 1..3] grain 2 "
+     "%y[3, 2..5] = matmul %x[3, 4..6], %w[4..6, 2..5] "
+     "scale_a %s[3, 2..3] scale_b %v[2..3, 1..3] grain 2 accumulate }"},
     {"triangle",
      "tensor program t in %x : f32[4, 4] in %w : f32[4, 4] out %y : f32[4, 4] "
      "temp %e : f32[4, 4] { %e = exp %x %y = mul %e, %w }",
@@ -166,7 +180,10 @@ std::string MutateValue(hd_module *module, std::mt19937 &random)
     switch (random() % 5) {
     case 0:
     case 1:
-        if (inputs > 0)
+        if (inputs > 0 && hd_op_has_scales(op, op->nviews - 1) &&
+            random() % 2 != 0)
+            Shift(module, &op->view[op->nviews - 1], random);
+        else if (inputs > 0)
             Shift(module, &input[random() % static_cast<size_t>(inputs)],
                   random);
         return "index read by " + what;

@@ -320,8 +320,8 @@ const std::map<std::string, std::set<std::string>> kOps = {
     {"transpose", {"dim0", "dim1"}},
     {"take", {"dim"}},
     {"matmul",
-     {"ta", "tb", "scale", "bias", "act", "aux", "accumulate", "groups",
-      "keep"}},
+     {"ta", "tb", "scale", "scale_a", "scale_b", "grain", "bias", "act", "aux",
+      "accumulate", "groups", "keep"}},
     {"route", {}},
     {"top_k", {}},
     {"attention",
@@ -387,7 +387,7 @@ void Compute(const Work &work, const Shape &shape, Memory *memory)
         if (!TakesKey(op, key.name))
             throw Unreadable(op + " with " + key.name);
     if (op == "matmul")
-        Product(work, memory);
+        Product(work, shape, memory);
     else if (op == "attention")
         Attend(work, shape, memory);
     else if (op == "attention_grad")

@@ -16,8 +16,8 @@ bool Computes(const std::string &op);
 bool TakesKey(const std::string &op, const std::string &key);
 
 // Families that have files of their own.
-void Product(const Work &work, Memory *memory);               // product.cc
-void Attend(const Work &work, const Shape &shape, Memory *m); // attend.cc
+void Product(const Work &work, const Shape &shape, Memory *m); // product.cc
+void Attend(const Work &work, const Shape &shape, Memory *m);  // attend.cc
 void AttendGrad(const Work &work, const Shape &shape, Memory *m);
 void Merge(const Work &work, Memory *memory);
 void Call(const Work &work, Memory *memory); // call.cc

@@ -42,6 +42,10 @@ const char *const kEach[] = {
     "{ %y = matmul %x, %w tb scale 0.5 bias %b act gelu aux %u accumulate }",
     "tensor program t in %x : f32[4, 3] in %w : f32[2, 4, 5] in %f : f32[1] "
     "out %y : f32[2, 3, 5] { %y = matmul %x, %w ta scale %f act silu }",
+    "tensor program t in %x : f32[3, 7] in %s : f32[3, 3] in %w : f32[5, 7] "
+    "in %v : f32[2, 3] in %r : f32[5, 1] out %y : f32[3, 5] out %z : f32[3, 5] "
+    "{ %y = matmul %x, %w tb scale_a %s scale_b %v grain 3 "
+    "%z = matmul %x, %w tb scale_a %s[:, 0..1] scale_b %r }",
     "tensor program t in %x : f32[7, 3] in %w : f32[3, 3, 2] in %n : i32[3] "
     "inout %y : f32[7, 2] out %u : f32[7, 2] "
     "{ %y = matmul %x, %w act relu aux %u groups %n keep }",

@@ -64,6 +64,59 @@ class Epilogue
     bool accumulates_, keeps_;
 };
 
+// What an operand's elements are multiplied by: one scale each, or for blocks
+// of so many indices, by the words of docs/semantics.md.
+class Scales
+{
+  public:
+    // `loops` are those of the operand, with the last of which a view ends.
+    Scales(const Work &work, const Shape &shape, const char *key,
+           const Loops &loops, const std::vector<int64_t> &extents,
+           Memory *memory)
+    {
+        if (!work.stmt->Find(key))
+            return;
+        const Region &region = work.keys.at(key).region;
+        int64_t grain = KeyOr(work, shape, "grain", 1);
+        size_t missing = loops.size() - region.dims.size();
+
+        if (region.dims.size() > loops.size())
+            throw Unreadable("scales of more dimensions than their operand");
+        elements_ = &memory->at(region.root);
+        offset_ = region.offset;
+        for (size_t d = 0; d < region.dims.size(); d++) {
+            int loop = loops[missing + d];
+            int64_t extent = region.dims[d].first;
+            int64_t all = extents[static_cast<size_t>(loop)];
+            int64_t of = extent == all ? 1 : grain;
+
+            if (extent != 1 && extent != (all + of - 1) / of)
+                throw Unreadable("scales of another number of blocks");
+            if (extent != 1)
+                dims_.push_back({loop, of, region.dims[d].second});
+        }
+    }
+    Scalar Times(const Scalar &x, const Point &at) const
+    {
+        int64_t place = offset_;
+
+        if (elements_ == nullptr)
+            return x;
+        for (const Dim &dim : dims_)
+            place += at[static_cast<size_t>(dim.loop)] / dim.of * dim.stride;
+        return Mul(x, (*elements_)[static_cast<size_t>(place)]);
+    }
+
+  private:
+    struct Dim {
+        int loop;
+        int64_t of, stride;
+    };
+    std::vector<Scalar> *elements_ = nullptr; // borrowed
+    int64_t offset_ = 0;
+    std::vector<Dim> dims_;
+};
+
 // Which group each row is in, -1 for none: those before it leave the rest.
 std::vector<int64_t> GroupOfRows(const std::vector<Scalar> &counts,
                                  int64_t rows)
@@ -133,7 +186,7 @@ void ContractGroups(const Work &work, Memory *memory)
 }
 
 // Loops: those of C, the last of which is n, and k.
-void Multiply(const Work &work, Memory *memory)
+void Multiply(const Work &work, const Shape &shape, Memory *memory)
 {
     const Seen &a = work.from[0], &b = work.from[1], &c = work.to[0];
     bool ta = work.stmt->Find("ta") != nullptr;
@@ -161,6 +214,8 @@ void Multiply(const Work &work, Memory *memory)
         views.push_back({&work.keys.at("aux"), of_c});
     Counted counts = CountsAmong(views, all, memory);
     Span left(memory, a.region, of_a, all), right(memory, b.region, of_b, all);
+    Scales of_left(work, shape, "scale_a", of_a, all, memory);
+    Scales of_right(work, shape, "scale_b", of_b, all, memory);
     Epilogue epilogue(work, of_c, all, memory);
     bool within = counts.Loop() == k;
     ForEach(extents, [&](const Point &point) {
@@ -172,17 +227,18 @@ void Multiply(const Work &work, Memory *memory)
             return epilogue.Skip(at);
         for (; at.back() < all.back(); at.back()++)
             if (!counts.Lacks(at))
-                sum = Add(sum, Mul(left.At(at), right.At(at)));
+                sum = Add(sum, Mul(of_left.Times(left.At(at), at),
+                                   of_right.Times(right.At(at), at)));
         epilogue.Store(at, sum);
     });
 }
 
 } // namespace
 
-void Product(const Work &work, Memory *memory)
+void Product(const Work &work, const Shape &shape, Memory *memory)
 {
     if (!work.stmt->Find("groups"))
-        Multiply(work, memory);
+        Multiply(work, shape, memory);
     else if (work.stmt->Find("ta"))
         ContractGroups(work, memory);
     else

@@ -665,7 +665,8 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         if (elementwise && !to.empty())
             CheckShapes(piece.region, to[0].region);
     }
-    for (const char *key : {"bias", "scale", "by", "value", "groups"})
+    for (const char *key :
+         {"bias", "scale", "scale_a", "scale_b", "by", "value", "groups"})
         if (stmt.Find(key))
             for (const View &view : stmt.Find(key)->view)
                 operands.push_back(Resolve(view).Folded());

@@ -854,6 +854,78 @@ TEST(Codegen, CountedMatmulsAreTheCpusInEveryDtype)
     CheckAll(CountedMatmuls());
 }
 
+// ------------------------------------------------------------------- scales
+
+// Of rows, columns and blocks, whose last ones are shorter, in batches, beside
+// counts; and what follows a library's product.
+const std::vector<std::string> kScaled = {
+    "in %a : X[5, 7] in %b : W[7, 6] in %s : f32[5, 1] in %t : f32[1, 6] "
+    "inout %c : Y[5, 6] { %c = matmul %a, %b scale_a %s scale_b %t }",
+    "in %a : X[5, 7] in %b : W[7, 6] in %s : f32[5, 3] in %t : f32[3, 2] "
+    "inout %c : Y[5, 6] { %c = matmul %a, %b scale_a %s scale_b %t grain 3 }",
+    "in %a : X[7, 5] in %b : W[6, 7] in %s : f32[7, 2] in %t : f32[6, 3] "
+    "in %f : f32[1] inout %c : Y[5, 6] inout %z : Y[5, 6] "
+    "{ %c = matmul %a, %b ta tb scale %f scale_a %s scale_b %t grain 3 act "
+    "relu "
+    "aux %z accumulate }",
+    "in %a : X[3, 2, 5, 7] in %b : W[3, 1, 7, 6] in %s : f32[3, 2, 3, 1] "
+    "in %t : f32[2, 3, 1, 4, 6] inout %c : Y[3, 2, 5, 6] "
+    "{ %c = matmul %a, %b scale_a %s scale_b %t[1] grain 2 }",
+    "in %a : X[3, 2, 5, 7] in %b : W[3, 1, 7, 6] in %s : f32[1, 2, 1, 4] "
+    "inout %c : Y[3, 2, 5, 6] { %c = matmul %a, %b scale_a %s grain 2 }",
+    "in %a : X[3, 5, 9 by %n, 7] in %b : W[5, 7, 6] in %s : f32[5, 9, 3] "
+    "in %t : f32[5, 3, 2] inout %c : Y[5, 9, 6] "
+    "{ %c = matmul %a[1], %b scale_a %s scale_b %t grain 3 }",
+    "in %a : X[3, 5, 9 by %n, 7] in %b : W[5, 9, 6] in %s : f32[5, 9, 1] "
+    "in %t : f32[5, 1, 2] inout %c : Y[5, 7, 6] "
+    "{ %c = matmul %a[2], %b ta scale_a %s scale_b %t grain 3 }",
+};
+
+std::vector<Case> Scaled()
+{
+    unsigned seed = Seed();
+    std::vector<Case> cases;
+
+    for (const Mix &m : kMixes)
+        for (const Case &c :
+             CountedBy(kScaled, {'X', m.a}, {'W', m.b}, {'Y', m.c}, seed += 97))
+            cases.push_back(c);
+    return cases;
+}
+
+TEST(Codegen, ScaledMatmulsAreTheCpusInEveryDtype)
+{
+    CheckAll(Scaled());
+}
+
+std::vector<Case> ScaledEpilogues()
+{
+    std::vector<Case> cases;
+
+    for (const Mix &m : kMixes)
+        for (const char *scales : {"scale_a %s", "scale_b %t",
+                                   "scale 0.5 scale_a %s scale_b %t "
+                                   "grain 4 bias %t act relu"}) {
+            std::string text =
+                std::string("in %a : ") + m.a + "[32, 7] in %b : " + m.b +
+                "[7, 32] in %s : f32[" +
+                (std::strlen(scales) > 10 ? "8" : "32") +
+                ", 1] in %t : f32[1, 32] inout %c : " + m.c + "[32, 32] ";
+
+            cases.push_back(
+                {text + "{ %c = matmul %a, %b " + scales + " }", 29, false,
+                 text +
+                     "out %p : " + (std::string(m.a) == "f64" ? "f64" : "f32") +
+                     "[32, 32] { %p = matmul %a, %b }"});
+        }
+    return cases;
+}
+
+TEST(Codegen, EpiloguesMultiplyAProductInScratchMemory)
+{
+    CheckAll(ScaledEpilogues());
+}
+
 // The extents of what an output view has.
 std::string Kept(const Product &p)
 {

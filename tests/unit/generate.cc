@@ -139,7 +139,7 @@ void ExpectAll(bool integers, uint64_t seed)
         if (info->fold != HD_FOLD_NONE)
             expect(op + " over ranks");
         for (int key = 0; key < HD_NKEYS; key++)
-            if ((info->keys & 1u << key) != 0)
+            if ((info->keys >> key & 1) != 0)
                 expect(op + " " + hd_key_info_get(hd_key_code(key))->text);
     }
     for (const char *op : {"copy", "set", "max", "sum", "matmul", "transpose"})

@@ -1625,6 +1625,43 @@ static int draw_bias(maker *m, const product *p)
     return supply(m, &t);
 }
 
+// They lie along the operand; of its last dimensions, none of the `batch`, one
+// may be of several indices.
+static void draw_scales(maker *m, product *p, char side, int batch, int grain,
+                        FILE *keys)
+{
+    tensor t = side == 'a' ? p->a : p->b;
+    int i;
+
+    t.dtype = F32;
+    t.size = GENERATE_INPUT;
+    for (int d = 0; d < t.ndims; d++) {
+        int extent = t.dim[d].extent;
+
+        if (once_in(m, 3))
+            t.dim[d] = (dim){1, LOCAL, 0};
+        else if (d >= batch && d >= t.ndims - 2 && extent < MANY &&
+                 t.dim[d].mark < 0 && extent > grain)
+            t.dim[d] = (dim){(extent + grain - 1) / grain, LOCAL, 0};
+    }
+    i = supply(m, &t);
+    p->c.size *= m->tensor[i].size;
+    fprintf(keys, " scale_%c %%t%d", side, i);
+}
+
+static void draw_all_scales(maker *m, product *p, FILE *keys)
+{
+    int grain = once_in(m, 2) ? 2 + pick(m, 3) : MANY, way = pick(m, 3);
+    int batch = p->b.ndims - 2;
+
+    if (way != 1)
+        draw_scales(m, p, 'a', p->crossed ? 0 : batch, grain, keys);
+    if (way != 0)
+        draw_scales(m, p, 'b', batch, grain, keys);
+    if (grain < MANY)
+        fprintf(keys, " grain %d", grain);
+}
+
 static void draw_keys(maker *m, product *p, FILE *keys)
 {
     static const char *const acts[] = {"relu", "gelu", "silu"};
@@ -1636,6 +1673,8 @@ static void draw_keys(maker *m, product *p, FILE *keys)
         draw_factor(m, factor, &p->c.size);
         fprintf(keys, " scale %s", factor);
     }
+    if (once_in(m, 5))
+        draw_all_scales(m, p, keys);
     if (once_in(m, 3)) {
         bias = draw_bias(m, p);
         p->c.size += m->tensor[bias].size;

@@ -485,8 +485,8 @@ static bool own_epilogue(const job *j, int *epilogue)
     hd_dtype out = dtype_of(j, HD_PRODUCT_C);
     bool bias = has(j, HD_PRODUCT_BIAS) && !j->adds;
 
-    if (!j->fits || has(j, HD_PRODUCT_AUX) ||
-        (p->scale != NULL && p->scale->view >= 0) ||
+    if (!j->fits || has(j, HD_PRODUCT_AUX) || p->scales[0].view >= 0 ||
+        p->scales[1].view >= 0 || (p->scale != NULL && p->scale->view >= 0) ||
         (p->accumulate && p->act != HD_ACT_NONE) ||
         (bias &&
          (p->wide || dtype_of(j, HD_PRODUCT_BIAS) != out || !is_row(j))) ||
@@ -553,6 +553,13 @@ static hd_status add_products(const job *j, int product,
     return HD_OK;
 }
 
+// Scales along what is contracted: what is left over are those of whole rows
+// and columns, which follow the product.
+static bool has_blocks(const hd_product *p)
+{
+    return p->scales[0].deep_stride > 0 || p->scales[1].deep_stride > 0;
+}
+
 static size_t scratch_bytes(const job *j)
 {
     return (size_t)hd_span_elements(&j->step->span[0]) *
@@ -584,7 +591,7 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
     int epilogue = 0, product = -1;
     hd_cuda_shape shape;
 
-    if (j.product.k == 0 || j.product.counts >= 0 ||
+    if (j.product.k == 0 || j.product.counts >= 0 || has_blocks(&j.product) ||
         !hd_cuda_has_room(plan, stream, 0))
         return hd_cuda_add_step(plan, stream, step, diag);
     HD_TRY(open_lt(plan, diag));
