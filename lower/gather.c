@@ -208,6 +208,40 @@ static hd_expr is_needed(hd_pipe *p, const hd_moved *m, hd_expr rank,
     return any;
 }
 
+enum { MOST_ASKED = 256 }; // ranks, of which each pair is looked at
+
+// Whether the rank that is `distance` behind one on the axis needs its shard.
+static bool needs_shard(const hd_pipe *p, hd_expr needed, int64_t of,
+                        int64_t distance, int64_t *var)
+{
+    hd_env env = {.var = var};
+    int64_t needs;
+
+    for (int axis = 0; axis < p->module->naxes; axis++)
+        env.coord[axis] = hd_mesh_coord(p->module, of, axis);
+    var[p->loop->var] = env.coord[p->axis];
+    env.coord[p->axis] = (env.coord[p->axis] + distance) % p->ranks;
+    return hd_expr_eval(p->module, needed, &env, &needs) && needs != 0;
+}
+
+// Whether each shard that a ring relays is needed by the first ranks on its way
+// and by none behind them.
+static bool ends_early(hd_pipe *p, const hd_moved *m)
+{
+    int64_t *var = hd_new_array(p->scratch, int64_t, p->module->nvars);
+    hd_expr needed = is_needed(p, m, hd_pipe_rank(p),
+                               hd_expr_of_var(p->module, p->loop->var));
+
+    if (needed == HD_EXPR_NONE || p->module->nranks > MOST_ASKED)
+        return false;
+    for (int64_t rank = 0; rank < p->module->nranks; rank++)
+        for (int64_t d = 2; d < p->ranks; d++)
+            if (needs_shard(p, needed, rank, d, var) &&
+                !needs_shard(p, needed, rank, d - 1, var))
+                return false;
+    return true;
+}
+
 // Where a transfer of what `rank` may not need stands.
 static hd_build open_needed(const hd_trip *t, hd_build *b, const hd_moved *m,
                             hd_expr rank, hd_expr shard)
@@ -215,9 +249,9 @@ static hd_build open_needed(const hd_trip *t, hd_build *b, const hd_moved *m,
     hd_expr needed;
     hd_build none;
 
-    // What is relayed others need, and a deferred send is waited for.
-    if (t->p->schedule->relays || m->sent != NULL ||
-        !hd_pipe_is_alone(t->p, m->to->buffer))
+    // What is relayed others may need, and a deferred send is waited for.
+    if (m->sent != NULL || !hd_pipe_is_alone(t->p, m->to->buffer) ||
+        (t->p->schedule->relays && !ends_early(t->p, m)))
         return *b;
     needed = is_needed(t->p, m, rank, shard);
     return needed == HD_EXPR_NONE ? *b : hd_build_if(b, needed, &none);
@@ -238,9 +272,11 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
         copy_own(p, &own, m, &mine);
     if (relays && m->in_place) {
         own = hd_build_if(b, t->own, &others);
+        own = open_needed(t, &own, m, p->schedule->to(t), hd_pipe_rank(p));
         hd_trip_transfer(t, &own, m, HD_OP_SEND, source_view(p, m, &t->at));
     }
-    others = open_needed(t, &others, m, p->schedule->to(t), hd_pipe_rank(p));
+    others = open_needed(t, &others, m, p->schedule->to(t),
+                         relays ? t->at.shard : hd_pipe_rank(p));
     hd_trip_transfer(t, &others, m, HD_OP_SEND,
                      relays ? target_view(p, m, &t->at)
                             : source_view(p, m, &t->at));

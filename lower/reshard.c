@@ -705,21 +705,37 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
     return to;
 }
 
-static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
+static void emit_moves(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
 {
     move m;
 
-    if (from->type.dtype != to->type.dtype) {
-        hd_type type = from->type;
-        hd_buffer *cast;
-
-        type.dtype = to->type.dtype;
-        cast = next_buffer(b, &type, to);
-        hd_build_unary(b, HD_OP_COPY, -1, whole(b, cast), whole(b, from));
-        from = cast;
-    }
     while (find_move(b, &from->type, &to->type, &m))
         from = emit_move(b, from, to, &m, tiles);
+}
+
+// What is cast to a wider dtype moves before that, in fewer bytes.
+static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
+{
+    bool wider =
+        hd_dtype_size(to->type.dtype) > hd_dtype_size(from->type.dtype) &&
+        !same_placement(&from->type, &to->type);
+    hd_type type = wider ? to->type : from->type;
+    hd_buffer *between;
+
+    if (from->type.dtype == to->type.dtype) {
+        emit_moves(b, from, to, tiles);
+        return;
+    }
+    type.dtype = (wider ? from : to)->type.dtype;
+    between =
+        wider ? hd_module_add_buffer(b->module, to->name, HD_ROLE_TEMP, &type)
+              : next_buffer(b, &type, to);
+    if (wider)
+        emit_moves(b, from, between, tiles);
+    hd_build_unary(b, HD_OP_COPY, -1, whole(b, wider ? to : between),
+                   whole(b, wider ? between : from));
+    if (!wider)
+        emit_moves(b, between, to, tiles);
 }
 
 // Whether a change of one mark is of blocks, if only of even ones.
@@ -925,11 +941,15 @@ static void move_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
 }
 
 // The type of what arrives: placed as the result, but not over `axis`, all of
-// whose ranks send or receive all of it.
-static hd_type arriving(const hd_view *out, int axis)
+// whose ranks send or receive all of it, and of the narrower dtype.
+static hd_type arriving(const hd_op *op, int axis)
 {
-    hd_type type = hd_view_type(out);
+    hd_type type = hd_view_type(&op->view[0]);
+    hd_dtype dtype = op->view[1].buffer->type.dtype;
     int dim = hd_type_axis_dim(&type, axis);
+
+    if (hd_dtype_size(dtype) < hd_dtype_size(type.dtype))
+        type.dtype = dtype;
 
     if (dim >= 0)
         type.dim[dim] = hd_dim_unmarked(type.dim[dim]);
@@ -961,7 +981,7 @@ static hd_buffer *place_on(hd_build *b, hd_ranks ranks, const hd_view *view,
 static void set_apart(hd_build *b, const hd_op *op, hd_ranks have,
                       hd_ranks want, bool tiles)
 {
-    hd_type type = arriving(&op->view[0], have.axis);
+    hd_type type = arriving(op, have.axis);
     hd_buffer *from = place_on(b, have, &op->view[1], &type, tiles);
     bool across = !hd_ranks_are_all(want) && want.axis != have.axis;
     hd_build here = across ? on_ranks(b, want) : *b;
