@@ -1,5 +1,7 @@
 #include "lower/pieces.h"
 
+#include "ir/space.h"
+
 typedef struct hd_piece_name {
     struct hd_piece_name *next;
     hd_buffer *buffer, *name;
@@ -26,6 +28,7 @@ typedef struct search {
     const hd_stmt *loop;
     hd_piece_name found; // no name yet; no buffer: none is
     bool fits;           // each view has a piece
+    bool mixed;          // one of a loop's pieces can have no name
 } search;
 
 static void check_use(void *context, hd_op *op)
@@ -37,15 +40,45 @@ static void check_use(void *context, hd_op *op)
             s->fits &= pieces_of(&op->view[i], s->found.dim) == s->found.n;
 }
 
+// What the caller brings in an inout goes by its own name.
+static bool has_name(hd_buffer *buffer)
+{
+    return buffer->by == NULL && buffer->type.ndims < HD_MAX_DIMS &&
+           hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
+}
+
+// Whether operand `i` repeats along pieces of the result, behind dimensions
+// that would lie along the pieces' own; scales may, along those of an operand.
+static bool repeats_behind(const hd_op *op, int i, int dim)
+{
+    int beside =
+        hd_op_family(op) != HD_FAMILY_MOVE ? hd_space_beside(op, i, dim) : -1;
+
+    return hd_op_has_scales(op, i) ||
+           (beside > 0 && op->view[i].buffer->type.dim[beside].extent == 1);
+}
+
+static void check_names(void *context, hd_op *op)
+{
+    search *s = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < op->view[i].nindex; d++)
+            if (pieces_of(&op->view[i], d) > 0)
+                s->mixed |= !has_name(op->view[i].buffer);
+    for (int d = 0; d < op->view[0].nindex; d++)
+        for (int i = 1; i < op->nviews; i++)
+            if (pieces_of(&op->view[0], d) > 0)
+                s->mixed |= repeats_behind(op, i, d);
+}
+
 static bool fits(search *s, const hd_view *view, int dim)
 {
     hd_buffer *buffer = view->buffer;
 
     s->found = (hd_piece_name){
         .buffer = buffer, .dim = dim, .n = pieces_of(view, dim)};
-    s->fits = s->found.n > 0 && buffer->by == NULL &&
-              buffer->type.ndims < HD_MAX_DIMS &&
-              hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
+    s->fits = s->found.n > 0 && has_name(buffer);
     if (s->fits)
         hd_stmt_each(s->loop, check_use, s);
     return s->fits;
@@ -102,7 +135,10 @@ static hd_piece_name *name_of(hd_pieces *all, const hd_piece_name *found)
 
 void hd_pieces_name(hd_pieces *all, const hd_stmt *loop)
 {
-    for (;;) {
+    search names = {.loop = loop};
+
+    hd_stmt_each(loop, check_names, &names);
+    while (!names.mixed) {
         search s = {.loop = loop};
         renaming r = {.module = all->module};
 

@@ -111,13 +111,22 @@ typedef struct sides {
     hd_view from, to;
 } sides;
 
-// The dimensions that must lead, NONE where none must, and the one of `from`
-// that `to` lacks.
+// The dimensions that must lead in so many pieces, NONE where none must, and
+// the one of `from` that `to` lacks.
 typedef struct leads_of {
     int from, to, gone;
+    int64_t pieces;
 } leads_of;
 
 enum { NONE = -1 };
+
+// Whether each of `n` pieces of a dimension is an index, or may be by another
+// name: what the caller brings in an inout goes by its own.
+static bool has_pieces(hd_buffer *buffer, int dim, int64_t n)
+{
+    return dim == NONE || buffer->type.dim[dim].extent == n ||
+           hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
+}
 
 // The stream dimension of either, that of `to` first, as `from` and `to` count
 // it; false if it is in only one of them, or over ranks.
@@ -137,7 +146,8 @@ static bool find_tiles(const hd_type *from, const hd_type *to, int gone,
            !hd_dim_is_cut(to->dim[t]);
 }
 
-// Tiles only where their dimension alone keeps the others from leading.
+// Tiles only where their dimension alone keeps the others from leading, so that
+// no tile is packed.
 static sides find_sides(hd_build *b, hd_buffer *from, hd_buffer *to, leads_of d,
                         bool tiles)
 {
@@ -146,7 +156,8 @@ static sides find_sides(hd_build *b, hd_buffer *from, hd_buffer *to, leads_of d,
     int t, u;
 
     if (!tiles || !find_tiles(&from->type, &to->type, d.gone, &u, &t) ||
-        u == d.from || t == d.to ||
+        u == d.from || t == d.to || !has_pieces(from, d.from, d.pieces) ||
+        !has_pieces(to, d.to, d.pieces) ||
         (leads(&s.from, d.from, NONE) && leads(&s.to, d.to, NONE)) ||
         !leads(&s.from, d.from, u) || !leads(&s.to, d.to, t))
         return s;
@@ -214,12 +225,10 @@ static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim,
 }
 
 // Whether pieces of dimension `dim` lie one behind the other in what the view
-// is of. What the caller brings in an inout goes by its own name.
+// is of, by a name that it has.
 static bool lies_in_pieces(const hd_view *view, int dim, int64_t n)
 {
-    return leads(view, dim, NONE) &&
-           (view->buffer->type.dim[dim].extent == n ||
-            hd_buffer_root(view->buffer)->role != HD_ROLE_INOUT);
+    return leads(view, dim, NONE) && has_pieces(view->buffer, dim, n);
 }
 
 // ------------------------------------------------------------------- parts
@@ -465,10 +474,10 @@ static void gather_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                         int axis, bool tiles)
 {
-    sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE}, tiles);
+    int64_t n = ranks_of(b, axis);
+    sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE, n}, tiles);
     hd_view piece = own(b, s.from, dim, axis);
     int lead = first_long_dim(&to->type);
-    int64_t n = ranks_of(b, axis);
     hd_buffer *packed;
 
     if (lies_in_pieces(&s.to, dim, n)) {
@@ -539,7 +548,7 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
 {
     int last = d > e ? d : e, lead = first_long_dim(&to->type);
     int64_t n = ranks_of(b, axis);
-    sides s = find_sides(b, from, to, (leads_of){e, d, NONE}, tiles);
+    sides s = find_sides(b, from, to, (leads_of){e, d, NONE, n}, tiles);
     hd_view out = past_lead(b, own(b, s.to, e, axis), last, d);
     hd_view in = past_lead(b, own(b, s.from, d, axis), last, e);
     hd_buffer *packed;
@@ -1262,14 +1271,15 @@ static void reduce_blocks(hd_build *b, const reduction *r, hd_buffer *from,
 static void reduce_whole(hd_build *b, const reduction *r, hd_buffer *from,
                          hd_buffer *to, bool tiles)
 {
-    sides s = find_sides(b, from, to, (leads_of){r->lead, NONE, r->dim}, tiles);
+    int64_t n = ranks_of(b, r->axis);
+    sides s =
+        find_sides(b, from, to, (leads_of){r->lead, NONE, r->dim, n}, tiles);
     hd_view in = own(b, s.from, r->dim, r->axis), out = s.to;
     bool scatter = r->lead != NONE;
     hd_op *fresh;
 
     if (scatter) {
-        in = leading(b, past_lead(b, in, r->lead, r->lead), r->lead,
-                     ranks_of(b, r->axis));
+        in = leading(b, past_lead(b, in, r->lead, r->lead), r->lead, n);
         out = past_lead(b, own(b, out, r->e, r->axis), r->e, r->e);
     } else {
         int lead = first_long_dim(&to->type);
