@@ -98,7 +98,8 @@ bool hd_op_ends_alike(const hd_op *op)
 int hd_space_beside(const hd_op *op, int i, int d)
 {
     int ndims = op->view[i].buffer->type.ndims, own = ndims - 1;
-    bool matrix = pairs_last(op) && i <= op->ninputs;
+    bool matrix =
+        pairs_last(op) && (i <= op->ninputs || hd_op_has_scales(op, i));
 
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);

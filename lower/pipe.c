@@ -610,13 +610,23 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
            hd_view_type(&op->view[i]).ndims - lead != space.nparallel - out;
 }
 
+int hd_pipe_product_views(const hd_op *op)
+{
+    int n = 3;
+
+    for (int i = 3; i < op->nviews; i++)
+        if (hd_op_has_scales(op, i))
+            n = i + 1;
+    return n;
+}
+
 bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
 {
     hd_op product = *op;
-    hd_type type[3];
+    hd_type type[HD_MAX_VIEWS];
 
-    product.nviews = 3;
-    for (int i = 0; i < 3; i++)
+    product.nviews = hd_pipe_product_views(op);
+    for (int i = 0; i < product.nviews; i++)
         type[i] = hd_view_type(&view[i]);
     return hd_op_key(op, HD_KEY_GROUPS) == NULL &&
            hd_signature_fits(&product, type, NULL, false, NULL, NULL);
@@ -644,10 +654,10 @@ static bool is_product(hd_pipe *p, const hd_op *op)
 {
     bool made = hd_pipe_index(p, &op->view[0]) >= 0;
     hd_op all = *op;
-    hd_view view[3];
+    hd_view view[HD_MAX_VIEWS];
 
     all.view = view;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < hd_pipe_product_views(op); i++)
         view[i] =
             hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
     for (int i = 1; i < 3 && made; i++)

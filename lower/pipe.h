@@ -175,7 +175,9 @@ hd_view hd_pipe_at_slot(const hd_moved *m, hd_view view,
 // The statement, for a piece.
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_trip_piece *at);
-// Whether a matmul may have these three views.
+// Whether a matmul may have these first views; how many they are: its result,
+// its operands and their scales.
+int hd_pipe_product_views(const hd_op *op);
 bool hd_pipe_is_product(const hd_op *op, const hd_view *view);
 
 // Whether the first iteration begins what the op adds to.

@@ -46,8 +46,9 @@ static hd_view pick_rank(const hd_pipe *p, const hd_op *op, int i, hd_view view)
         return hd_dim_is_cut(type->dim[dim])
                    ? view
                    : hd_view_at(view, dim, hd_pipe_rank(p));
-    dim = i > 0 && i <= op->ninputs && out >= 0 ? hd_space_beside(op, i, out)
-                                                : -1;
+    dim = i > 0 && out >= 0 && (i <= op->ninputs || hd_op_has_scales(op, i))
+              ? hd_space_beside(op, i, out)
+              : -1;
     return dim >= 0 && type->dim[dim].extent == 1
                ? hd_view_at(view, dim, hd_pipe_number(p, 0))
                : view;
@@ -610,13 +611,14 @@ static hd_view own_shard(hd_pipe *p, const hd_moved *m, hd_view view)
 // it lies otherwise with the dimension over ranks, as behind a batch.
 static bool can_pick(hd_pipe *p, const hd_moved *m)
 {
-    hd_view view[3];
+    int n = hd_pipe_product_views(m->maker);
+    hd_view view[HD_MAX_VIEWS];
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < n; i++)
         view[i] = own_shard(p, m, m->maker->view[i]);
     if (is_alike(&m->whole, &view[0]))
         return false;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < n; i++)
         view[i] = pick_rank(p, m->maker, i, view[i]);
     return is_alike(m->to, &view[0]) && hd_pipe_is_product(m->maker, view);
 }

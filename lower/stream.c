@@ -75,8 +75,7 @@ static int repeated_dim(const hd_op *op, int i, int s)
 }
 
 // Whether an iteration can name the scales of what it has: it picks one of each
-// index, or has all of those of a block, and what repeats has no dimension for
-// it.
+// index, or the only one, or has all of those of a block.
 static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
                          const hd_space *space)
 {
@@ -89,8 +88,9 @@ static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
     if (hd_space_is_grained(space, i, along))
         return hd_dim_is_cut(*dim) && hd_grain_fits(hd_op_grain(op), *dim);
     hd_space_map_op(module, op, &map);
-    return hd_dim_is_cut(*dim) || (map.dim[i][along] == HD_REPEATED) ==
-                                      (space->dim[i][along] == HD_REPEATED);
+    return hd_dim_is_cut(*dim) || hd_space_beside(op, i, s) >= 0 ||
+           (map.dim[i][along] == HD_REPEATED) ==
+               (space->dim[i][along] == HD_REPEATED);
 }
 
 // Whether it is the rows of a product of batches: no index can be picked of

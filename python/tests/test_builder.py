@@ -153,6 +153,14 @@ def f8(b):
 
 
 @example
+def f8_blocks(b):
+    x, sx = shards(b, "x", ROWS, 64, dtype="f8e4m3"), shards(b, "sx", ROWS, 2, dtype="f32")
+    w, sw = shards(b, "w", 48, 64, dtype="f8e4m3"), shards(b, "sw", 2, 2, dtype="f32")
+    y = ops.matmul(gathered(x), w, tb=True, scale_a=gathered(sx), scale_b=sw, grain=32)
+    b.output("y", y.declare(dtype="bf16"))
+
+
+@example
 def layer_norm(b):
     x = shards(b, "x", 64, 256)
     w, bias = b.input("w", "f32", (256,)), b.input("b", "f32", (256,))

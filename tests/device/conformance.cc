@@ -395,12 +395,13 @@ TEST(Conformance, ScalesOfOperands)
             });
     for (const char *dtype : {"f32", "f8e4m3"})
         Conforms("in %a : $[2, 3, 20, 30]\nin %sa : f32[2, 1, 20, 4]\n"
-                 "in %w : $[2, 30, 18]\nin %sw : f32[2, 4, 3]\n"
+                 "in %w : $[2, 1, 30, 18]\nin %sw : f32[2, 1, 4, 3]\n"
+                 "in %v : $[2, 30, 18]\n"
                  "in %x : $[3, 20, 30]\nin %sx : f32[3, 1, 4]\n"
                  "in %sv : f32[2, 1, 18]\n"
                  "out %c : bf16[2, 3, 20, 18]\nout %d : bf16[2, 3, 20, 18]\n"
                  "{ %c = matmul %a, %w scale_a %sa scale_b %sw grain 8\n"
-                 "  %d = matmul %x, %w scale_a %sx scale_b %sv grain 8 }",
+                 "  %d = matmul %x, %v scale_a %sx scale_b %sv grain 8 }",
                  dtype);
 }
 
