@@ -28,7 +28,9 @@ RULES = {
             "indices of dimension `dim` of one.",
     "TRANSPOSE": "Marks travel with their dimension.",
     "TAKE": "The indices are data, read when the step runs.",
-    "PRODUCT": "Computed in fp32 or better, and rounded once.",
+    "PRODUCT": "Computed in fp32 or better, and rounded once. `scale_a` and `scale_b` have the "
+               "dimensions of their operand, each of which may be missing in front or have one "
+               "index; of rows, columns and `k` one index may be of `grain` of the operand's.",
     "PICK": "Views lead with the dimensions of a batch, alike in all, and each element of it is "
             "done by itself.",
     "ATTEND": "Views lead with the dimensions of a batch, along which operands may repeat, and "
