@@ -11,9 +11,12 @@
 #include "generate.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "row.h"
 
 enum {
     MAX_ELEMENTS = 4096, // of one tensor
@@ -23,9 +26,11 @@ enum {
     EVEN = 6, // an extent that 2 and 3 chunks divide
     TENSORS_PER_OP = 2 * MAX_SUMMANDS + 7, // at most
     BYTES_PER_OP = 64,
-    MAX_INPUTS = 3, // of an element-wise op
-    KEYS = 96,      // bytes of those of an attention
-    NAME = 16,      // and of what its operands are called
+    MOST_VIEWS = MAX_SUMMANDS + 3,
+    MOST_RESULTS = 3,
+    UNKNOWN = -1,
+    KEYS = 192, // bytes of a statement's
+    NAME = 16,  // and of what a view is called
 };
 
 // What is positive is no less, a number of every floating format, so that no
@@ -55,44 +60,27 @@ static const struct {
     {"u8", false, 255, 255},
 };
 
-typedef enum numbers { ANY, FLOAT, TEST, PICK } numbers;
-typedef enum factor_key { NO_KEY, BY, VALUE } factor_key;
-
-// The rows of ops.def that make a tensor element by element, and those that
-// join several to one.
+// The ops that make a tensor element by element, and those that join several to
+// one.
 typedef enum map {
 #define HD_OP(...)
-#define HD_MAP(code, ...) MAP_##code,
+#define HD_MAP(code, ...) MAP_##code = OP_##code,
 #include "ir/ops.def"
-    NMAPS
 } map;
 
-static const struct {
-    const char *text;
-    numbers numbers;
-    int inputs;
-    factor_key key;
-} maps[] = {
-#define K(key) key
+static const op maps[] = {
 #define HD_OP(...)
-#define HD_MAP(code, text, numbers, shape, inputs, keys, required) \
-    {text, numbers, inputs, required},
-#include "ir/ops.def"
-#undef K
-};
-
-typedef enum fold {
-#define HD_OP(...)
-#define HD_FOLD(code, ...) FOLD_##code,
-#include "ir/ops.def"
-    NFOLDS
-} fold;
-
-static const char *const folds[] = {
-#define HD_OP(...)
-#define HD_FOLD(code, text) text,
+#define HD_MAP(code, ...) OP_##code,
 #include "ir/ops.def"
 };
+
+static const op folds[] = {
+#define HD_OP(...)
+#define HD_FOLD(code, text) OP_##code,
+#include "ir/ops.def"
+};
+
+enum { NMAPS = sizeof maps / sizeof *maps };
 
 typedef struct dim {
     int extent;
@@ -142,6 +130,9 @@ typedef struct maker {
     FILE *counted; // owned
 } maker;
 
+// Begins from %x, if it can.
+typedef void (*maker_of)(maker *, int x);
+
 static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp", "ep"};
 
 static int pick(maker *m, int n)
@@ -153,6 +144,11 @@ static int pick(maker *m, int n)
 static bool once_in(maker *m, int n)
 {
     return pick(m, n) == n - 1;
+}
+
+static op draw_fold(maker *m)
+{
+    return folds[pick(m, sizeof folds / sizeof *folds)];
 }
 
 // ----------------------------------------------------------------- shapes
@@ -190,13 +186,18 @@ static bool same_extents(const tensor *a, const tensor *b)
 }
 
 // Stream dimensions do not place data, so they count as local.
+static bool same_dim(dim a, dim b)
+{
+    return a.extent == b.extent &&
+           (a.mark == b.mark || (a.mark < 0 && b.mark < 0));
+}
+
 static bool same_dims(const tensor *a, const tensor *b)
 {
-    if (!same_extents(a, b))
+    if (a->ndims != b->ndims)
         return false;
     for (int i = 0; i < a->ndims; i++)
-        if (a->dim[i].mark != b->dim[i].mark &&
-            (a->dim[i].mark >= 0 || b->dim[i].mark >= 0))
+        if (!same_dim(a->dim[i], b->dim[i]))
             return false;
     return true;
 }
@@ -208,9 +209,48 @@ static void drop_dims(tensor *t, int from, int n)
     t->ndims -= n;
 }
 
+// A tensor may have too many: see `fits`.
+static void insert_dim(tensor *t, int at, dim d)
+{
+    if (t->ndims < HD_MAX_DIMS) {
+        memmove(t->dim + at + 1, t->dim + at,
+                sizeof(dim) * (size_t)(t->ndims - at));
+        t->dim[at] = d;
+    }
+    t->ndims++;
+}
+
 static void append_dim(tensor *t, dim d)
 {
-    t->dim[t->ndims++] = d;
+    insert_dim(t, t->ndims, d);
+}
+
+static bool is_constant(dim d)
+{
+    return d.mark == LOCAL && d.extent < MANY;
+}
+
+static bool one_axis_each(const tensor *t)
+{
+    for (int i = 0; i < t->ndims; i++)
+        for (int j = 0; j < i; j++)
+            if (t->dim[i].mark >= 0 && t->dim[i].mark == t->dim[j].mark)
+                return false;
+    return true;
+}
+
+// One stream dimension is enough.
+static void keep_stream(tensor *t)
+{
+    bool seen = false;
+
+    for (int i = 0; i < t->ndims; i++) {
+        if (t->dim[i].mark != STREAM)
+            continue;
+        if (seen)
+            t->dim[i].mark = LOCAL;
+        seen = true;
+    }
 }
 
 static const size *size_of(const maker *m, int extent)
@@ -255,13 +295,20 @@ static bool can_stream(const maker *m, dim d)
     return d.mark == LOCAL && (size == NULL || size->blocks > 0);
 }
 
+// Without a stream dimension.
+static tensor local_stream(tensor t)
+{
+    for (int d = 0; d < t.ndims; d++)
+        if (t.dim[d].mark == STREAM)
+            t.dim[d].mark = LOCAL;
+    return t;
+}
+
 static void draw_stream(maker *m, tensor *t)
 {
     dim *d;
 
-    for (int i = 0; i < t->ndims; i++)
-        if (t->dim[i].mark == STREAM)
-            t->dim[i].mark = LOCAL;
+    *t = local_stream(*t);
     if (!m->streams || t->ndims == 0 || once_in(m, 4))
         return;
     d = &t->dim[pick(m, 2) * pick(m, t->ndims)];
@@ -274,7 +321,7 @@ static void draw_marks(maker *m, tensor *t)
 {
     for (int i = 0; i < t->ndims; i++)
         t->dim[i].mark = LOCAL;
-    for (int axis = 0; axis < m->naxes; axis++) {
+    for (int axis = once_in(m, 4) ? m->naxes : 0; axis < m->naxes; axis++) {
         int at = pick(m, 2) * pick(m, t->ndims + 1);
 
         if (once_in(m, 3))
@@ -315,6 +362,13 @@ static bool fits(const maker *m, const tensor *t)
             return false;
     }
     return t->size <= limit_of(m, t->dtype);
+}
+
+// What another one says of its elements.
+static void hold_as(tensor *t, const tensor *other)
+{
+    t->size = other->size;
+    t->positive = other->positive;
 }
 
 static int add_tensor(maker *m, const tensor *t, char role)
@@ -390,44 +444,51 @@ static int add_part(maker *m, const tensor *t, int of)
 
     strcat(m->tensor[i].view, "]");
     m->tensor[i].of = of;
-    m->tensor[i].size = m->tensor[of].size;
-    m->tensor[i].positive = m->tensor[of].positive;
+    hold_as(&m->tensor[i], &m->tensor[of]);
     return i;
+}
+
+// A tensor that has more than `like` in one place, which part of it is so, and
+// the rest. False if that would have too many elements.
+static bool draw_whole(maker *m, const tensor *like, tensor *whole,
+                       tensor *part, tensor *rest)
+{
+    int at = pick(m, like->ndims + 1), more = 1 + pick(m, 3), n = 2;
+    bool behind = once_in(m, 2);
+    bool picks = at == like->ndims || like->dim[at].mark >= 0 ||
+                 like->dim[at].extent >= MANY || once_in(m, 4);
+
+    if (like->ndims == HD_MAX_DIMS)
+        return false;
+    *whole = *part = *rest = *like;
+    part->view[0] = rest->view[0] = '\0';
+    if (picks) {
+        insert_dim(whole, at, (dim){n, LOCAL, 0});
+        more = 1;
+    } else {
+        n = like->dim[at].extent + more;
+        whole->dim[at] = (dim){n, like->dim[at].mark, 0};
+        part->dim[at] = (dim){n - more, LOCAL, 0};
+        rest->dim[at] = (dim){more, LOCAL, 0};
+    }
+    for (int d = 0; d < at; d++) {
+        view_dim(part, 0, 1, 1, false);
+        view_dim(rest, 0, 1, 1, false);
+    }
+    view_dim(part, behind ? more : 0, n - more, n, picks);
+    view_dim(rest, behind ? 0 : n - more, more, n, picks);
+    return fits(m, whole);
 }
 
 // A part of a new tensor, whose rest a statement before fills with a number; -1
 // if it would have too many elements.
 static int place_part(maker *m, const tensor *t)
 {
-    tensor whole = *t, part = *t, rest = *t;
-    int at = pick(m, t->ndims + 1), more = 1 + pick(m, 3);
-    bool behind = once_in(m, 2);
-    bool picks =
-        at == t->ndims || t->dim[at].mark >= 0 || t->dim[at].extent >= MANY;
-    int n, of, filled;
+    tensor whole, part, rest;
+    int of, filled;
 
-    if (t->ndims == HD_MAX_DIMS)
+    if (!draw_whole(m, t, &whole, &part, &rest))
         return -1;
-    if (picks) {
-        memmove(whole.dim + at + 1, whole.dim + at,
-                sizeof(dim) * (size_t)(whole.ndims++ - at));
-        whole.dim[at] = (dim){2, LOCAL, 0};
-    } else {
-        whole.dim[at] = (dim){t->dim[at].extent + more, t->dim[at].mark, 0};
-        part.dim[at] = (dim){t->dim[at].extent, LOCAL, 0};
-        rest.dim[at] = (dim){more, LOCAL, 0};
-    }
-    if (!fits(m, &whole))
-        return -1;
-    n = whole.dim[at].extent;
-    part.view[0] = rest.view[0] = '\0';
-    for (int d = 0; d < at; d++) {
-        view_dim(&part, 0, whole.dim[d].extent, whole.dim[d].extent, false);
-        view_dim(&rest, 0, whole.dim[d].extent, whole.dim[d].extent, false);
-    }
-    more = picks ? 1 : more;
-    view_dim(&part, behind ? more : 0, n - more, n, picks);
-    view_dim(&rest, behind ? 0 : n - more, more, n, picks);
     whole.size = fmax(t->size, 2);
     of = add_tensor(m, &whole, 't');
     filled = add_part(m, &rest, of);
@@ -444,8 +505,7 @@ static int place_whole(maker *m, const tensor *t, bool placed)
 
     if (found < 0)
         found = add_result(m, t, over ? 'b' : 't');
-    m->tensor[found].size = t->size;
-    m->tensor[found].positive = t->positive;
+    hold_as(&m->tensor[found], t);
     if (m->chain || once_in(m, 2))
         go_on_from(m, found);
     return found;
@@ -506,28 +566,10 @@ static int draw_part(maker *m, int x)
 // A part of a new input that has more.
 static int add_input_part(maker *m, const tensor *like)
 {
-    tensor whole = *like, part = *like;
-    int at = pick(m, like->ndims + 1), more = 1 + pick(m, 3);
-    bool picks = like->ndims < HD_MAX_DIMS &&
-                 (at == like->ndims || like->dim[at].mark >= 0 ||
-                  like->dim[at].extent >= MANY || once_in(m, 2));
+    tensor whole, part, rest;
 
-    if (picks) {
-        memmove(whole.dim + at + 1, whole.dim + at,
-                sizeof(dim) * (size_t)(whole.ndims++ - at));
-        whole.dim[at] = (dim){1 + more, LOCAL, 0};
-    } else if (at < like->ndims && like->dim[at].mark < 0 &&
-               like->dim[at].extent < MANY) {
-        whole.dim[at] = (dim){like->dim[at].extent + more, LOCAL, 0};
-        part.dim[at] = (dim){like->dim[at].extent, LOCAL, 0};
-    }
-    if (!fits(m, &whole) || same_extents(&whole, like))
+    if (!draw_whole(m, like, &whole, &part, &rest))
         return add_input(m, like);
-    part.view[0] = '\0';
-    for (int d = 0; d <= at; d++)
-        view_dim(&part, d == at ? pick(m, more + 1) : 0,
-                 d == at && !picks ? part.dim[d].extent : whole.dim[d].extent,
-                 whole.dim[d].extent, picks && d == at);
     return add_part(m, &part, add_input(m, &whole));
 }
 
@@ -558,12 +600,9 @@ static bool find_shardable(maker *m, const tensor *t, int *at, int *axis)
 // Gathers x, whose dimension `at` is sharded, into a stream dimension.
 static int gather_into(maker *m, int x, int at, bool fresh)
 {
-    tensor t = m->tensor[x];
+    tensor t = local_stream(m->tensor[x]);
     int to;
 
-    for (int i = 0; i < t.ndims; i++)
-        if (t.dim[i].mark == STREAM)
-            t.dim[i].mark = LOCAL;
     t.dim[at].blocks = once_in(m, 4) ? 0 : m->axis[t.dim[at].mark];
     t.dim[at].mark = STREAM;
     read_tensor(m, x);
@@ -584,36 +623,34 @@ static int add_gathered(maker *m, const tensor *like)
     return gather_into(m, add_input(m, &t), at, true);
 }
 
-// A tensor that there is of this shape, dtype and placement, or -1.
-static int find_alike(maker *m, const tensor *like)
+// A late tensor that there is of this shape, and of this dtype and placement or
+// such that it may become so; -1 if there is none.
+static int find_alike(maker *m, const tensor *like, bool placed)
 {
     int skip = pick(m, 3), found = -1;
 
-    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--)
-        if (m->tensor[i].dtype == like->dtype &&
-            same_dims(&m->tensor[i], like)) {
+    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--) {
+        const tensor *t = &m->tensor[i];
+
+        if (placed ? t->dtype == like->dtype && same_dims(t, like)
+                   : same_extents(t, like) &&
+                         t->size <= limit_of(m, like->dtype)) {
             found = i;
             skip--;
         }
+    }
     return found;
 }
 
-// A tensor that there is, placed and typed like `like`, or -1.
+// One that there is, placed and typed like `like`, or -1.
 static int place_alike(maker *m, const tensor *like)
 {
     tensor t = *like;
-    int skip = pick(m, 3), found = -1;
+    int found = find_alike(m, like, false);
 
-    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--)
-        if (same_extents(&m->tensor[i], like) &&
-            m->tensor[i].size <= limit_of(m, like->dtype)) {
-            found = i;
-            skip--;
-        }
     if (found < 0)
         return -1;
-    t.size = m->tensor[found].size;
-    t.positive = m->tensor[found].positive;
+    hold_as(&t, &m->tensor[found]);
     return emit_set(m, add_tensor(m, &t, 't'), found);
 }
 
@@ -624,7 +661,7 @@ static int supply(maker *m, const tensor *like)
     int how = pick(m, 8), found = -1;
 
     if (how >= 4)
-        found = find_alike(m, like);
+        found = find_alike(m, like, true);
     else if (how == 3)
         found = place_alike(m, like);
     if (found < 0)
@@ -632,6 +669,858 @@ static int supply(maker *m, const tensor *like)
                 : how == 1 ? add_input_part(m, like)
                            : add_gathered(m, like);
     return read_tensor(m, found);
+}
+
+// ------------------------------------------------------------- statements
+
+// A statement as it is drawn: which dimensions the letters of its row are, and
+// which tensors its views, results first.
+typedef struct statement {
+    op op;
+    const row *row;
+    dtype of;        // of what it began from
+    int over;        // an inout that the result goes to, or -1
+    int inputs;      // operands
+    double factor;   // what it multiplies by, at most
+    bool keeps;      // one index of what is joined
+    bool constant;   // what each rank has whole is as long in every run
+    int n[NLETTERS]; // dimensions of each, or UNKNOWN
+    dim lies[NLETTERS][HD_MAX_DIMS]; // of no extent: not known
+    int tensor[MOST_VIEWS];
+    char name[MOST_VIEWS][NAME];
+    tensor result[MOST_RESULTS];
+    char keys[KEYS];
+    const char *tail; // of what it is added to
+} statement;
+
+static bool is_attention(op op)
+{
+    return op == OP_ATTENTION || op == OP_ATTENTION_GRAD || op == OP_MERGE;
+}
+
+static int draw_summands(maker *m)
+{
+    int n = 1 + pick(m, 4);
+
+    return n == 4 && once_in(m, 4) ? n + pick(m, MAX_SUMMANDS - 3) : n;
+}
+
+static statement start(maker *m, op op, dtype of)
+{
+    int n;
+    const row *row = rows_of(op, &n);
+    statement s = {op, row + pick(m, n), of, -1, ops[op].inputs, 1, .tail = ""};
+
+    s.keeps = once_in(m, 3);
+    if (ops[op].like == FAMILY_FOLD)
+        s.inputs = row_has(s.row, KEY_DIM) ? 1 : draw_summands(m);
+    s.constant =
+        row_has(s.row, KEY_GROUPS) || op == OP_TOP_K || is_attention(op);
+    for (int letter = 0; letter < NLETTERS; letter++) {
+        s.n[letter] = UNKNOWN;
+        for (int at = 0; at < HD_MAX_DIMS; at++)
+            s.lies[letter][at].mark = LOCAL;
+    }
+    s.lies[LETTER_one][0].extent = 1;
+    return s;
+}
+
+static bool takes(const statement *s, key key)
+{
+    return (ops[s->op].keys & UINT64_C(1) << key) != 0;
+}
+
+static const form *form_of(const statement *s, int view)
+{
+    return view < s->row->nviews ? &s->row->view[view] : &s->row->rest;
+}
+
+static int length_of(const statement *s, uint16_t letter)
+{
+    if (!s->keeps && letter == LETTER_one)
+        return 0;
+    return (letter & GROUP) != 0 ? s->n[letter & LETTER] : 1;
+}
+
+static dim first_of(const statement *s, uint16_t letter)
+{
+    return s->lies[letter & LETTER][0];
+}
+
+static int indices_of(const maker *m, const statement *s, uint16_t letter)
+{
+    return count_of(m, first_of(s, letter).extent);
+}
+
+// Whether a letter's dimension can be this one, which it then is.
+static bool meet(statement *s, uint16_t letter, int at, dim d)
+{
+    bool whole = (letter & LETTER) > FIRST_LOWER;
+    dim *known = &s->lies[letter & LETTER][at];
+
+    if (whole && (d.mark >= 0 || (s->constant && d.extent >= MANY)))
+        return false;
+    if (known->extent > 0)
+        return same_dim(*known, d);
+    *known = d;
+    if (whole)
+        known->mark = LOCAL;
+    return true;
+}
+
+// Whether a view of this form can be of this type; how many dimensions groups
+// have is drawn where the form does not say it.
+static bool bind(maker *m, statement *s, const form *form, const tensor *t)
+{
+    statement was = *s;
+    int left = t->ndims, unknown = 0, d = 0;
+    bool fits;
+
+    for (const uint16_t *l = form->letter; *l != NO_LETTER; l++) {
+        unknown += length_of(s, *l) == UNKNOWN;
+        left -= length_of(s, *l) == UNKNOWN ? 0 : length_of(s, *l);
+    }
+    fits = unknown > 0 ? left >= 0 : left == 0;
+    for (const uint16_t *l = form->letter; fits && *l != NO_LETTER; l++) {
+        if (length_of(s, *l) == UNKNOWN) {
+            s->n[*l & LETTER] = --unknown > 0 ? pick(m, left + 1) : left;
+            left -= s->n[*l & LETTER];
+        }
+        for (int at = 0; fits && at < length_of(s, *l); at++)
+            fits = meet(s, *l, at, t->dim[d++]);
+    }
+    if (!fits)
+        *s = was;
+    return fits;
+}
+
+static bool lies_over(const statement *s, int axis)
+{
+    for (int letter = 0; letter < NLETTERS; letter++)
+        for (int at = 0; at < HD_MAX_DIMS; at++)
+            if (s->lies[letter][at].mark == axis)
+                return true;
+    return false;
+}
+
+// Upper case perhaps on an axis that is not in use.
+static dim draw_dim(maker *m, const statement *s, uint16_t letter)
+{
+    dim d = {s->constant ? 1 + pick(m, 6) : draw_extent(m), LOCAL, 0};
+    int axis = pick(m, m->naxes);
+
+    if ((letter & LETTER) >= FIRST_LOWER || once_in(m, 2))
+        return d;
+    if (m->naxes > 0 && !lies_over(s, axis)) {
+        if (!can_shard(m, d, axis))
+            d.extent = m->axis[axis];
+        d.mark = axis;
+    } else if ((letter & GROUP) != 0 && m->streams && can_stream(m, d)) {
+        d.mark = STREAM;
+    }
+    return d;
+}
+
+static void draw_letters(maker *m, statement *s, const form *form)
+{
+    for (const uint16_t *l = form->letter; *l != NO_LETTER; l++) {
+        if (length_of(s, *l) == UNKNOWN)
+            s->n[*l & LETTER] = pick(m, once_in(m, 4) ? 5 : 3);
+        for (int at = 0; at < length_of(s, *l); at++)
+            if (s->lies[*l & LETTER][at].extent == 0)
+                s->lies[*l & LETTER][at] = draw_dim(m, s, *l);
+    }
+}
+
+// A view's type; what is not known of its letters is drawn. What may repeat
+// along it at times lacks dimensions in front, or has one index of some. False
+// if it cannot be.
+static bool lay(maker *m, statement *s, const form *form, dtype dtype,
+                tensor *out)
+{
+    *out = (tensor){.dtype = dtype, .size = GENERATE_INPUT};
+    draw_letters(m, s, form);
+    for (const uint16_t *l = form->letter; *l != NO_LETTER; l++) {
+        int n = length_of(s, *l), first = 0;
+        bool repeats = (*l & (REPEATS | WIDENS)) != 0;
+
+        if ((*l & REPEATS) != 0 && n > 0 && once_in(m, 3))
+            first = 1 + pick(m, n);
+        while ((*l & FIRST) != 0 && n > 0 && once_in(m, 4))
+            n--;
+        for (int at = first; at < n; at++)
+            append_dim(out, repeats && once_in(m, 6)
+                                ? (dim){1, LOCAL, 0}
+                                : s->lies[*l & LETTER][at]);
+    }
+    keep_stream(out);
+    return one_axis_each(out) && fits(m, out);
+}
+
+static void name_view(statement *s, int view, int tensor)
+{
+    s->tensor[view] = tensor;
+    snprintf(s->name[view], NAME, "%%t%d", tensor);
+}
+
+static void add_key(statement *s, const char *format, ...)
+{
+    size_t length = strlen(s->keys);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(s->keys + length, KEYS - length, format, arguments);
+    va_end(arguments);
+}
+
+// Counts are an input of their own: nothing else makes them fit.
+static int add_counts(maker *m, const tensor *t)
+{
+    tensor n = local_stream(*t);
+
+    return read_tensor(m, add_input(m, &n));
+}
+
+// ---------------------------------------------------------------- operands
+
+static dtype widest(dtype dtype)
+{
+    return dtype == F64 ? F64 : F32;
+}
+
+// What a sum takes beside a dtype: f32, and beside that a narrower one.
+static dtype draw_beside(maker *m, dtype dtype)
+{
+    if (!dtypes[dtype].floating || dtype == F64 || !once_in(m, 3))
+        return dtype;
+    return dtype != F32 ? F32 : once_in(m, 2) ? BF16 : F16;
+}
+
+// Of logarithms, beside what has one dimension more.
+static bool is_logarithm(const statement *s, int view)
+{
+    return is_attention(s->op) && form_of(s, view)->letter[3] == NO_LETTER;
+}
+
+static dtype draw_operand_dtype(maker *m, const statement *s, int view)
+{
+    int i = view - ops[s->op].outputs;
+
+    if (is_logarithm(s, view))
+        return widest(s->of);
+    if (ops[s->op].numbers == NUMBERS_PICK && i == 0)
+        return U8;
+    if (s->op == OP_TAKE && i == 1)
+        return I32;
+    if (s->op == OP_MATMUL && dtypes[s->of].exact <= 16 && once_in(m, 2))
+        return s->of == F8E4M3 ? F8E5M2 : F8E4M3;
+    return s->op == OP_SUM ? draw_beside(m, s->of) : s->of;
+}
+
+// A late tensor that there is and fits what is known, with what then is known;
+// -1 if none does.
+static int find_fitting(maker *m, statement *s, int view, dtype dtype)
+{
+    int skip = pick(m, 3), found = -1;
+    statement fitting = *s;
+
+    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--) {
+        statement with = *s;
+        tensor result;
+
+        if (m->tensor[i].dtype == dtype &&
+            bind(m, &with, form_of(s, view), &m->tensor[i]) &&
+            lay(m, &with, form_of(s, 0), F64, &result)) {
+            fitting = with;
+            found = i;
+            skip--;
+        }
+    }
+    *s = fitting;
+    return found;
+}
+
+// What %x is where that is positive, and one number elsewhere.
+static int keep_positive(maker *m, int x)
+{
+    static const char *const least[] = {"0.25", "0.5", "1", "2"};
+    tensor t = m->tensor[x], one = {.dtype = t.dtype, .size = 2};
+    int number, to;
+
+    if (t.positive || !dtypes[t.dtype].floating)
+        return x;
+    t.positive = true;
+    t.size = fmax(t.size, one.size);
+    number = read_tensor(m, add_tensor(m, &one, 't'));
+    to = add_tensor(m, &t, 't');
+    fprintf(m->body, "    %%t%d = fill value %s\n", number, least[pick(m, 4)]);
+    fprintf(m->body, "    %%t%d = max %%t%d, %%t%d\n", to, x, number);
+    return read_tensor(m, to);
+}
+
+// Where an operand is to be positive.
+static bool needs_positive(const statement *s, int view)
+{
+    return s->op == OP_DIV
+               ? view == 2
+               : s->op == OP_LOG || s->op == OP_SQRT || s->op == OP_RSQRT;
+}
+
+// An operand that has no name yet: one that there is, or of letters that are
+// drawn. So both may have been gathered or computed in one loop. False if it
+// cannot be.
+static bool supply_view(maker *m, statement *s, int view)
+{
+    bool named = s->name[view][0] != '\0';
+    dtype dtype = draw_operand_dtype(m, s, view);
+    int x = named ? s->tensor[view] : -1;
+    tensor t;
+
+    if (x < 0 && once_in(m, m->chain ? 2 : 3))
+        x = find_fitting(m, s, view, dtype);
+    if (x < 0) {
+        if (!lay(m, s, form_of(s, view), dtype, &t))
+            return false;
+        x = supply(m, &t);
+    }
+    read_tensor(m, x);
+    if (needs_positive(s, view))
+        x = keep_positive(m, x);
+    if (!named || x != s->tensor[view])
+        name_view(s, view, x);
+    return true;
+}
+
+// One f32 for all elements: a number, or a tensor of one element.
+static void draw_factor(maker *m, statement *s, const char *key)
+{
+    static const struct {
+        const char *text;
+        double size;
+    } whole[] = {{"2", 2}, {"-1", 1}, {"6 / 2", 3}, {"0", 1}};
+    static const char *const any[] = {"1 / 2", "-1.5", "1e-3", "3 * (1 / 4)"};
+    int i = pick(m, 5);
+
+    if (i == 4) {
+        tensor t = {.dtype = F32, .ndims = pick(m, 3)};
+
+        t.dim[0] = t.dim[1] = (dim){1, LOCAL, 0};
+        i = supply(m, &t);
+        s->factor *= m->tensor[i].size;
+        add_key(s, " %s %%t%d", key, i);
+    } else {
+        s->factor *= whole[i].size;
+        add_key(s, " %s %s", key, m->integers ? whole[i].text : any[i]);
+    }
+}
+
+static void draw_factors(maker *m, statement *s)
+{
+    static const struct {
+        key key;
+        const char *text;
+    } keys[] = {{KEY_SCALE, "scale"}, {KEY_BY, "by"}, {KEY_VALUE, "value"}};
+
+    for (int i = 0; i < 3; i++)
+        if (takes(s, keys[i].key) &&
+            ((ops[s->op].required & UINT64_C(1) << keys[i].key) != 0 ||
+             once_in(m, is_attention(s->op) ? 2 : 4)))
+            draw_factor(m, s, keys[i].text);
+}
+
+// ----------------------------------------------------------------- results
+
+static dtype draw_result_dtype(maker *m, const statement *s, int i)
+{
+    static const dtype any[] = {F32, F16, BF16, F64};
+
+    if (is_logarithm(s, i))
+        return widest(s->of);
+    if (ops[s->op].numbers == NUMBERS_TEST)
+        return U8;
+    if (s->op == OP_TOP_K && i == 1)
+        return I32;
+    if (s->op == OP_MATMUL && once_in(m, 18))
+        return any[pick(m, 4)];
+    if (s->op == OP_MATMUL && once_in(m, 3))
+        return widest(s->of);
+    if (s->op == OP_ATTENTION_GRAD && once_in(m, 2))
+        return widest(s->of);
+    if ((s->op == OP_SET || s->op == OP_COPY) && once_in(m, 5))
+        return draw_dtype(m);
+    return s->of;
+}
+
+// How large elements of an element-wise op's result may be, and whether they
+// are positive.
+static void bound_map(const maker *m, const statement *s, tensor *t)
+{
+    const tensor *x = &m->tensor[s->tensor[1]], *y = &m->tensor[s->tensor[2]];
+    const tensor *z = &m->tensor[s->tensor[3]];
+    double a = x->size, b = y->size;
+
+    t->positive = false;
+    t->size = a;
+    switch ((map)s->op) {
+    case MAP_ADD:
+        t->positive = x->positive && y->positive;
+        t->size = a + b;
+        break;
+    case MAP_SUB:
+        t->size = a + b;
+        break;
+    case MAP_MUL:
+        t->size = a * b;
+        break;
+    case MAP_DIV:
+        t->size = dtypes[t->dtype].floating ? a / LEAST : a;
+        break;
+    case MAP_SELECT:
+        t->positive = y->positive && z->positive;
+        t->size = fmax(b, z->size);
+        break;
+    case MAP_FILL:
+        t->size = s->factor;
+        break;
+    case MAP_SCALE:
+        t->size = a * s->factor;
+        break;
+    case MAP_ABS:
+    case MAP_RELU:
+        t->positive = x->positive;
+        break;
+    case MAP_NEG:
+    case MAP_GELU:
+    case MAP_SILU:
+        break;
+    case MAP_EXP:
+        t->positive = a <= 4;
+        t->size = exp(a);
+        break;
+    case MAP_LOG:
+        t->size = fmax(fabs(log(a)), -log(LEAST));
+        break;
+    case MAP_SQRT:
+        t->positive = true;
+        t->size = sqrt(a);
+        break;
+    case MAP_RSQRT:
+        t->positive = a <= 1 / (LEAST * LEAST);
+        t->size = 1 / sqrt(LEAST);
+        break;
+    case MAP_SIGMOID:
+        t->positive = a <= 4;
+        t->size = 1;
+        break;
+    case MAP_LT:
+    case MAP_LE:
+    case MAP_GT:
+    case MAP_GE:
+    case MAP_EQ:
+    case MAP_NE:
+    case MAP_TANH:
+        t->size = 1;
+        break;
+    case MAP_RELU_GRAD:
+    case MAP_GELU_GRAD:
+    case MAP_SILU_GRAD:
+        t->size = 1.13 * b; // no slope is steeper
+        break;
+    }
+    if (t->dtype == U8 && ops[s->op].numbers == NUMBERS_ANY)
+        t->size = dtypes[U8].large; // it wraps
+}
+
+// What a sum of products adds up.
+static double count_joined(const maker *m, const statement *s)
+{
+    double n = 1;
+
+    for (const uint16_t *l = form_of(s, 1)->letter; *l != NO_LETTER; l++)
+        n *= (*l & JOINED) != 0 ? indices_of(m, s, *l) : 1;
+    return n;
+}
+
+// Of an attention's gradients. A weight is 1 at most, and there are 32 blocks
+// of keys at most.
+static double bound_gradient(const maker *m, const statement *s)
+{
+    const tensor *q = &m->tensor[s->tensor[3]], *k = &m->tensor[s->tensor[4]];
+    const tensor *v = &m->tensor[s->tensor[5]], *o = &m->tensor[s->tensor[6]];
+    double rows = indices_of(m, s, LETTER_h) * indices_of(m, s, LETTER_s);
+    double up = indices_of(m, s, LETTER_e) * (v->size + o->size);
+
+    return GENERATE_INPUT * (1 + up * (q->size + k->size)) *
+           (rows + 32 * k->dim[k->ndims - 2].extent) * s->factor;
+}
+
+static void bound_fold(const maker *m, const statement *s, tensor *t)
+{
+    t->size = 0;
+    t->positive = true;
+    for (int i = 1; i <= s->inputs; i++) {
+        const tensor *x = &m->tensor[s->tensor[i]];
+
+        t->size = s->op == OP_SUM ? t->size + x->size : fmax(t->size, x->size);
+        t->positive &= x->positive;
+    }
+    if (s->op == OP_SUM)
+        t->size *= count_joined(m, s);
+}
+
+static double bound_route(const maker *m, const statement *s, int i)
+{
+    double places = indices_of(m, s, LETTER_c);
+
+    return i == 0   ? indices_of(m, s, LETTER_t)
+           : i == 1 ? places * indices_of(m, s, LETTER_e)
+                    : places;
+}
+
+// How large elements of result `i` may be, and whether they are positive.
+static void bound_result(const maker *m, const statement *s, int i, tensor *t)
+{
+    const tensor *x = &m->tensor[s->tensor[ops[s->op].outputs]];
+
+    if (ops[s->op].like == FAMILY_MAP)
+        bound_map(m, s, t);
+    else if (ops[s->op].like == FAMILY_FOLD)
+        bound_fold(m, s, t);
+    else if (s->op == OP_ROUTE)
+        t->size = bound_route(m, s, i);
+    else if (s->op == OP_TOP_K && i == 1)
+        t->size = indices_of(m, s, LETTER_n);
+    else if (s->op == OP_MATMUL)
+        t->size = x[0].size * m->tensor[s->tensor[2]].size * s->factor *
+                  count_joined(m, s);
+    else if (s->op == OP_ATTENTION_GRAD)
+        t->size = bound_gradient(m, s);
+    else if (s->op == OP_ATTENTION)
+        t->size = m->tensor[s->tensor[4]].size;
+    else if (s->op == OP_MERGE)
+        t->size = x->size + GENERATE_INPUT;
+    else
+        hold_as(t, x);
+    // An index of none takes zeros, and what is no fraction is rounded.
+    t->positive &= s->op != OP_TAKE && dtypes[t->dtype].floating;
+}
+
+// Sums of anything but f64 are in fp32, whatever the result is.
+static bool fits_result(const maker *m, const statement *s, const tensor *t)
+{
+    return fits(m, t) &&
+           (s->op != OP_MATMUL || s->of == F64 || t->size <= limit_of(m, F32));
+}
+
+// Whether a result may be placed in any way.
+static bool is_moved(const statement *s, int i)
+{
+    return form_of(s, i)->anyhow && !s->keeps;
+}
+
+static bool lay_results(maker *m, statement *s)
+{
+    for (int i = 0; i < ops[s->op].outputs; i++) {
+        tensor *t = &s->result[i];
+
+        if (!lay(m, s, form_of(s, i), draw_result_dtype(m, s, i), t))
+            return false;
+        if (is_moved(s, i))
+            draw_marks(m, t);
+        bound_result(m, s, i, t);
+        if (s->op == OP_MATMUL && !fits_result(m, s, t))
+            t->dtype = widest(s->of);
+        if (!fits_result(m, s, t))
+            return false;
+    }
+    return true;
+}
+
+// It lies along the columns, and may along what else the result has.
+static void draw_bias(maker *m, statement *s)
+{
+    const dtype choice[] = {F32, s->of, s->result[0].dtype};
+    tensor t = s->result[0];
+    int bias;
+
+    t.dtype = choice[pick(m, 3)];
+    drop_dims(&t, 0, once_in(m, 3) ? pick(m, t.ndims) : t.ndims - 1);
+    for (int i = 0; i < t.ndims; i++)
+        if (t.ndims > 1 && once_in(m, 2))
+            t.dim[i] = (dim){1, LOCAL, 0};
+    bias = supply(m, &t);
+    s->result[0].size += m->tensor[bias].size;
+    add_key(s, " bias %%t%d", bias);
+}
+
+// What is kept of the product before its activation: a result or an inout,
+// perhaps of another dtype.
+static void draw_aux(maker *m, statement *s)
+{
+    static const dtype any[] = {F32, F16, BF16, F64};
+    tensor t = s->result[0];
+    int aux;
+
+    if (once_in(m, 3))
+        t.dtype = any[pick(m, 4)];
+    if (!fits(m, &t))
+        t.dtype = s->result[0].dtype;
+    aux = place_whole(m, &t, true);
+    if (m->tensor[aux].role == 'b')
+        read_tensor(m, aux); // not the product's place too
+    add_key(s, " aux %%t%d", aux);
+}
+
+// They lie along the operand; of its last dimensions, none of the batch, one
+// may be of several indices.
+static void draw_scales(maker *m, statement *s, int view, int grain)
+{
+    tensor t = m->tensor[s->tensor[view]];
+    int scales;
+
+    t.dtype = F32;
+    t.size = GENERATE_INPUT;
+    for (int d = 0; d < t.ndims; d++) {
+        int extent = t.dim[d].extent;
+
+        if (once_in(m, 3))
+            t.dim[d] = (dim){1, LOCAL, 0};
+        else if (d >= t.ndims - 2 && extent < MANY && t.dim[d].mark < 0 &&
+                 extent > grain)
+            t.dim[d] = (dim){(extent + grain - 1) / grain, LOCAL, 0};
+    }
+    scales = supply(m, &t);
+    s->result[0].size *= m->tensor[scales].size;
+    add_key(s, " scale_%c %%t%d", view == 1 ? 'a' : 'b', scales);
+}
+
+static void draw_all_scales(maker *m, statement *s)
+{
+    int grain = once_in(m, 2) ? 2 + pick(m, 3) : MANY, way = pick(m, 3);
+
+    if (way != 1)
+        draw_scales(m, s, 1, grain);
+    if (way != 0)
+        draw_scales(m, s, 2, grain);
+    if (grain < MANY)
+        add_key(s, " grain %d", grain);
+}
+
+// What a product takes beside its form's keys. Of groups of rows that are
+// joined neither bias nor activation; of what is counted no scales in a grain.
+// False if what is made may be too large.
+static bool draw_product_keys(maker *m, statement *s)
+{
+    static const char *const acts[] = {"relu", "gelu", "silu"};
+    bool groups = row_has(s->row, KEY_GROUPS);
+    bool counted = s->name[1][1] == 'c';
+
+    if (!groups && !counted && once_in(m, 5))
+        draw_all_scales(m, s);
+    if (!groups && once_in(m, 3))
+        draw_bias(m, s);
+    if (!fits_result(m, s, &s->result[0]))
+        return false;
+    if (groups && row_has(s->row, KEY_TA))
+        return true;
+    if (once_in(m, 3))
+        add_key(s, " act %s", acts[m->integers ? 0 : pick(m, 3)]);
+    if (once_in(m, 3))
+        draw_aux(m, s);
+    return true;
+}
+
+// The inout that a result is added to, perhaps one that there is; -1 if the sum
+// may be too large.
+static int draw_target(maker *m, const statement *s, const tensor *result)
+{
+    // An attention's lies in no loop of its own: lowering cuts it in blocks.
+    bool attends = is_attention(s->op);
+    int to = attends ? -1 : find_inout(m, result, true);
+    tensor t = *result;
+
+    if (to < 0 || once_in(m, 2)) {
+        t.size = GENERATE_INPUT;
+        to = attends ? add_tensor(m, &t, 'b') : add_result(m, &t, 'b');
+    }
+    t.size = result->size + m->tensor[to].size;
+    if (!fits_result(m, s, &t))
+        return -1;
+    m->tensor[to].size = t.size;
+    m->tensor[to].positive = false;
+    return to;
+}
+
+// Each is no other one's place. False if it is to be added to what cannot be.
+static bool place_results(maker *m, statement *s)
+{
+    bool keeps = s->op == OP_MATMUL && row_has(s->row, KEY_GROUPS) &&
+                 !row_has(s->row, KEY_TA) && once_in(m, 2);
+    bool adds =
+        takes(s, KEY_ACCUMULATE) &&
+        once_in(m, s->op == OP_MATMUL && s->row->counts.letter[0] == NO_LETTER
+                       ? 6
+                       : 3);
+
+    for (int i = 0; i < ops[s->op].outputs; i++) {
+        const tensor *t = &s->result[i];
+        int to = adds ? draw_target(m, s, t) : s->over;
+
+        if (adds && to < 0 && i > 0)
+            return false;
+        adds = adds && to >= 0;
+        if (to < 0)
+            to = place_result(m, t, !is_moved(s, i));
+        if (s->over >= 0)
+            hold_as(&m->tensor[to], t);
+        if (m->tensor[to].role == 'b')
+            read_tensor(m, to);
+        name_view(s, i, to);
+        if (is_logarithm(s, i))
+            m->tensor[to].size = INFINITY; // of a row that sees nothing
+    }
+    s->tail = !adds ? "" : keeps ? " keep" : " accumulate";
+    return true;
+}
+
+// What the keys of the form need is made, and they are written. False if it
+// cannot be.
+static bool draw_form(maker *m, statement *s)
+{
+    const row *row = s->row;
+    tensor n;
+
+    if (row_has(row, KEY_TA))
+        add_key(s, " ta");
+    if (row_has(row, KEY_TB))
+        add_key(s, " tb");
+    if (row_has(row, KEY_DIM))
+        add_key(s, " dim %d", s->n[row->ahead & LETTER]);
+    if (row_has(row, KEY_BLOCKS))
+        add_key(s, " blocks");
+    if (!row_has(row, KEY_GROUPS))
+        return true;
+    if (!lay(m, s, &row->counts, I32, &n))
+        return false;
+    add_key(s, " groups %%t%d", add_counts(m, &n));
+    return true;
+}
+
+// Two dimensions change places, in either order, or one with itself. The last
+// two need no word.
+static void draw_dims(maker *m, statement *s)
+{
+    int ndims = s->result[0].ndims, i = pick(m, ndims), j = i;
+
+    if (s->row->ahead != NO_LETTER)
+        i = j = s->n[s->row->ahead & LETTER];
+    if (s->row->between != NO_LETTER)
+        j += 1 + s->n[s->row->between & LETTER];
+    if (i + j != 2 * ndims - 3 && once_in(m, 2))
+        add_key(s, " dim0 %d dim1 %d", j, i);
+    else if (i + j != 2 * ndims - 3)
+        add_key(s, " dim0 %d dim1 %d", i, j);
+}
+
+static void write_statement(maker *m, const statement *s)
+{
+    int results = ops[s->op].outputs;
+
+    for (int i = 0; i < results; i++)
+        fprintf(m->body, "%s%s", i == 0 ? "    " : ", ", s->name[i]);
+    fprintf(m->body, " = %s", ops[s->op].text);
+    for (int i = 0; i < s->inputs; i++)
+        fprintf(m->body, "%s%s", i == 0 ? " " : ", ", s->name[results + i]);
+    fprintf(m->body, "%s%s\n", s->keys, s->tail);
+}
+
+// With operands and their keys. False if it cannot be.
+static bool finish(maker *m, statement *s)
+{
+    if (!lay_results(m, s))
+        return false;
+    if (s->op == OP_MATMUL && !draw_product_keys(m, s))
+        return false;
+    if (s->op == OP_TRANSPOSE)
+        draw_dims(m, s);
+    if (!place_results(m, s))
+        return false;
+    write_statement(m, s);
+    return true;
+}
+
+static bool supply_all(maker *m, statement *s)
+{
+    for (int i = 0; i < s->inputs; i++)
+        if (!supply_view(m, s, ops[s->op].outputs + i))
+            return false;
+    draw_factors(m, s);
+    return draw_form(m, s);
+}
+
+static dtype draw_heads_dtype(maker *m)
+{
+    dtype dtype = once_in(m, 3) ? F32 : draw_dtype(m);
+
+    return dtype > BF16 ? BF16 : dtype;
+}
+
+// Whether it may begin from this.
+static bool suits(op op, const tensor *x)
+{
+    return op == OP_ROUTE       ? x->dtype == I32
+           : op == OP_MATMUL    ? dtypes[x->dtype].floating
+           : op == OP_TRANSPOSE ? x->ndims > 0
+           : is_attention(op)   ? x->dtype <= BF16
+                                : true;
+}
+
+// A form of the op of which %x can be the first operand. False if there is
+// none.
+static bool begin(maker *m, statement *s, op op, int x)
+{
+    int view = ops[op].outputs;
+
+    for (int tries = 12; suits(op, &m->tensor[x]) && tries > 0; tries--) {
+        *s = start(m, op, m->tensor[x].dtype);
+        if (bind(m, s, form_of(s, view), &m->tensor[x])) {
+            name_view(s, view, x);
+            return true;
+        }
+    }
+    return false;
+}
+
+// A product of groups of rows, which few operands can be: of new ones. False if
+// none is drawn.
+static bool begin_groups(maker *m, statement *s, const tensor *x)
+{
+    for (int tries = 12; suits(OP_MATMUL, x) && tries > 0; tries--) {
+        *s = start(m, OP_MATMUL, x->dtype);
+        if (row_has(s->row, KEY_GROUPS))
+            return true;
+    }
+    return false;
+}
+
+// An op whose results its operands make.
+static void make_any(maker *m, op op, int x)
+{
+    statement s;
+
+    if (!(op == OP_MATMUL && once_in(m, 8) &&
+          begin_groups(m, &s, &m->tensor[x])) &&
+        !begin(m, &s, op, x)) {
+        if (op != OP_ROUTE && op != OP_MERGE)
+            return;
+        s = start(m, op, op == OP_ROUTE ? I32 : draw_heads_dtype(m));
+    }
+    s.keeps &= op != OP_SET && first_of(&s, LETTER_K).mark < 0;
+    if (op == OP_TOP_K)
+        s.lies[LETTER_k][0] =
+            (dim){1 + pick(m, indices_of(m, &s, LETTER_n)), LOCAL, 0};
+    if (supply_all(m, &s))
+        finish(m, &s);
 }
 
 // ------------------------------------------------------------- operations
@@ -691,21 +1580,13 @@ static void stream_input(maker *m)
     if (t.ndims == HD_MAX_DIMS)
         return;
     at = once_in(m, 3);
-    memmove(t.dim + 1, t.dim, sizeof(dim) * (size_t)t.ndims++);
+    insert_dim(&t, 0, t.dim[0]);
     t.dim[at] = (dim){m->axis[axis], axis, 0};
     t.dim[1 - at] = (dim){2 + pick(m, 4), STREAM, 0};
     if (once_in(m, 2))
         t.dim[2].extent = m->axis[axis]; // it may be sharded instead
     if (fits(m, &t))
         go_on_from(m, add_input(m, &t));
-}
-
-static bool draw_cast(maker *m, tensor *t)
-{
-    if (once_in(m, 5))
-        t->dtype = draw_dtype(m);
-    t->positive &= dtypes[t->dtype].floating; // others round to zero
-    return fits(m, t);
 }
 
 static void write_sized(maker *m, dim d, FILE *to)
@@ -735,6 +1616,20 @@ static void write_dim(maker *m, dim d, FILE *to)
         fprintf(to, " @%s", d.mark >= 0 ? axis_names[d.mark] : "stream");
 }
 
+// A declaration up to its type; dimension `counted` has counts, or none is -1.
+static void write_type(maker *m, const char *name, int number, const tensor *t,
+                       int counted, int counts, FILE *to)
+{
+    fprintf(to, " %%%s%d : %s[", name, number, dtypes[t->dtype].text);
+    for (int d = 0; d < t->ndims; d++) {
+        fprintf(to, "%s", d > 0 ? ", " : "");
+        write_dim(m, t->dim[d], to);
+        if (d == counted)
+            fprintf(to, " by %%t%d", counts);
+    }
+    fprintf(to, "]");
+}
+
 // The ranks from `low` on of an axis.
 typedef struct ranks {
     int axis, low, n;
@@ -751,14 +1646,12 @@ static ranks draw_ranks(maker *m, int axis)
 // On ranks of an axis, which does not shard it.
 static int declare_staged(maker *m, tensor *t, ranks on)
 {
-    fprintf(m->counted, "temp %%s%d : %s[", m->nstaged, dtypes[t->dtype].text);
-    for (int d = 0; d < t->ndims; d++) {
+    for (int d = 0; d < t->ndims; d++)
         if (t->dim[d].mark == on.axis)
             t->dim[d].mark = LOCAL;
-        fprintf(m->counted, "%s", d > 0 ? ", " : "");
-        write_dim(m, t->dim[d], m->counted);
-    }
-    fprintf(m->counted, "] on %s %d", axis_names[on.axis], on.low);
+    fprintf(m->counted, "temp");
+    write_type(m, "s", m->nstaged, t, -1, 0, m->counted);
+    fprintf(m->counted, " on %s %d", axis_names[on.axis], on.low);
     if (on.n > 1)
         fprintf(m->counted, "..%d", on.low + on.n);
     fprintf(m->counted, "\n");
@@ -824,139 +1717,17 @@ static void make_staged(maker *m, int x)
             m->nstaged - 1);
 }
 
-static void make_set(maker *m, int x)
+// Joins a dimension of %x; what is left is placed as `t` is.
+static void join_dim(maker *m, int x, tensor t, int d, op op)
 {
-    tensor t = m->tensor[x];
-
-    if (once_in(m, 3)) {
-        for (int i = 0; i < t.ndims; i++)
-            t.dim[i].mark = LOCAL;
-    } else {
-        draw_marks(m, &t);
-    }
-    if (!draw_cast(m, &t))
-        return;
-    read_tensor(m, x);
-    emit_set(m, place_result(m, &t, false), x);
-}
-
-// A dimension that may have counts: local, and as long in every run; -1 if
-// there is none.
-static int find_countable(maker *m, const tensor *t)
-{
-    int first = pick(m, t->ndims);
-
-    for (int k = 0; k < t->ndims; k++) {
-        int d = (first + k) % t->ndims;
-
-        if (t->dim[d].mark == LOCAL && t->dim[d].extent < MANY)
-            return d;
-    }
-    return -1;
-}
-
-static int declare_counted(maker *m, const char *role, const tensor *t, int d,
-                           int counts)
-{
-    fprintf(m->counted, "%s %%c%d : %s[", role, m->ncounted,
-            dtypes[t->dtype].text);
-    for (int i = 0; i < t->ndims; i++) {
-        fprintf(m->counted, "%s", i > 0 ? ", " : "");
-        write_dim(m, t->dim[i], m->counted);
-        if (i == d)
-            fprintf(m->counted, " by %%t%d", counts);
-    }
-    fprintf(m->counted, "]\n");
-    return m->ncounted++;
-}
-
-// What is left of a tensor with counts of `lead` dimensions: dense, placed
-// otherwise or summed.
-static void leave_counted(maker *m, tensor t, int c, int lead)
-{
-    int over = lead + pick(m, t.ndims - lead);
-    tensor sum = t;
-
-    sum.size *= count_of(m, t.dim[over].extent);
-    drop_dims(&sum, over, 1);
-    if (once_in(m, 2) && fits(m, &sum)) {
-        fprintf(m->body, "    %%t%d = sum %%c%d dim %d\n",
-                place_result(m, &sum, false), c, over);
-    } else if (once_in(m, 2)) {
-        draw_marks(m, &t);
-        fprintf(m->body, "    %%t%d = set %%c%d\n", place_result(m, &t, false),
-                c);
-    } else {
-        fprintf(m->body, "    %%t%d = copy %%c%d\n", place_result(m, &t, true),
-                c);
-    }
-}
-
-// The counts are an input of their own: nothing else makes them fit.
-static void make_counted(maker *m, int x)
-{
-    tensor t = m->tensor[x], n = {.dtype = I32};
-    int d = find_countable(m, &t), counts, c;
-
-    if (d < 0)
-        return;
-    for (n.ndims = 0; n.ndims < d && !once_in(m, 4); n.ndims++) {
-        n.dim[n.ndims] = t.dim[n.ndims];
-        if (t.dim[n.ndims].mark == STREAM)
-            n.dim[n.ndims].mark = LOCAL;
-    }
-    counts = read_tensor(m, add_input(m, &n));
-    t.positive = false;
-    c = declare_counted(m, "temp", &t, d, counts);
-    fprintf(m->body, "    %%c%d = copy %%t%d\n", c, read_tensor(m, x));
-    if (once_in(m, 2)) {
-        fprintf(m->body, "    %%c%d = max %%c%d, %%t%d\n", m->ncounted, c, x);
-        c = declare_counted(m, "temp", &t, d, counts);
-    }
-    leave_counted(m, t, c, n.ndims);
-}
-
-static void make_copy(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-
-    if (once_in(m, 4)) {
-        make_counted(m, x);
-        return;
-    }
-    if (!draw_cast(m, &t))
-        return;
-    read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = copy %%t%d\n", place_result(m, &t, true), x);
-}
-
-static void make_reduction(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-    int d = pick(m, t.ndims);
-    fold fold = (enum fold)pick(m, NFOLDS);
-    bool keeps;
-    dim lost;
-
-    if (t.ndims == 0)
-        return;
-    lost = t.dim[d];
-    keeps = lost.mark < 0 && once_in(m, 3);
-    if (keeps) {
-        t.dim[d] = (dim){1, LOCAL, 0};
-    } else {
-        drop_dims(&t, d, 1);
-        if (lost.mark >= 0 || once_in(m, 4))
-            draw_marks(m, &t);
-    }
-    if (fold == FOLD_SUM)
-        t.size *= count_of(m, lost.extent);
+    if (op == OP_SUM)
+        t.size *= count_of(m, t.dim[d].extent);
+    drop_dims(&t, d, 1);
     if (!fits(m, &t))
         return;
     read_tensor(m, x);
-    // What is kept is local, also where an axis has one rank.
-    fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
-            place_result(m, &t, keeps), folds[fold], x, d);
+    fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n", place_result(m, &t, true),
+            ops[op].text, x, d);
 }
 
 // A local dimension that the axis can shard; -1 if there is none.
@@ -980,8 +1751,7 @@ static void make_tiles(maker *m, int x)
 {
     tensor t = m->tensor[x];
     bool reduces = once_in(m, 2), moves = once_in(m, 2);
-    fold fold = (enum fold)pick(m, NFOLDS);
-    int d = 0, axis, to;
+    int d = 0, to;
 
     while (d < t.ndims && t.dim[d].mark < 0)
         d++;
@@ -990,41 +1760,18 @@ static void make_tiles(maker *m, int x)
             stream_input(m);
         return;
     }
-    axis = t.dim[d].mark;
-    to = moves ? find_local(m, &t, axis) : -1;
+    to = moves ? find_local(m, &t, t.dim[d].mark) : -1;
     if (to >= 0)
-        t.dim[to].mark = axis;
-    if (reduces && fold == FOLD_SUM)
-        t.size *= count_of(m, t.dim[d].extent);
+        t.dim[to].mark = t.dim[d].mark;
     t.dim[d].mark = LOCAL;
-    if (reduces)
-        drop_dims(&t, d, 1);
-    if (!fits(m, &t))
-        return;
     read_tensor(m, x);
     if (reduces)
-        fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
-                place_result(m, &t, true), folds[fold], x, d);
+        join_dim(m, x, t, d, draw_fold(m));
     else
         emit_set(m, place_result(m, &t, true), x);
 }
 
 // ---------------------------------------------------------- element by element
-
-// An operand for a result like `t`: it may lack leading dimensions, or have one
-// index where `t` has more.
-static int draw_operand_of(maker *m, const tensor *t, dtype dtype)
-{
-    tensor tail = *t;
-
-    tail.dtype = dtype;
-    if (once_in(m, 3) && t->ndims > 0)
-        drop_dims(&tail, 0, 1 + pick(m, t->ndims));
-    for (int i = 0; i < tail.ndims; i++)
-        if (once_in(m, 6))
-            tail.dim[i] = (dim){1, LOCAL, 0};
-    return supply(m, &tail);
-}
 
 // The result of an operand that repeats along it.
 static void widen(maker *m, tensor *t)
@@ -1034,274 +1781,73 @@ static void widen(maker *m, tensor *t)
     for (int i = 0; i < t->ndims; i++)
         if (t->dim[i].extent == 1 && t->dim[i].mark == LOCAL)
             t->dim[i].extent = draw_extent(m);
-    if (t->ndims == HD_MAX_DIMS || once_in(m, 2))
-        return;
-    memmove(t->dim + 1, t->dim, sizeof(dim) * (size_t)t->ndims++);
-    t->dim[0] = more;
-}
-
-// One f32 for all elements: a number, or a tensor of one element.
-static void draw_factor(maker *m, char text[24], double *size)
-{
-    static const struct {
-        const char *text;
-        double size;
-    } whole[] = {{"2", 2}, {"-1", 1}, {"6 / 2", 3}, {"0", 1}};
-    static const char *const any[] = {"1 / 2", "-1.5", "1e-3", "3 * (1 / 4)"};
-    int i = pick(m, 5);
-
-    if (i == 4) {
-        tensor t = {.dtype = F32, .ndims = pick(m, 3)};
-
-        t.dim[0] = t.dim[1] = (dim){1, LOCAL, 0};
-        i = supply(m, &t);
-        *size *= m->tensor[i].size;
-        snprintf(text, 24, "%%t%d", i);
-    } else {
-        *size *= whole[i].size;
-        snprintf(text, 24, "%s", m->integers ? whole[i].text : any[i]);
-    }
-}
-
-// What %x is where that is positive, and one number elsewhere.
-static int keep_positive(maker *m, int x)
-{
-    static const char *const least[] = {"0.25", "0.5", "1", "2"};
-    tensor t = m->tensor[x], one = {.dtype = t.dtype, .size = 2};
-    int number, to;
-
-    if (t.positive)
-        return x;
-    t.positive = true;
-    t.size = fmax(t.size, one.size);
-    number = read_tensor(m, add_tensor(m, &one, 't'));
-    to = add_tensor(m, &t, 't');
-    fprintf(m->body, "    %%t%d = fill value %s\n", number, least[pick(m, 4)]);
-    fprintf(m->body, "    %%t%d = max %%t%d, %%t%d\n", to, x, number);
-    return read_tensor(m, to);
-}
-
-// Where operand `i` is to be positive.
-static bool needs_positive(map map, int i)
-{
-    return map == MAP_DIV
-               ? i == 1
-               : map == MAP_LOG || map == MAP_SQRT || map == MAP_RSQRT;
+    if (t->ndims < HD_MAX_DIMS && !once_in(m, 2))
+        insert_dim(t, 0, more);
 }
 
 // What can be of the tensor; with `integers` what is exact.
-static bool allows(const maker *m, map map, const tensor *t, bool over)
+static bool allows(const maker *m, op op, const tensor *t, bool over)
 {
     bool floating = dtypes[t->dtype].floating;
 
-    if (m->integers && floating && map == MAP_DIV)
+    if (m->integers && floating && op == OP_DIV)
         return false;
-    switch (maps[map].numbers) {
-    case ANY:
-    case PICK:
+    switch (ops[op].numbers) {
+    case NUMBERS_ANY:
+    case NUMBERS_PICK:
         break;
-    case FLOAT:
+    case NUMBERS_FLOAT:
         return floating &&
-               (!m->integers || map == MAP_RELU || map == MAP_RELU_GRAD);
-    case TEST:
+               (!m->integers || op == OP_RELU || op == OP_RELU_GRAD);
+    case NUMBERS_TEST:
         return !over || t->dtype == U8;
     }
     return true;
 }
 
-// How large the result may be, and whether it is positive.
-static void bound_map(map map, const tensor *x, double factor, tensor *t)
+// Of a result like `t`, operand `at` is %x.
+static void finish_like(maker *m, statement *s, const tensor *t, int at, int x,
+                        bool over)
 {
-    double a = x[0].size, b = x[1].size;
-    bool both = x[0].positive && x[1].positive;
-
-    t->positive = false;
-    switch (map) {
-    case MAP_ADD:
-        t->positive = both;
-        t->size = a + b;
-        break;
-    case MAP_SUB:
-        t->size = a + b;
-        break;
-    case MAP_MUL:
-        t->size = a * b;
-        break;
-    case MAP_DIV:
-        t->size = dtypes[t->dtype].floating ? a / LEAST : a;
-        break;
-    case MAP_LT:
-    case MAP_LE:
-    case MAP_GT:
-    case MAP_GE:
-    case MAP_EQ:
-    case MAP_NE:
-        t->size = 1;
-        break;
-    case MAP_SELECT:
-        t->positive = x[1].positive && x[2].positive;
-        t->size = fmax(b, x[2].size);
-        break;
-    case MAP_FILL:
-        t->size = factor;
-        break;
-    case MAP_SCALE:
-        t->size = a * factor;
-        break;
-    case MAP_ABS:
-    case MAP_RELU:
-        t->positive = x[0].positive;
-        t->size = a;
-        break;
-    case MAP_NEG:
-    case MAP_GELU:
-    case MAP_SILU:
-        t->size = a;
-        break;
-    case MAP_EXP:
-        t->positive = a <= 4;
-        t->size = exp(a);
-        break;
-    case MAP_LOG:
-        t->size = fmax(fabs(log(a)), -log(LEAST));
-        break;
-    case MAP_SQRT:
-        t->positive = true;
-        t->size = sqrt(a);
-        break;
-    case MAP_RSQRT:
-        t->positive = a <= 1 / (LEAST * LEAST);
-        t->size = 1 / sqrt(LEAST);
-        break;
-    case MAP_TANH:
-        t->size = 1;
-        break;
-    case MAP_SIGMOID:
-        t->positive = a <= 4;
-        t->size = 1;
-        break;
-    case MAP_RELU_GRAD:
-    case MAP_GELU_GRAD:
-    case MAP_SILU_GRAD:
-        t->size = 1.13 * b; // no slope is steeper
-        break;
-    case NMAPS:
-        break;
-    }
-    if (t->dtype == U8 && maps[map].numbers == ANY)
-        t->size = dtypes[U8].large; // it wraps
-}
-
-// Operand `at` is %x, the others are drawn; what they hold goes to `out`.
-static void draw_operands(maker *m, map map, const tensor *t, dtype of, int at,
-                          int x, int operand[MAX_INPUTS],
-                          tensor out[MAX_INPUTS])
-{
-    for (int i = 0; i < maps[map].inputs; i++) {
-        bool mask = maps[map].numbers == PICK && i == 0;
-
-        operand[i] =
-            i == at ? read_tensor(m, x) : draw_operand_of(m, t, mask ? U8 : of);
-        if (needs_positive(map, i) && dtypes[of].floating)
-            operand[i] = keep_positive(m, operand[i]);
-        out[i] = m->tensor[operand[i]];
-    }
-}
-
-// Where a result goes: over %x, which is an inout, or anywhere.
-static int place_over(maker *m, const tensor *t, int x, bool over)
-{
-    if (!over)
-        return place_result(m, t, true);
-    m->tensor[x].size = t->size;
-    m->tensor[x].positive = t->positive;
-    return x;
-}
-
-static void emit_operands(maker *m, int to, const char *op, int n,
-                          const int *operand)
-{
-    fprintf(m->body, "    %%t%d = %s", to, op);
-    for (int i = 0; i < n; i++)
-        fprintf(m->body, "%s%%t%d", i > 0 ? ", " : " ", operand[i]);
+    bind(m, s, form_of(s, 0), t);
+    if (s->inputs > 0)
+        name_view(s, 1 + at, x);
+    if (over)
+        s->over = x;
+    if (supply_all(m, s))
+        finish(m, s);
 }
 
 static void map_onto(maker *m, int x, bool over)
 {
-    static const char *const keys[] = {"", " by ", " value "};
-    tensor t = m->tensor[x], held[MAX_INPUTS] = {0};
-    int operand[MAX_INPUTS], at, to;
-    map map = (enum map)pick(m, NMAPS);
+    tensor t = m->tensor[x];
+    int at, k = pick(m, NMAPS);
     dtype of = t.dtype;
-    double factor = 1;
-    char text[24] = "";
+    statement s;
 
-    while (!allows(m, map, &t, over))
-        map = (map + 1) % NMAPS;
+    while (!allows(m, maps[k], &t, over))
+        k = (k + 1) % NMAPS;
     if (!over && once_in(m, 8))
         widen(m, &t);
-    at = pick(m, maps[map].inputs);
-    if (maps[map].numbers == PICK && at == 0 && of == U8)
+    at = pick(m, ops[maps[k]].inputs);
+    if (ops[maps[k]].numbers == NUMBERS_PICK && at == 0 && of == U8)
         of = over ? U8 : draw_dtype(m);
-    else if (maps[map].numbers == PICK && at == 0)
+    else if (ops[maps[k]].numbers == NUMBERS_PICK && at == 0)
         at = 1;
-    t.dtype = maps[map].numbers == TEST ? U8 : of;
-    t.size = 0;
-    if (!fits(m, &t))
-        return;
-    draw_operands(m, map, &t, of, at, x, operand, held);
-    if (maps[map].key != NO_KEY)
-        draw_factor(m, text, &factor);
-    bound_map(map, held, factor, &t);
-    if (!fits(m, &t))
-        return;
-    to = place_over(m, &t, x, over);
-    emit_operands(m, to, maps[map].text, maps[map].inputs, operand);
-    fprintf(m->body, "%s%s\n", keys[maps[map].key], text);
+    s = start(m, maps[k], of);
+    finish_like(m, &s, &t, at, x, over);
 }
 
-// What a sum takes beside a dtype: f32, and beside that a narrower one.
-static dtype draw_beside(maker *m, dtype dtype)
-{
-    bool fits = dtypes[dtype].floating && dtype != F64;
-
-    if (!fits || !once_in(m, 3))
-        return dtype;
-    return dtype != F32 ? F32 : once_in(m, 2) ? BF16 : F16;
-}
-
-// Several operands joined to one.
+// Several operands joined to one, of which %x is not always the first.
 static void fold_onto(maker *m, int x, bool over)
 {
-    tensor t = m->tensor[x];
-    int operand[MAX_SUMMANDS];
-    int n = 1 + pick(m, 4), at = 0;
-    fold fold = once_in(m, 2) ? (enum fold)pick(m, NFOLDS) : FOLD_SUM;
+    const tensor t = m->tensor[x];
+    statement s = start(m, once_in(m, 2) ? draw_fold(m) : OP_SUM, t.dtype);
+    int n;
 
-    if (n == 4)
-        n += once_in(m, 4) ? pick(m, MAX_SUMMANDS - 3) : 0;
-    if (once_in(m, 2)) // not always what the operation began from is the first
-        at = pick(m, n);
-    t.size = 0;
-    t.positive = true;
-    for (int i = 0; i < n; i++) {
-        const tensor *held;
-        tensor like = m->tensor[x];
-
-        if (i != at && fold == FOLD_SUM)
-            like.dtype = draw_beside(m, t.dtype);
-        operand[i] = i == at         ? read_tensor(m, x)
-                     : once_in(m, 4) ? draw_operand_of(m, &like, like.dtype)
-                                     : supply(m, &like);
-        held = &m->tensor[operand[i]];
-        t.size =
-            fold == FOLD_SUM ? t.size + held->size : fmax(t.size, held->size);
-        t.positive &= held->positive;
-    }
-    if (!fits(m, &t))
-        return;
-    emit_operands(m, place_over(m, &t, x, over), folds[fold], n, operand);
-    fprintf(m->body, "\n");
+    s.row = rows_of(s.op, &n); // and not along a dimension
+    s.inputs = draw_summands(m);
+    finish_like(m, &s, &t, once_in(m, 2) ? pick(m, s.inputs) : 0, x, over);
 }
 
 static void make_map(maker *m, int x)
@@ -1338,25 +1884,6 @@ static void make_update(maker *m, int x)
         map_onto(m, to, true);
 }
 
-static void make_transpose(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-    int i = pick(m, t.ndims), j = pick(m, t.ndims);
-    dim kept;
-
-    if (i == j)
-        return;
-    kept = t.dim[i];
-    t.dim[i] = t.dim[j];
-    t.dim[j] = kept;
-    read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = transpose %%t%d", place_result(m, &t, true),
-            x);
-    if (i + j != 2 * t.ndims - 3)
-        fprintf(m->body, " dim0 %d dim1 %d", i, j);
-    fprintf(m->body, "\n");
-}
-
 // Whether ranks have as many indices of it as each other.
 static bool is_even(const maker *m, dim d)
 {
@@ -1386,9 +1913,8 @@ static void split_dim(maker *m, tensor *t, int at)
         return;
     if (factor == 1)
         outer.blocks = d->blocks;
-    memmove(d + 1, d, sizeof(dim) * (size_t)(t->ndims++ - at));
-    d[0] = outer;
-    d[1] = (dim){factor, LOCAL, 0};
+    *d = outer;
+    insert_dim(t, at + 1, (dim){factor, LOCAL, 0});
 }
 
 // A run says how long one of its dimensions is.
@@ -1413,404 +1939,118 @@ static void make_reshape(maker *m, int x)
             x);
 }
 
-// ---------------------------------------------------------------- matmul
+// ------------------------------------------------------ tensors with counts
 
-typedef struct product {
-    tensor a, b, c;
-    bool ta, tb, crossed;
-} product;
-
-static bool one_axis_each(const tensor *t)
-{
-    for (int i = 0; i < t->ndims; i++)
-        for (int j = 0; j < i; j++)
-            if (t->dim[i].mark >= 0 && t->dim[i].mark == t->dim[j].mark)
-                return false;
-    return true;
-}
-
-// One stream dimension is enough.
-static void keep_stream(tensor *t)
-{
-    bool seen = false;
-
-    for (int i = 0; i < t->ndims; i++) {
-        if (t->dim[i].mark != STREAM)
-            continue;
-        if (seen)
-            t->dim[i].mark = LOCAL;
-        seen = true;
-    }
-}
-
-static bool is_one(dim d)
-{
-    return d.extent == 1 && d.mark < 0;
-}
-
-// Dimension `i` of `n` that a batch has which may lack some in front.
-static const dim *batch_dim(const tensor *t, int i, int n)
-{
-    int at = i - (n - (t->ndims - 2));
-
-    return at < 0 ? NULL : &t->dim[at];
-}
-
-// The result's batch: the operands' from the last dimension on. An operand may
-// have one index in one of them.
-static bool pair_batches(product *p)
-{
-    int n = (p->a.ndims > p->b.ndims ? p->a.ndims : p->b.ndims) - 2;
-
-    for (int i = 0; i < n; i++) {
-        const dim *x = batch_dim(&p->a, i, n), *y = batch_dim(&p->b, i, n);
-
-        if (x == NULL || (y != NULL && is_one(*x)))
-            x = y;
-        append_dim(&p->c, *x);
-        if (y != NULL && !is_one(*y) &&
-            (x->extent != y->extent ||
-             (x->mark != y->mark && (x->mark >= 0 || y->mark >= 0))))
-            return false;
-    }
-    return true;
-}
-
-// The result's dimensions. False if the operands do not fit each other.
-static bool pair_operands(product *p)
-{
-    int na = p->a.ndims, nb = p->b.ndims, batch = nb - 2, rows = 0;
-    int inner = p->ta ? 2 : 1; // dimensions of `a` that are no leading rows
-    dim ka, kb;
-
-    if (na < inner || batch < 0 ||
-        (p->crossed ? na + batch > HD_MAX_DIMS || batch == 0
-                    : batch > 0 && na < 2) ||
-        (p->ta && p->crossed && na != 2))
-        return false;
-    ka = p->a.dim[na - inner];
-    kb = p->b.dim[nb - (p->tb ? 1 : 2)];
-    if (ka.extent != kb.extent || ka.mark >= 0 || kb.mark >= 0)
-        return false;
-    p->c = p->crossed ? p->b : p->a;
-    p->c.ndims = p->crossed ? batch : 0;
-    if (!p->crossed && batch > 0) {
-        if (!pair_batches(p))
-            return false;
-        rows = na - 2;
-    }
-    for (int i = rows; i < na - inner; i++)
-        append_dim(&p->c, p->a.dim[i]);
-    if (p->ta)
-        append_dim(&p->c, p->a.dim[na - 1]);
-    append_dim(&p->c, p->b.dim[nb - (p->tb ? 2 : 1)]);
-    keep_stream(&p->c);
-    return one_axis_each(&p->c);
-}
-
-// A dimension that only `b` has, perhaps on an axis that is not in use.
-static dim draw_free_dim(maker *m, const product *p)
-{
-    dim d = {draw_extent(m), LOCAL, 0};
-    int axis = pick(m, m->naxes);
-
-    if (m->naxes > 0 && !has_axis(&p->a, axis) && !has_axis(&p->b, axis) &&
-        can_shard(m, d, axis) && once_in(m, 2))
-        d.mark = axis;
-    return d;
-}
-
-// A second operand's shape that goes with `a`: its batch is some of the last
-// dimensions of that of `a`, perhaps with one index, or crosses all of `a`.
-// False if there is none.
-static bool draw_second_shape(maker *m, product *p)
-{
-    int n = p->a.ndims, batch = 0;
-    dim k, columns;
-
-    p->crossed = once_in(m, 5);
-    if (p->crossed)
-        batch = 1 + once_in(m, 3);
-    else if (n >= 3 && once_in(m, 2))
-        batch = pick(m, n - 1);
-    p->tb = once_in(m, 2);
-    p->ta = (p->crossed ? n == 2 : n >= 2) && once_in(m, 3);
-    k = p->a.dim[n - (p->ta ? 2 : 1)];
-    if (k.mark >= 0)
-        return false;
-    k.mark = LOCAL;
-    p->b = (tensor){.dtype = p->a.dtype, .size = GENERATE_INPUT};
-    for (int i = 0; i < batch; i++)
-        append_dim(&p->b, p->crossed      ? draw_free_dim(m, p)
-                          : once_in(m, 4) ? (dim){1, LOCAL, 0}
-                                          : p->a.dim[n - 2 - batch + i]);
-    columns = draw_free_dim(m, p);
-    append_dim(&p->b, p->tb ? columns : k);
-    append_dim(&p->b, p->tb ? k : columns);
-    if (dtypes[p->a.dtype].exact <= 16 && once_in(m, 2))
-        p->b.dtype = p->a.dtype == F8E4M3 ? F8E5M2 : F8E4M3;
-    return pair_operands(p) && fits(m, &p->b);
-}
-
-// A tensor that there is, `a` itself too, to multiply `a` by: both operands may
-// have been gathered or computed in one loop. -1 if none fits.
-static int find_partner(maker *m, product *p)
-{
-    int skip = pick(m, 3), found = -1;
-
-    p->crossed = once_in(m, 4);
-    p->tb = !once_in(m, 3);
-    p->ta = once_in(m, 4);
-    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--) {
-        p->b = m->tensor[i];
-        if (p->b.dtype == p->a.dtype && pair_operands(p)) {
-            found = i;
-            skip--;
-        }
-    }
-    return found;
-}
-
-// The second operand, in the program and in `p`; -1 if there is none.
-static int draw_partner(maker *m, product *p)
-{
-    int b = -1;
-
-    if (once_in(m, m->chain ? 2 : 3))
-        b = find_partner(m, p);
-    if (b < 0) {
-        if (!draw_second_shape(m, p))
-            return -1;
-        b = supply(m, &p->b);
-    }
-    p->b = m->tensor[b];
-    return pair_operands(p) ? read_tensor(m, b) : -1;
-}
-
-// Sums of anything but f64 are in fp32, whatever the result is.
-static bool fits_product(const maker *m, const product *p, dtype dtype)
-{
-    tensor t = p->c;
-
-    t.dtype = dtype;
-    return fits(m, &t) && (p->a.dtype == F64 || t.size <= limit_of(m, F32));
-}
-
-static void type_product(maker *m, product *p)
-{
-    static const dtype any[] = {F32, F16, BF16, F64};
-    dtype other = p->a.dtype == F64 ? F64 : F32;
-
-    p->c.positive = false;
-    p->c.size = p->a.size * p->b.size *
-                count_of(m, p->a.dim[p->a.ndims - (p->ta ? 2 : 1)].extent);
-    if (once_in(m, 6))
-        other = any[pick(m, 4)];
-    p->c.dtype = p->a.dtype;
-    if (once_in(m, 3) || !fits_product(m, p, p->c.dtype))
-        p->c.dtype = other;
-}
-
-// It lies along the columns, and may along what else the result has.
-static int draw_bias(maker *m, const product *p)
-{
-    const dtype choice[] = {F32, p->a.dtype, p->c.dtype};
-    tensor t = p->c;
-
-    t.dtype = choice[pick(m, 3)];
-    drop_dims(&t, 0, once_in(m, 3) ? pick(m, t.ndims) : t.ndims - 1);
-    for (int i = 0; i < t.ndims; i++)
-        if (t.ndims > 1 && once_in(m, 2))
-            t.dim[i] = (dim){1, LOCAL, 0};
-    return supply(m, &t);
-}
-
-// They lie along the operand; of its last dimensions, none of the `batch`, one
-// may be of several indices.
-static void draw_scales(maker *m, product *p, char side, int batch, int grain,
-                        FILE *keys)
-{
-    tensor t = side == 'a' ? p->a : p->b;
-    int i;
-
-    t.dtype = F32;
-    t.size = GENERATE_INPUT;
-    for (int d = 0; d < t.ndims; d++) {
-        int extent = t.dim[d].extent;
-
-        if (once_in(m, 3))
-            t.dim[d] = (dim){1, LOCAL, 0};
-        else if (d >= batch && d >= t.ndims - 2 && extent < MANY &&
-                 t.dim[d].mark < 0 && extent > grain)
-            t.dim[d] = (dim){(extent + grain - 1) / grain, LOCAL, 0};
-    }
-    i = supply(m, &t);
-    p->c.size *= m->tensor[i].size;
-    fprintf(keys, " scale_%c %%t%d", side, i);
-}
-
-static void draw_all_scales(maker *m, product *p, FILE *keys)
-{
-    int grain = once_in(m, 2) ? 2 + pick(m, 3) : MANY, way = pick(m, 3);
-    int batch = p->b.ndims - 2;
-
-    if (way != 1)
-        draw_scales(m, p, 'a', p->crossed ? 0 : batch, grain, keys);
-    if (way != 0)
-        draw_scales(m, p, 'b', batch, grain, keys);
-    if (grain < MANY)
-        fprintf(keys, " grain %d", grain);
-}
-
-static void draw_keys(maker *m, product *p, FILE *keys)
-{
-    static const char *const acts[] = {"relu", "gelu", "silu"};
-    char factor[24];
-    int bias;
-
-    fprintf(keys, "%s%s", p->ta ? " ta" : "", p->tb ? " tb" : "");
-    if (once_in(m, 4)) {
-        draw_factor(m, factor, &p->c.size);
-        fprintf(keys, " scale %s", factor);
-    }
-    if (once_in(m, 5))
-        draw_all_scales(m, p, keys);
-    if (once_in(m, 3)) {
-        bias = draw_bias(m, p);
-        p->c.size += m->tensor[bias].size;
-        fprintf(keys, " bias %%t%d", bias);
-    }
-    if (once_in(m, 3))
-        fprintf(keys, " act %s", acts[m->integers ? 0 : pick(m, 3)]);
-}
-
-// What is kept of the product before its activation: a result or an inout,
-// perhaps of another dtype.
-static int draw_aux(maker *m, const product *p)
-{
-    static const dtype any[] = {F32, F16, BF16, F64};
-    tensor t = p->c;
-    int aux;
-
-    if (once_in(m, 3))
-        t.dtype = any[pick(m, 4)];
-    if (!fits(m, &t))
-        t.dtype = p->c.dtype;
-    aux = place_whole(m, &t, true);
-    if (m->tensor[aux].role == 'b')
-        read_tensor(m, aux); // not the product's place too
-    return aux;
-}
-
-// The inout that a product is added to, perhaps one that there is; -1 if the
-// sum may be too large.
-static int draw_target(maker *m, const product *p)
-{
-    int to = find_inout(m, &p->c, true);
-    tensor t = p->c;
-
-    if (to < 0 || once_in(m, 2)) {
-        t.size = GENERATE_INPUT;
-        to = add_result(m, &t, 'b');
-    }
-    t.size = p->c.size + m->tensor[to].size;
-    if (!fits(m, &t) || t.size > limit_of(m, p->a.dtype == F64 ? F64 : F32))
-        return -1;
-    m->tensor[to].size = t.size;
-    m->tensor[to].positive = false;
-    return read_tensor(m, to);
-}
-
-// An operand of two dimensions that each rank has whole; another one, if `x` is
-// none.
-static int draw_rows(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-
-    if (t.ndims != 2 || t.dim[0].mark >= 0 || t.dim[1].mark >= 0) {
-        t.ndims = 0;
-        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
-        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
-        x = supply(m, &t);
-    }
-    return read_tensor(m, x);
-}
-
-// The shapes of the second operand and of the result, columns being over ranks
-// or not.
-static void draw_groups(maker *m, product *p, dim groups)
-{
-    dim columns = draw_free_dim(m, p), rows = p->a.dim[0], k = p->a.dim[1];
-
-    rows.mark = k.mark = LOCAL;
-    p->ta = once_in(m, 3);
-    p->tb = !p->ta && once_in(m, 2);
-    p->b = p->c = (tensor){.dtype = p->a.dtype, .size = GENERATE_INPUT};
-    append_dim(p->ta ? &p->c : &p->b, groups);
-    append_dim(&p->b, p->ta ? rows : p->tb ? columns : k);
-    append_dim(&p->b, p->tb ? k : columns);
-    append_dim(&p->c, p->ta ? k : rows);
-    append_dim(&p->c, columns);
-}
-
-// The counts are an input of their own: nothing else makes them fit.
-static void make_grouped(maker *m, int x)
-{
-    dim groups = {draw_extent(m), LOCAL, 0};
-    tensor n = {.dtype = I32, .ndims = 1, .dim = {groups}};
-    product p = {0};
-    const char *act = once_in(m, 3) ? " act relu" : "";
-    int b, to = -1, aux = -1, counts;
-    bool keeps = once_in(m, 3), adds = once_in(m, 2);
-
-    x = draw_rows(m, x);
-    p.a = m->tensor[x];
-    draw_groups(m, &p, groups);
-    if (!fits(m, &p.b))
-        return;
-    b = supply(m, &p.b);
-    p.b = m->tensor[b];
-    p.c.size = p.a.size * p.b.size * p.a.dim[p.ta ? 0 : 1].extent;
-    if (!fits_product(m, &p, p.c.dtype))
-        return;
-    if (keeps)
-        to = draw_target(m, &p);
-    keeps = to >= 0;
-    if (!p.ta && once_in(m, 3))
-        aux = draw_aux(m, &p);
-    if (!keeps)
-        to = place_result(m, &p.c, true);
-    counts = add_input(m, &n);
-    fprintf(m->body, "    %%t%d = matmul %%t%d, %%t%d%s%s%s", to, x, b,
-            p.ta ? " ta" : "", p.tb ? " tb" : "", p.ta ? "" : act);
-    if (aux >= 0)
-        fprintf(m->body, " aux %%t%d", aux);
-    fprintf(m->body, "%s groups %%t%d%s\n",
-            keeps && (adds || p.ta) ? " accumulate" : "", counts,
-            keeps && !adds && !p.ta ? " keep" : "");
-}
-
-// ------------------------------------------------------ counts from elsewhere
-
-// A tensor with counts: which dimension has them, whose they are, of how many
-// dimensions, and its own number.
+// Which dimension has them, whose they are, of how many dimensions, and its own
+// number.
 typedef struct counting {
     tensor t;
     int dim, lead;
     int counts, number;
+    int like; // a tensor whose elements are as large
 } counting;
 
-// What counts of the first dimensions are, placed as these are.
+// A dimension that may have counts: local, and as long in every run; -1 if
+// there is none.
+static int find_countable(maker *m, const tensor *t)
+{
+    int first = pick(m, t->ndims);
+
+    for (int k = 0; k < t->ndims; k++)
+        if (is_constant(t->dim[(first + k) % t->ndims]))
+            return (first + k) % t->ndims;
+    return -1;
+}
+
+// Counts are of the first dimensions of the `most` that there are.
+static void draw_lead(maker *m, counting *c, int most)
+{
+    for (c->lead = 0; c->lead < most && !once_in(m, 4); c->lead++)
+        ;
+}
+
 static tensor counts_of(const counting *c)
 {
-    tensor n = {.dtype = I32, .ndims = c->lead};
+    tensor n = {.dtype = I32};
 
-    for (int d = 0; d < n.ndims; d++) {
-        n.dim[d] = c->t.dim[d];
-        if (n.dim[d].mark == STREAM)
-            n.dim[d].mark = LOCAL;
-    }
+    for (int d = 0; d < c->lead; d++)
+        append_dim(&n, c->t.dim[d]);
     return n;
+}
+
+static void declare_counted(maker *m, const char *role, counting *c)
+{
+    c->number = m->ncounted++;
+    fprintf(m->counted, "%s", role);
+    write_type(m, "c", c->number, &c->t, c->dim, c->counts, m->counted);
+    fprintf(m->counted, "\n");
+}
+
+// Of %x; of an argument if that is none.
+static void begin_counted(maker *m, counting *c, int x)
+{
+    tensor n = counts_of(c);
+
+    c->counts = add_counts(m, &n);
+    c->like = x < 0 ? c->counts : x;
+    c->t.positive = false;
+    if (x < 0)
+        c->t.size = GENERATE_INPUT;
+    declare_counted(m, x < 0 ? "in" : "temp", c);
+    if (x >= 0)
+        fprintf(m->body, "    %%c%d = copy %%t%d\n", c->number,
+                read_tensor(m, x));
+}
+
+// What is left of it: dense, placed otherwise or summed.
+static void leave_counted(maker *m, counting *c)
+{
+    int over = c->lead + pick(m, c->t.ndims - c->lead);
+    tensor t = c->t, sum = c->t;
+
+    sum.size *= count_of(m, sum.dim[over].extent);
+    drop_dims(&sum, over, 1);
+    if (once_in(m, 2) && fits(m, &sum)) {
+        fprintf(m->body, "    %%t%d = sum %%c%d dim %d\n",
+                place_result(m, &sum, false), c->number, over);
+    } else if (once_in(m, 2)) {
+        draw_marks(m, &t);
+        fprintf(m->body, "    %%t%d = set %%c%d\n", place_result(m, &t, false),
+                c->number);
+    } else {
+        fprintf(m->body, "    %%t%d = copy %%c%d\n", place_result(m, &t, true),
+                c->number);
+    }
+}
+
+static void make_counted(maker *m, int x)
+{
+    counting c = {.t = m->tensor[x]};
+
+    c.dim = find_countable(m, &c.t);
+    if (c.dim < 0)
+        return;
+    draw_lead(m, &c, c.dim);
+    begin_counted(m, &c, x);
+    if (once_in(m, 2)) {
+        fprintf(m->body, "    %%c%d = max %%c%d, %%t%d\n", m->ncounted,
+                c.number, x);
+        declare_counted(m, "temp", &c);
+    }
+    leave_counted(m, &c);
+}
+
+static void make_copy(maker *m, int x)
+{
+    if (once_in(m, 4))
+        make_counted(m, x);
+    else
+        make_any(m, OP_COPY, x);
+}
+
+static void make_reduction(maker *m, int x)
+{
+    make_any(m, draw_fold(m), x);
 }
 
 // What experts have of each rank: the first two dimensions may be on one axis.
@@ -1821,10 +2061,8 @@ static tensor draw_slots(maker *m)
 
     append_dim(&t, (dim){m->axis[axis], axis, 0});
     append_dim(&t, (dim){m->axis[axis], LOCAL, 0});
-    if (m->blocks)
-        t.dim[0].extent = 1 + pick(m, 7);
-    if (m->blocks)
-        t.dim[1].extent = 1 + pick(m, 7);
+    for (int d = 0; m->blocks && d < 2; d++)
+        t.dim[d].extent = 1 + pick(m, 7);
     append_dim(&t, (dim){1 + pick(m, 6), LOCAL, 0});
     append_dim(&t, (dim){1 + pick(m, 4), LOCAL, 0});
     return t;
@@ -1852,15 +2090,6 @@ static void move_marks(maker *m, counting *c)
     c->t.dim[c->dim].mark = LOCAL;
 }
 
-// Two of the counts' dimensions change places.
-static void swap_dims(counting *c, int i, int j)
-{
-    dim kept = c->t.dim[i];
-
-    c->t.dim[i] = c->t.dim[j];
-    c->t.dim[j] = kept;
-}
-
 // Both the counts and what they count are moved, or both are transposed.
 static void move_counted(maker *m, counting *c)
 {
@@ -1872,16 +2101,16 @@ static void move_counted(maker *m, counting *c)
     if (c->lead > 1 && once_in(m, 4)) {
         int i = pick(m, c->lead), j = (i + 1 + pick(m, c->lead - 1)) % c->lead;
 
-        swap_dims(c, i, j);
+        c->t.dim[i] = from.t.dim[j];
+        c->t.dim[j] = from.t.dim[i];
         op = "transpose";
         snprintf(keys, sizeof keys, " dim0 %d dim1 %d", i, j);
     } else {
         move_marks(m, c);
     }
-    n = counts_of(c);
+    n = local_stream(counts_of(c));
     c->counts = read_tensor(m, add_tensor(m, &n, 't'));
-    c->number = declare_counted(m, once_in(m, 6) ? "out" : "temp", &c->t,
-                                c->dim, c->counts);
+    declare_counted(m, once_in(m, 6) ? "out" : "temp", c);
     fprintf(m->body, "    %%t%d = %s %%t%d%s\n", c->counts, op, from.counts,
             keys);
     fprintf(m->body, "    %%c%d = %s %%c%d%s\n", c->number, op, from.number,
@@ -1891,43 +2120,17 @@ static void move_counted(maker *m, counting *c)
 // Rows that are counted, each by a matrix. False if none fits.
 static bool multiply_counted(maker *m, const counting *c)
 {
-    product p = {.a = c->t, .c = c->t};
-    dim k = c->t.dim[c->t.ndims - 1], columns = {draw_extent(m), LOCAL, 0};
-    int b;
+    statement s = start(m, OP_MATMUL, c->t.dtype);
+    int n;
 
-    if (!dtypes[c->t.dtype].floating || c->dim == c->t.ndims - 1 || k.mark >= 0)
+    s.row = rows_of(OP_MATMUL, &n);
+    s.n[LETTER_B] = 0;
+    if (!suits(OP_MATMUL, &c->t) || c->dim == c->t.ndims - 1 ||
+        !bind(m, &s, form_of(&s, 1), &c->t))
         return false;
-    k.mark = LOCAL;
-    p.b = (tensor){.dtype = c->t.dtype, .ndims = 2, .dim = {k, columns}};
-    p.b.size = GENERATE_INPUT;
-    if (!fits(m, &p.b))
-        return false;
-    b = supply(m, &p.b);
-    p.b = m->tensor[b];
-    p.c.dim[p.c.ndims - 1] = columns;
-    type_product(m, &p);
-    if (!fits_product(m, &p, p.c.dtype))
-        return false;
-    fprintf(m->body, "    %%t%d = matmul %%c%d, %%t%d\n",
-            place_result(m, &p.c, true), c->number, b);
-    return true;
-}
-
-// Of `x` or of an argument.
-static void begin_counted(maker *m, counting *c, int x)
-{
-    tensor n = counts_of(c);
-    bool argument = x < 0 || once_in(m, 4);
-
-    c->counts = read_tensor(m, add_input(m, &n));
-    c->t.positive = false;
-    if (argument)
-        c->t.size = GENERATE_INPUT;
-    c->number =
-        declare_counted(m, argument ? "in" : "temp", &c->t, c->dim, c->counts);
-    if (!argument)
-        fprintf(m->body, "    %%c%d = copy %%t%d\n", c->number,
-                read_tensor(m, x));
+    name_view(&s, 1, c->like);
+    snprintf(s.name[1], NAME, "%%c%d", c->number);
+    return supply_all(m, &s) && finish(m, &s);
 }
 
 // What has counts is seen from elsewhere by counts that were moved alike.
@@ -1947,487 +2150,146 @@ static void make_moved(maker *m, int x)
     if (c.dim < 1)
         return;
     c.lead = once_in(m, 5) ? 1 + pick(m, c.dim) : c.dim;
-    begin_counted(m, &c, x);
+    begin_counted(m, &c, once_in(m, 4) ? -1 : x);
     for (int n = 1 + pick(m, 3); n > 0; n--)
         move_counted(m, &c);
     if (once_in(m, 3) && multiply_counted(m, &c))
         return;
-    leave_counted(m, c.t, c.number, c.lead);
-}
-
-// What its experts are, an operand of i32 that ends with two dimensions that
-// each rank has whole; another one, if `x` is none.
-static int draw_experts(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-    bool fitting = t.dtype == I32 && t.ndims >= 2;
-
-    while (t.ndims < 2)
-        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
-    for (int d = t.ndims - 2; d < t.ndims; d++) {
-        fitting &= t.dim[d].mark < 0;
-        t.dim[d].mark = LOCAL;
-    }
-    t.dtype = I32;
-    t.size = GENERATE_INPUT;
-    return fitting ? read_tensor(m, x) : fits(m, &t) ? supply(m, &t) : -1;
-}
-
-// A result that is no other one's place.
-static int place_beside(maker *m, const tensor *t)
-{
-    int to = place_result(m, t, true);
-
-    if (m->tensor[to].role == 'b')
-        read_tensor(m, to);
-    return to;
-}
-
-static void make_route(maker *m, int x)
-{
-    tensor token, slot, n;
-    int last, to[3];
-
-    x = draw_experts(m, x);
-    if (x < 0)
-        return;
-    slot = token = m->tensor[x];
-    slot.positive = token.positive = false;
-    last = token.ndims - 1;
-    token.size = count_of(m, token.dim[last - 1].extent);
-    token.dim[last - 1] = (dim){draw_extent(m), LOCAL, 0};
-    token.dim[last] = (dim){draw_extent(m), LOCAL, 0};
-    n = token;
-    drop_dims(&n, last, 1);
-    n.size = count_of(m, token.dim[last].extent);
-    slot.size = n.size * count_of(m, token.dim[last - 1].extent);
-    if (!fits(m, &token) || !fits(m, &slot))
-        return;
-    to[0] = place_beside(m, &token);
-    to[1] = place_beside(m, &slot);
-    to[2] = place_beside(m, &n);
-    fprintf(m->body, "    %%t%d, %%t%d, %%t%d = route %%t%d\n", to[0], to[1],
-            to[2], x);
-}
-
-// The greatest of the last dimension, which each rank has whole.
-static void make_top_k(maker *m, int x)
-{
-    tensor best = m->tensor[x], where;
-    int last = best.ndims - 1, to[2];
-
-    if (last < 0 || best.dim[last].mark >= 0 || best.dim[last].extent >= MANY)
-        return;
-    read_tensor(m, x);
-    where = best;
-    where.dtype = I32;
-    where.size = best.dim[last].extent;
-    where.positive = false;
-    best.dim[last] = where.dim[last] =
-        (dim){1 + pick(m, best.dim[last].extent), LOCAL, 0};
-    to[0] = place_beside(m, &best);
-    to[1] = place_beside(m, &where);
-    fprintf(m->body, "    %%t%d, %%t%d = top_k %%t%d\n", to[0], to[1], x);
+    leave_counted(m, &c);
 }
 
 // ---------------------------------------------------------------- attention
 
-// Whether the last `n` dimensions are on each rank whole, with constant
-// extents.
-static bool ends_whole(const tensor *t, int n)
-{
-    bool whole = t->ndims >= n;
-
-    for (int d = t->ndims - n; whole && d < t->ndims; d++)
-        whole = t->dim[d].mark == LOCAL && t->dim[d].extent < MANY;
-    return whole;
-}
-
 // The axis of which each rank has an index of the batch; -1 if there is none.
-static int placed_axis(const maker *m, const tensor *q)
+static int placed_axis(const maker *m, const statement *s)
 {
-    for (int d = 0; d < q->ndims - 3; d++)
-        if (q->dim[d].mark >= 0 && q->dim[d].extent == m->axis[q->dim[d].mark])
-            return q->dim[d].mark;
+    for (int at = 0; at < s->n[LETTER_B]; at++) {
+        dim d = s->lies[LETTER_B][at];
+
+        if (d.mark >= 0 && d.extent == m->axis[d.mark])
+            return d.mark;
+    }
     return -1;
 }
 
-// A scale, and which of so many blocks the rows are: all ranks' the same one,
-// or each's another, in order or not.
-static void draw_zigzag(maker *m, const tensor *q, int blocks, char keys[KEYS])
+// Which of so many blocks the rows are: all ranks' the same one, or each's
+// another, in order or not.
+static void draw_zigzag(maker *m, statement *s)
 {
-    const char *scale = once_in(m, 2) ? " scale 0.125" : "";
-    int own = pick(m, blocks), axis = placed_axis(m, q);
+    int blocks = s->lies[LETTER_n][0].extent;
+    int own = pick(m, blocks), axis = placed_axis(m, s);
 
     if (axis < 0 || once_in(m, 3))
-        snprintf(keys, KEYS, "%s zigzag %d", scale, own);
+        add_key(s, " zigzag %d", own);
     else if (m->axis[axis] <= blocks && once_in(m, 2))
-        snprintf(keys, KEYS, "%s zigzag %s", scale, axis_names[axis]);
+        add_key(s, " zigzag %s", axis_names[axis]);
     else
-        snprintf(keys, KEYS, "%s zigzag (%d * %s + %d) mod %d", scale,
-                 1 + pick(m, 3), axis_names[axis], own, blocks);
+        add_key(s, " zigzag (%d * %s + %d) mod %d", 1 + pick(m, 3),
+                axis_names[axis], own, blocks);
 }
 
-// A scale, and a mask that some rows may see nothing by. Blocks of keys stand
-// one behind the other, or in any other way.
-static void draw_sight(maker *m, const tensor *q, bool blocks, char keys[KEYS])
+// A mask that some rows may see nothing by. Blocks of keys stand one behind the
+// other, or in any other way.
+static void draw_sight(maker *m, statement *s)
 {
-    int rows = q->dim[q->ndims - 2].extent, n = 0, axis = placed_axis(m, q);
+    int rows = s->lies[LETTER_s][0].extent, axis = placed_axis(m, s);
 
-    keys[0] = '\0';
-    if (once_in(m, 2))
-        n = snprintf(keys, KEYS, " scale 0.125");
     if (once_in(m, 2))
         return;
-    n += snprintf(keys + n, KEYS - (size_t)n, " causal %d",
-                  pick(m, 2 * rows + 1) - rows);
+    add_key(s, " causal %d", pick(m, 2 * rows + 1) - rows);
     if (axis >= 0 && once_in(m, 2))
-        n += snprintf(keys + n, KEYS - (size_t)n, " + %d * %s",
-                      pick(m, 2 * rows + 1) - rows, axis_names[axis]);
-    if (blocks && once_in(m, 2))
-        n += snprintf(keys + n, KEYS - (size_t)n, " step %d",
-                      pick(m, 2 * rows + 1) - rows);
+        add_key(s, " + %d * %s", pick(m, 2 * rows + 1) - rows,
+                axis_names[axis]);
+    if (row_has(s->row, KEY_BLOCKS) && once_in(m, 2))
+        add_key(s, " step %d", pick(m, 2 * rows + 1) - rows);
     if (once_in(m, 3))
-        snprintf(keys + n, KEYS - (size_t)n, " window %d", 1 + pick(m, rows));
+        add_key(s, " window %d", 1 + pick(m, rows));
 }
 
-// Heads of rows, of a batch that may be over ranks.
-static int add_heads(maker *m)
+// Queries or keys are copied to rows that are counted for each of the first
+// dimensions of the batch, of which they then have all.
+static void count_rows(maker *m, statement *s, int view)
 {
-    tensor t = {.dtype = once_in(m, 3) ? F32 : draw_dtype(m)};
+    tensor t = m->tensor[s->tensor[view]];
+    counting c = {.t = t, .dim = t.ndims - 2};
+    int most = t.ndims - 3, d = 0;
 
-    if (t.dtype > BF16)
-        t.dtype = BF16;
-    if (m->naxes > 0 && once_in(m, 2)) {
-        int axis = pick(m, m->naxes);
-
-        append_dim(&t, (dim){m->axis[axis], axis, 0});
-    }
-    for (int i = 0; i < 3; i++)
-        append_dim(&t, (dim){1 + pick(m, 5), LOCAL, 0});
-    return add_input(m, &t);
-}
-
-// What holds o and lse, or what they are added to.
-static void place_rows(maker *m, const tensor *o, const tensor *lse, bool keep,
-                       int to[2])
-{
-    to[0] = keep ? add_tensor(m, o, 'b') : place_beside(m, o);
-    to[1] = keep ? add_tensor(m, lse, 'b') : place_beside(m, lse);
-    m->tensor[to[1]].size = INFINITY; // of a row that sees nothing
-}
-
-static tensor lse_of(const tensor *o)
-{
-    tensor lse = *o;
-
-    drop_dims(&lse, o->ndims - 1, 1);
-    lse.dtype = o->dtype == F64 ? F64 : F32;
-    lse.size = GENERATE_INPUT;
-    return lse;
-}
-
-// A dimension of blocks, ahead of the last three.
-static void add_blocks(tensor *t, dim blocks)
-{
-    int at = t->ndims - 3;
-
-    memmove(t->dim + at + 1, t->dim + at, sizeof(dim) * 3);
-    t->dim[at] = blocks;
-    t->ndims++;
-}
-
-// An attention, by the numbers of its tensors.
-typedef struct attended {
-    int q, k, v, o, lse;
-    char rows[NAME], key_rows[NAME]; // what q and k are called
-    bool blocks;                     // of keys
-    char keys[KEYS];
-} attended;
-
-static int place_gradient(maker *m, const tensor *t, bool keep)
-{
-    return keep ? add_tensor(m, t, 'b') : place_beside(m, t);
-}
-
-// Of the whole batch, in `like`'s last dimensions. A weight is 1 at most, and
-// there are 32 blocks of keys at most.
-static tensor gradient_of(maker *m, const attended *a, int like)
-{
-    const tensor *q = &m->tensor[a->q], *k = &m->tensor[a->k];
-    const tensor *v = &m->tensor[a->v], *o = &m->tensor[a->o];
-    tensor t = *q;
-    double rows = q->dim[q->ndims - 3].extent * q->dim[q->ndims - 2].extent;
-    double keys = k->dim[k->ndims - 2].extent;
-    double up = v->dim[v->ndims - 1].extent * (v->size + o->size);
-
-    if (a->blocks && like != a->q)
-        add_blocks(&t, t.dim[0]);
-    for (int d = 1; d <= 3 + (a->blocks && like != a->q); d++)
-        t.dim[t.ndims - d] = m->tensor[like].dim[m->tensor[like].ndims - d];
-    t.dtype = once_in(m, 2) ? q->dtype : q->dtype == F64 ? F64 : F32;
-    t.size =
-        GENERATE_INPUT * (1 + up * (q->size + k->size)) * (rows + 32 * keys);
-    t.positive = false;
-    return t;
-}
-
-// Of queries that may be large, which no 16 bits hold.
-static void make_gradients(maker *m, const attended *a)
-{
-    tensor dq = gradient_of(m, a, a->q), dk = gradient_of(m, a, a->k);
-    tensor dv = gradient_of(m, a, a->v);
-    bool keep = once_in(m, 3);
-    int to[3], up;
-
-    if (!fits(m, &dq) || !fits(m, &dk) || !fits(m, &dv))
+    while (most == s->n[LETTER_B] && d < most &&
+           same_dim(t.dim[d], s->lies[LETTER_B][d]))
+        d++;
+    if (t.dim[c.dim].mark != LOCAL)
         return;
-    up = read_tensor(m, add_input(m, &m->tensor[a->o]));
-    read_tensor(m, a->o);
-    read_tensor(m, a->lse);
-    to[0] = place_gradient(m, &dq, keep);
-    to[1] = place_gradient(m, &dk, keep);
-    to[2] = place_gradient(m, &dv, keep);
-    fprintf(m->body,
-            "    %%t%d, %%t%d, %%t%d = attention_grad %s, %s, %%t%d, "
-            "%%t%d, %%t%d, %%t%d%s%s%s\n",
-            to[0], to[1], to[2], a->rows, a->key_rows, a->v, a->o, a->lse, up,
-            a->keys, keep ? " accumulate" : "", a->blocks ? " blocks" : "");
+    draw_lead(m, &c, d);
+    begin_counted(m, &c, s->tensor[view]);
+    snprintf(s->name[view], NAME, "%%c%d", c.number);
 }
 
-// What keys and values are in, if it is not one block.
-static bool draw_blocks(maker *m, dim *blocks)
+// How many heads, keys and blocks there are; these may be gathered from ranks.
+static void draw_heads(maker *m, statement *s, bool zigzag)
 {
-    *blocks = (dim){1 + pick(m, 4), LOCAL, 0};
-    if (m->naxes > 0)
-        blocks->extent = m->axis[pick(m, m->naxes)];
-    return once_in(m, 2);
-}
+    dim blocks = {1 + pick(m, 4), LOCAL, 0};
 
-// Keys or values that are gathered from ranks, a block each, or an input.
-static int add_keys(maker *m, const tensor *t, bool blocks)
-{
-    tensor shard = *t, all = *t;
-    int at = t->ndims - 4, axis = -1, x;
-
-    for (int i = 0; blocks && i < m->naxes; i++)
-        if (m->axis[i] == t->dim[at].extent)
-            axis = i;
-    for (int d = 0; d < t->ndims && axis >= 0; d++)
-        if (t->dim[d].mark == axis)
-            axis = -1;
-    if (axis < 0 || !m->streams || once_in(m, 4))
-        return (once_in(m, 2) ? add_input : add_input_part)(m, t);
-    shard.dim[at].mark = axis;
-    all.dim[at].mark = STREAM;
-    x = read_tensor(m, add_input(m, &shard));
-    at = add_tensor(m, &all, 't');
-    fprintf(m->body, "    %%t%d = set %%t%d\n", at, x);
-    return at;
-}
-
-// What queries or keys are called: themselves, or a copy whose rows are counted
-// for each of the first dimensions of the batch.
-static void name_rows(maker *m, int x, bool counted, char out[NAME])
-{
-    tensor t = m->tensor[x], n = {.dtype = I32};
-    dim rows = t.dim[t.ndims - 2];
-    int counts;
-
-    snprintf(out, NAME, "%%t%d", x);
-    if (!counted || rows.mark != LOCAL || rows.extent >= MANY)
-        return;
-    for (; n.ndims < t.ndims - 3 && !once_in(m, 4); n.ndims++) {
-        n.dim[n.ndims] = t.dim[n.ndims];
-        if (n.dim[n.ndims].mark == STREAM)
-            n.dim[n.ndims].mark = LOCAL;
+    draw_letters(m, s, form_of(s, 2));
+    if (m->naxes > 0) {
+        blocks.extent = m->axis[pick(m, m->naxes)];
+        blocks.mark = m->streams && !once_in(m, 4) ? STREAM : LOCAL;
     }
-    counts = read_tensor(m, add_input(m, &n));
-    t.positive = false;
-    snprintf(out, NAME, "%%c%d",
-             declare_counted(m, "temp", &t, t.ndims - 2, counts));
-    fprintf(m->body, "    %s = copy %%t%d\n", out, x);
+    s->lies[LETTER_n][0] = blocks;
+    s->lies[LETTER_g][0] =
+        once_in(m, 2) ? (dim){1, LOCAL, 0} : s->lies[LETTER_h][0];
+    if (zigzag)
+        s->lies[LETTER_t][0] = s->lies[LETTER_s][0];
 }
 
-// Whether rows and keys may be of several sequences: as many of both, which
-// counts say of each of the first dimensions of the batch.
-static bool draw_sequences(maker *m, const tensor *q, bool blocks, tensor *n)
+// Of an attention that there is.
+static void make_gradients(maker *m, const statement *of)
 {
-    *n = (tensor){.dtype = I32};
-    if (blocks || !once_in(m, 4) || q->dim[q->ndims - 2].extent >= MANY)
-        return false;
-    for (; n->ndims < q->ndims - 3 && !once_in(m, 4); n->ndims++) {
-        n->dim[n->ndims] = q->dim[n->ndims];
-        if (n->dim[n->ndims].mark == STREAM)
-            n->dim[n->ndims].mark = LOCAL;
+    statement s = *of;
+    int n;
+
+    s.op = OP_ATTENTION_GRAD;
+    s.inputs = ops[s.op].inputs;
+    for (s.row = rows_of(s.op, &n); s.row->keys != of->row->keys; s.row++)
+        ;
+    for (int i = 0; i < 3; i++) {
+        s.tensor[3 + i] = of->tensor[2 + i];
+        memcpy(s.name[3 + i], of->name[2 + i], NAME);
     }
-    append_dim(n, (dim){1 + pick(m, 4), LOCAL, 0});
-    return true;
+    for (int i = 0; i < 2; i++)
+        name_view(&s, 6 + i, read_tensor(m, of->tensor[i]));
+    name_view(&s, 8, read_tensor(m, add_input(m, &of->result[0])));
+    finish(m, &s);
 }
 
-// Keys and values are of the queries' batch or of one for all, and may be in
-// blocks, or padded, or of several sequences.
+// Keys and values may be in blocks, or padded, or of several sequences.
 static void make_attention(maker *m, int x)
 {
-    tensor q, k, v, o, lse, n;
-    attended a;
-    int to[2];
-    bool keep = once_in(m, 4), blocks, sequences, zigzag;
-    dim count;
+    statement s;
+    bool zigzag;
 
-    if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
-        x = add_heads(m);
-    o = k = q = m->tensor[x];
-    blocks = draw_blocks(m, &count) && q.ndims < HD_MAX_DIMS;
-    if (once_in(m, 3))
-        drop_dims(&k, 0, q.ndims - 3);
-    sequences = draw_sequences(m, &q, blocks, &n);
-    zigzag = blocks && q.dim[q.ndims - 2].extent % 2 == 0 && !once_in(m, 4);
-    if (!sequences && !zigzag)
-        k.dim[k.ndims - 2].extent = 1 + pick(m, 6);
-    if (once_in(m, 2))
-        k.dim[k.ndims - 3].extent = 1;
-    if (blocks)
-        add_blocks(&k, count);
-    v = k;
-    v.dim[v.ndims - 1].extent = 1 + pick(m, 5);
-    o.dim[o.ndims - 1] = v.dim[v.ndims - 1];
-    o.size = GENERATE_INPUT;
-    o.positive = false;
-    lse = lse_of(&o);
-    if (!fits(m, &k) || !fits(m, &v) || !fits(m, &o))
+    if (!begin(m, &s, OP_ATTENTION, x))
+        s = start(m, OP_ATTENTION, draw_heads_dtype(m));
+    zigzag = row_has(s.row, KEY_BLOCKS) && !once_in(m, 4);
+    draw_heads(m, &s, zigzag);
+    zigzag = zigzag && first_of(&s, LETTER_s).extent % 2 == 0;
+    if (!supply_all(m, &s))
         return;
-    a.q = read_tensor(m, x);
-    a.k = read_tensor(m, add_keys(m, &k, blocks));
-    a.v = read_tensor(m, add_keys(m, &v, blocks));
-    place_rows(m, &o, &lse, keep, to);
-    a.o = to[0];
-    a.lse = to[1];
-    a.blocks = blocks;
-    if (zigzag)
-        draw_zigzag(m, &q, count.extent, a.keys);
-    else
-        draw_sight(m, &q, blocks, a.keys);
-    if (sequences)
-        snprintf(a.keys + strlen(a.keys), KEYS - strlen(a.keys),
-                 " groups %%t%d", read_tensor(m, add_input(m, &n)));
-    name_rows(m, a.q, !blocks && !sequences && once_in(m, 3), a.rows);
-    name_rows(m, a.k, !blocks && !sequences && once_in(m, 3), a.key_rows);
-    fprintf(m->body, "    %%t%d, %%t%d = attention %s, %s, %%t%d%s%s%s\n", a.o,
-            a.lse, a.rows, a.key_rows, a.v, a.keys, keep ? " accumulate" : "",
-            blocks ? " blocks" : "");
-    if (once_in(m, 2))
-        make_gradients(m, &a);
-}
-
-static void make_merge(maker *m, int x)
-{
-    tensor o, lse;
-    int to[2], of[3];
-
-    if (!ends_whole(&m->tensor[x], 3) || m->tensor[x].dtype > BF16)
-        x = add_heads(m);
-    o = m->tensor[x];
-    o.positive = false;
-    o.size += GENERATE_INPUT;
-    lse = lse_of(&o);
-    if (!fits(m, &o))
-        return;
-    read_tensor(m, x);
-    of[0] = read_tensor(m, add_input(m, &lse));
-    of[1] = read_tensor(m, (once_in(m, 2) ? add_input : add_input_part)(m, &o));
-    of[2] = read_tensor(m, add_input(m, &lse));
-    place_rows(m, &o, &lse, false, to);
-    fprintf(m->body, "    %%t%d, %%t%d = merge %%t%d, %%t%d, %%t%d, %%t%d\n",
-            to[0], to[1], x, of[0], of[1], of[2]);
+    (zigzag ? draw_zigzag : draw_sight)(m, &s);
+    for (int i = 2; s.row->keys == 0 && i < 4; i++)
+        if (once_in(m, 3))
+            count_rows(m, &s, i);
+    if (finish(m, &s) && once_in(m, 2))
+        make_gradients(m, &s);
 }
 
 static void make_attend(maker *m, int x)
 {
-    if (!m->integers)
-        (once_in(m, 3) ? make_merge : make_attention)(m, x);
-}
-
-// ------------------------------------------------------- what indices say
-
-// The dimension to take from, which each rank has whole; -1 if there is none.
-static int draw_taken(maker *m, const tensor *t)
-{
-    int dim = t->ndims > 0 ? pick(m, t->ndims) : 0;
-
-    while (dim < t->ndims && t->dim[dim].mark >= 0)
-        dim++;
-    return dim < t->ndims ? dim : -1;
-}
-
-// Indices that other data say, in place of one dimension. Those of an input are
-// drawn so that most are in it.
-static void make_take(maker *m, int x)
-{
-    tensor t = m->tensor[x], i = {.dtype = I32, .size = GENERATE_INPUT};
-    tensor own = {0}, result = t;
-    int at = draw_taken(m, &t), n = pick(m, 3), indices;
-
-    if (at < 0 || t.ndims - 1 + n > HD_MAX_DIMS)
+    if (m->integers)
         return;
-    while (own.ndims < n)
-        append_dim(&own, (dim){draw_extent(m), LOCAL, 0});
-    draw_marks(m, &own);
-    for (int d = 0; d < at; d++)
-        append_dim(&i, t.dim[d]);
-    for (int d = 0; d < n; d++)
-        append_dim(&i, own.dim[d]);
-    result.ndims = 0;
-    for (int d = 0; d < i.ndims; d++)
-        append_dim(&result, i.dim[d]);
-    for (int d = at + 1; d < t.ndims; d++)
-        append_dim(&result, t.dim[d]);
-    result.positive = false; // an index of none takes zeros
-    keep_stream(&i);
-    keep_stream(&result);
-    if (!one_axis_each(&result) || !fits(m, &result) || !fits(m, &i))
-        return;
-    read_tensor(m, x);
-    indices = once_in(m, 3) ? supply(m, &i) : read_tensor(m, add_input(m, &i));
-    fprintf(m->body, "    %%t%d = take %%t%d, %%t%d dim %d\n",
-            place_result(m, &result, true), x, indices, at);
-}
-
-static void make_matmul(maker *m, int x)
-{
-    product p = {.a = m->tensor[x]};
-    char keys[128] = "";
-    FILE *stream;
-    int b, to = -1, aux = -1;
-    bool accumulate;
-
-    if (dtypes[p.a.dtype].floating && m->nsizes == 0 && once_in(m, 8)) {
-        make_grouped(m, x);
-        return;
-    }
-    if (!dtypes[p.a.dtype].floating || p.a.ndims < 1)
-        return;
-    read_tensor(m, x);
-    b = draw_partner(m, &p);
-    stream = b >= 0 ? fmemopen(keys, sizeof keys, "w") : NULL;
-    if (stream == NULL)
-        return;
-    type_product(m, &p);
-    draw_keys(m, &p, stream);
-    fclose(stream);
-    if (!fits_product(m, &p, p.c.dtype))
-        return;
-    if (once_in(m, 6))
-        to = draw_target(m, &p);
-    accumulate = to >= 0;
     if (once_in(m, 3))
-        aux = draw_aux(m, &p);
-    if (!accumulate)
-        to = place_result(m, &p.c, true);
-    fprintf(m->body, "    %%t%d = matmul %%t%d, %%t%d%s", to, x, b, keys);
-    if (aux >= 0)
-        fprintf(m->body, " aux %%t%d", aux);
-    fprintf(m->body, "%s\n", accumulate ? " accumulate" : "");
+        make_any(m, OP_MERGE, x);
+    else
+        make_attention(m, x);
 }
 
 // --------------------------------------------------- reductions to the ranks
@@ -2466,9 +2328,8 @@ static int find_partial(maker *m, int *over)
 // Made of a new input by an operation that a loop can take.
 static void make_partial(maker *m)
 {
-    static void (*const ops[])(maker *, int) = {
-        make_matmul, make_matmul, make_matmul, make_map,
-        make_fold,   make_copy,   make_update};
+    static const maker_of makers[] = {make_map, make_fold, make_copy,
+                                      make_update};
     tensor t = {.dtype = draw_dtype(m)};
     int axis = pick(m, m->naxes);
     dim rows;
@@ -2483,27 +2344,25 @@ static void make_partial(maker *m)
     append_dim(&t, rows);
     for (int n = 1 + pick(m, 3); n > 0; n--)
         append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
-    if (fits(m, &t))
-        ops[pick(m, 7)](m, add_input(m, &t));
+    if (!fits(m, &t))
+        return;
+    if (once_in(m, 2))
+        make_any(m, OP_MATMUL, add_input(m, &t));
+    else
+        makers[pick(m, 4)](m, add_input(m, &t));
 }
 
+// The sum of what all ranks have of each index goes to the rank of that number,
 // The sum of what all ranks have of each index goes to the rank of that number,
 // or to every rank.
 static void scatter(maker *m, int x, int over)
 {
     tensor t = m->tensor[x];
-    fold fold = once_in(m, 3) ? (enum fold)pick(m, NFOLDS) : FOLD_SUM;
+    op op = once_in(m, 3) ? draw_fold(m) : OP_SUM;
 
     if (!once_in(m, 3))
         t.dim[stream_dim(&t)].mark = t.dim[over].mark;
-    if (fold == FOLD_SUM)
-        t.size *= count_of(m, t.dim[over].extent);
-    drop_dims(&t, over, 1);
-    if (!fits(m, &t))
-        return;
-    read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n", place_result(m, &t, true),
-            folds[fold], x, over);
+    join_dim(m, x, t, over, op);
 }
 
 static void make_scatter(maker *m)
@@ -2542,15 +2401,23 @@ static int draw_operand(maker *m)
 static void make_op(maker *m)
 {
     // The first CHAIN of them can be in a loop.
-    static void (*const ops[])(maker *, int) = {
-        make_matmul,  make_map,       make_tiles,     make_matmul,
-        make_fold,    make_map,       make_copy,      make_tiles,
-        make_update,  make_transpose, make_map,       make_matmul,
-        make_staged,  make_set,       make_map,       make_reduction,
-        make_set,     make_update,    make_transpose, make_reshape,
-        make_reshape, make_route,     make_take,      make_top_k,
-        make_moved,   make_attend};
-    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 13 };
+    static const struct {
+        maker_of make; // NULL: the op's operands make its results
+        op op;
+    } kinds[] = {{.op = OP_MATMUL},      {.make = make_map},
+                 {.make = make_tiles},   {.op = OP_MATMUL},
+                 {.make = make_fold},    {.make = make_map},
+                 {.make = make_copy},    {.make = make_tiles},
+                 {.make = make_update},  {.op = OP_TRANSPOSE},
+                 {.make = make_map},     {.op = OP_MATMUL},
+                 {.make = make_staged},  {.op = OP_SET},
+                 {.make = make_map},     {.make = make_reduction},
+                 {.op = OP_SET},         {.make = make_update},
+                 {.op = OP_TRANSPOSE},   {.make = make_reshape},
+                 {.make = make_reshape}, {.op = OP_ROUTE},
+                 {.op = OP_TAKE},        {.op = OP_TOP_K},
+                 {.make = make_moved},   {.make = make_attend}};
+    enum { KINDS = sizeof kinds / sizeof kinds[0], CHAIN = 13 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
 
@@ -2559,8 +2426,14 @@ static void make_op(maker *m)
         make_scatter(m);
     else if (streams && (m->nstreamed == 0 || pick(m, n) == 0))
         (pick(m, 2) == 1 ? stream_input : make_gather)(m);
-    else
-        ops[pick(m, m->chain ? CHAIN : OPS)](m, draw_operand(m));
+    else {
+        int kind = pick(m, m->chain ? CHAIN : KINDS), x = draw_operand(m);
+
+        if (kinds[kind].make != NULL)
+            kinds[kind].make(m, x);
+        else
+            make_any(m, kinds[kind].op, x);
+    }
 }
 
 // Small ones, so that each value is often one that differs: a block or more
@@ -2619,17 +2492,13 @@ static void write_declaration(maker *m, int i, FILE *to)
 
     if (t->role == 't' && (t->read == 0 || once_in(m, 4)))
         t->role = 'o';
-    fprintf(to, "%s %%t%d : %s[",
+    fprintf(to, "%s",
             t->role == 'i'   ? "in"
             : t->role == 'o' ? "out"
             : t->role == 'b' ? "inout"
-                             : "temp",
-            i, dtypes[t->dtype].text);
-    for (int d = 0; d < t->ndims; d++) {
-        fprintf(to, "%s", d > 0 ? ", " : "");
-        write_dim(m, t->dim[d], to);
-    }
-    fprintf(to, "]%s\n", once_in(m, 8) ? " shared" : "");
+                             : "temp");
+    write_type(m, "t", i, t, -1, 0, to);
+    fprintf(to, "%s\n", once_in(m, 8) ? " shared" : "");
 }
 
 // Statements name a part by its number as they name tensors.
