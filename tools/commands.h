@@ -6,6 +6,7 @@
 #include "options.h"
 
 extern const command dump_command;
+extern const command fmt_command;
 extern const command check_command;
 extern const command simulate_command;
 extern const command view_command;
