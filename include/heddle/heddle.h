@@ -196,15 +196,15 @@ HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);
 // json` prints. The caller frees it with hd_free.
 HD_API HD_MUST_USE hd_status hd_print_json(const hd_module *module, char **out);
 
-// The text as it is written by hand, with its comments and blank lines, laid out
-// as docs/text-form.md says; it parses to the same module, and formatted again
-// it is the same text. HD_ERROR_INVALID if it cannot be parsed. The caller frees
-// it with hd_free.
+// The text as it is written by hand, with its comments and blank lines, laid
+// out as docs/text-form.md says; it parses to the same module, and formatted
+// again it is the same text. HD_ERROR_INVALID if it cannot be parsed. The
+// caller frees it with hd_free.
 HD_API HD_MUST_USE hd_status hd_format(const char *name, const char *text,
                                        size_t length, hd_diag *diag,
                                        char **out);
-// The same of the newest form, as which it must be right and mean what it means:
-// else HD_ERROR_INVALID, with the lines and what to write there.
+// The same of the newest form, as which it must be right and mean what it
+// means: else HD_ERROR_INVALID, with the lines and what to write there.
 HD_API HD_MUST_USE hd_status hd_upgrade(const char *name, const char *text,
                                         size_t length, hd_diag *diag,
                                         char **out);
