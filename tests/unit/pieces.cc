@@ -14,7 +14,8 @@
 
 namespace
 {
-// <3@tp> is a dimension of the ranks' blocks, of 3 indices each.
+// <3@tp> is a dimension of the ranks' blocks, of 3 indices each; where that is
+// two dimensions, a batch of the other operand has one of one index, |.
 const char *const kPatterns[] = {
     // A gather ahead of a product, in front and behind a batch.
     "in %x : f32[<L@tp>, 6] in %w : f32[6, 5] temp %g : f32[<L@stream>, 6] "
@@ -25,17 +26,17 @@ const char *const kPatterns[] = {
     "in %x : f32[1, <L@tp>, 6] in %b : f32[6] temp %g : f32[1, <L@stream>, 6] "
     "out %y : f32[1, <L@stream>, 6] { %g = set %x %y = mul %g, %b }",
     // Partial sums that are scattered, and that all ranks want.
-    "in %a : f32[P@tp, <L>, 6] in %w : f32[P@tp, 6, 5] "
+    "in %a : f32[P@tp, <L>, 6] in %w : f32[P@tp, |6, 5] "
     "temp %p : f32[P@tp, <L@stream>, 5] out %y : f32[<L@tp>, 5] "
     "{ %p = matmul %a, %w %y = sum %p dim 0 }",
-    "in %a : bf16[P@tp, <L>, 6] in %w : bf16[P@tp, 6, 5] "
+    "in %a : bf16[P@tp, <L>, 6] in %w : bf16[P@tp, |6, 5] "
     "temp %p : bf16[P@tp, <L@stream>, 5] out %y : bf16[<L@stream>, 5] "
     "{ %p = matmul %a, %w %y = sum %p dim 0 }",
-    "in %a : f32[P@tp, 2, <L>, 6] in %w : f32[P@tp, 6, 5] "
+    "in %a : f32[P@tp, 2, <L>, 6] in %w : f32[P@tp, 1, |6, 5] "
     "temp %p : f32[P@tp, 2, <L@stream>, 5] out %y : f32[2, <L@stream>, 5] "
     "{ %p = matmul %a, %w %y = max %p dim 0 }",
     // Both, one behind the other.
-    "in %x : f32[<L@tp>, 6] in %v : f32[P@tp, 6, 4] in %w : f32[P@tp, 4, 6] "
+    "in %x : f32[<L@tp>, 6] in %v : f32[P@tp, |6, 4] in %w : f32[P@tp, |4, 6] "
     "temp %g : f32[<L@stream>, 6] temp %h : f32[P@tp, <L@stream>, 4] "
     "temp %p : f32[P@tp, <L@stream>, 6] out %y : f32[<L@tp>, 6] "
     "{ %g = set %x %h = matmul %g, %v act gelu %p = matmul %h, %w "
@@ -67,6 +68,7 @@ std::string Written(std::string text, int ranks, int l, int m, bool blocks)
         text = Replace(text, block + "(@\\w+|)>",
                        blocks ? all + "$1" : "P$1, " + one);
     }
+    text = Replace(text, "\\|", blocks ? "" : "1, ");
     return "tensor program t mesh tp=" + p + " " + Replace(text, "\\bP\\b", p);
 }
 
@@ -129,6 +131,13 @@ TEST(Pieces, OfBlocksTakeTheStepsOfIndices)
         int ranks = 1 + int(random() % 8), l = 2 + int(random() % 6);
         int m = 2 + int(random() % 3);
         hd_lower_options options = Drawn(random);
+
+        // All pieces at once of a batch, which has no dimension for them, are
+        // one after the other.
+        if (strchr(pattern, '|') != nullptr &&
+            (options.transfer == HD_TRANSFER_BULK ||
+             options.transfer == HD_TRANSFER_PIPELINED))
+            options.transfer = HD_TRANSFER_DIRECT;
         std::string index = Written(pattern, ranks, l, m, false);
         std::string block = Written(pattern, ranks, l, m, true);
         Made a = Make(index, options), b = Make(block, options);
