@@ -195,7 +195,8 @@ class Host(unittest.TestCase):
         built = 0
         for file, way in chosen:
             text = dumped(file, *way)
-            if text is None or "after" in text.split("\n")[1]:
+            # A builder makes programs of the newest form.
+            if text is None or "after" in text.split("\n")[1] or text.startswith("heddle 1\n"):
                 continue
             told = json.loads(subprocess.run([COMMAND, "dump", file, *way, "--format", "json"],
                                              capture_output=True, text=True, check=True).stdout)
