@@ -199,6 +199,12 @@ class Checked
         hd_steps_free(&steps);
         return product;
     }
+    // Scales before a sum or behind it give a zero either sign.
+    bool IsZeroOfProduct(double value) const
+    {
+        return std::fabs(value) <= 0 &&
+               hd_op_family(Step().op) == HD_FAMILY_PRODUCT;
+    }
     std::string Differs(const Buffers &have, const Buffers &want,
                         const Estimates &oracle) const
     {
@@ -216,6 +222,7 @@ class Checked
 
                 if (std::memcmp(x + i * size, y + i * size, size) == 0 ||
                     (std::isnan(mine) && std::isnan(cpu)) ||
+                    (IsZeroOfProduct(mine) && IsZeroOfProduct(cpu)) ||
                     (bound > 0 && !case_.exact &&
                      std::fabs(mine - value) <= bound))
                     continue;

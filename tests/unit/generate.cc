@@ -13,7 +13,7 @@
 
 namespace
 {
-enum { kPrograms = 1500, kOps = 12 };
+enum { kPrograms = 4500, kOps = 12 };
 
 Module Parse(uint64_t seed, bool integers)
 {
@@ -162,7 +162,7 @@ TEST(Generate, MostOfWhatIsComputedHasAFiniteBound)
 {
     size_t all = 0, judged = 0;
 
-    for (unsigned i = 0; i < kPrograms / 10; i++) {
+    for (unsigned i = 0; i < kPrograms / 30; i++) {
         Module module = Parse(Seed() + i, false);
         Expected expected(module.get(), 1, unsigned(Seed() + i));
 

@@ -225,6 +225,12 @@ static void append_dim(tensor *t, dim d)
     insert_dim(t, t->ndims, d);
 }
 
+// How many of its dimensions it has.
+static int held(const tensor *t)
+{
+    return t->ndims < HD_MAX_DIMS ? t->ndims : HD_MAX_DIMS;
+}
+
 static bool is_constant(dim d)
 {
     return d.mark == LOCAL && d.extent < MANY;
@@ -232,7 +238,7 @@ static bool is_constant(dim d)
 
 static bool one_axis_each(const tensor *t)
 {
-    for (int i = 0; i < t->ndims; i++)
+    for (int i = 0; i < held(t); i++)
         for (int j = 0; j < i; j++)
             if (t->dim[i].mark >= 0 && t->dim[i].mark == t->dim[j].mark)
                 return false;
@@ -244,7 +250,7 @@ static void keep_stream(tensor *t)
 {
     bool seen = false;
 
-    for (int i = 0; i < t->ndims; i++) {
+    for (int i = 0; i < held(t); i++) {
         if (t->dim[i].mark != STREAM)
             continue;
         if (seen)
