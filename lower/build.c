@@ -189,6 +189,24 @@ hd_expr hd_view_index(const hd_view *view, int dim)
     return hd_view_picks(view, dim) ? view->index[dim] : HD_EXPR_ALL;
 }
 
+hd_dim hd_dim_unstreamed(hd_dim dim)
+{
+    if (hd_dim_is_sharded(dim))
+        return dim;
+    dim.mark = HD_LOCAL;
+    dim.blocks = hd_dim_is_sized(dim) ? dim.blocks : 0;
+    return dim;
+}
+
+bool hd_view_is_uneven(const hd_view *view, int but)
+{
+    for (int d = 0; d < view->nindex; d++)
+        if (d != but && hd_view_range(view, d) != NULL &&
+            hd_view_range(view, d)->extent < 0)
+            return true;
+    return false;
+}
+
 bool hd_op_has_ranges(const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)

@@ -57,6 +57,12 @@ hd_view hd_view_own(hd_module *module, hd_view view);
 // The index that is fixed of a dimension, or the block that is kept of it;
 // HD_EXPR_ALL if neither.
 hd_expr hd_view_index(const hd_view *view, int dim);
+// The dimension, no stream dimension any more; how many blocks a size is cut
+// into stays known.
+hd_dim hd_dim_unstreamed(hd_dim dim);
+// Whether some ranks or iterations have less than others of a dimension that it
+// keeps, `but` aside.
+bool hd_view_is_uneven(const hd_view *view, int but);
 // Whether any view has a range that is no block.
 bool hd_op_has_ranges(const hd_op *op);
 // The view of a buffer that has one dimension more, at `dim`, of which it has

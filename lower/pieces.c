@@ -125,9 +125,7 @@ static hd_piece_name *name_of(hd_pieces *all, const hd_piece_name *found)
     p = hd_new(all->scratch, hd_piece_name);
     *p = *found;
     type = hd_type_in_pieces(&p->buffer->type, p->dim, p->n, p->dim);
-    p->name =
-        hd_module_add_buffer(all->module, p->buffer->name, HD_ROLE_TEMP, &type);
-    p->name->of = hd_buffer_root(p->buffer);
+    p->name = hd_build_name(all->module, p->buffer, &type);
     p->next = all->names;
     all->names = p;
     return p;

@@ -44,20 +44,11 @@ static bool same_placement(const hd_type *a, const hd_type *b)
     return true;
 }
 
-// How many blocks a size is cut into stays known.
-static hd_dim unstreamed(hd_dim dim)
-{
-    dim.mark = HD_LOCAL;
-    dim.blocks = hd_dim_is_sized(dim) ? dim.blocks : 0;
-    return dim;
-}
-
 // No dimension of it is a stream dimension.
 static hd_buffer *add_temp(hd_build *b, const hd_buffer *like, hd_type type)
 {
     for (int i = 0; i < type.ndims; i++)
-        if (!hd_dim_is_sharded(type.dim[i]))
-            type.dim[i] = unstreamed(type.dim[i]);
+        type.dim[i] = hd_dim_unstreamed(type.dim[i]);
     return hd_module_add_buffer(b->module, like->name, HD_ROLE_TEMP, &type);
 }
 

@@ -796,20 +796,11 @@ static hd_build open_loop(hd_build *b, int64_t extent, int64_t streams,
     return hd_build_on(&body, hd_expr_mod(m, *j, hd_expr_const(m, streams)));
 }
 
-// How many blocks a size is cut into stays known.
-static void unmark_stream(hd_dim *dim)
-{
-    if (dim->mark != HD_STREAM)
-        return;
-    dim->mark = HD_LOCAL;
-    dim->blocks = hd_dim_is_sized(*dim) ? dim->blocks : 0;
-}
-
 static void unmark_streams(hd_module *module)
 {
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
         for (int i = 0; i < b->type.ndims; i++)
-            unmark_stream(&b->type.dim[i]);
+            b->type.dim[i] = hd_dim_unstreamed(b->type.dim[i]);
 }
 
 enum { MOST_AHEAD = 64 }; // statements that are looked through
@@ -1233,18 +1224,6 @@ typedef struct outside {
     hd_effect *effect;
 } outside;
 
-// Whether all ranks have as much of what a view names.
-static bool is_even(const hd_view *view)
-{
-    for (int d = 0; d < view->nindex; d++) {
-        const hd_range *range = hd_view_range(view, d);
-
-        if (range != NULL && range->extent < 0)
-            return false;
-    }
-    return true;
-}
-
 // The collective that a loop over blocks is where these are as long as each
 // other; the loop, if they are not, or a name of the bytes would not do.
 static hd_stmt *join_blocks(const run *r, hd_stmt *loop)
@@ -1261,7 +1240,7 @@ static hd_stmt *join_blocks(const run *r, hd_stmt *loop)
     op = loop->body.first->op;
     piece = gathers(op) ? 0 : 1;
     memcpy(view, op->view, sizeof view);
-    if (!is_even(&view[0]) || !is_even(&view[1]) ||
+    if (hd_view_is_uneven(&view[0], -1) || hd_view_is_uneven(&view[1], -1) ||
         p.extent != r->module->axis[op->axis].size ||
         hd_view_picks(&view[piece], p.dim[piece]) ||
         hd_buffer_root(view[piece].buffer)->role == HD_ROLE_INOUT ||

@@ -136,16 +136,6 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     effect->used |= HD_OPTIONS_OF_TRANSFERS;
 }
 
-// Of another dimension some ranks have less.
-static bool is_uneven(const hd_view *view, int dim)
-{
-    for (int i = 0; i < view->nindex; i++)
-        if (i != dim && hd_view_range(view, i) != NULL &&
-            hd_view_range(view, i)->extent < 0)
-            return true;
-    return false;
-}
-
 static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
 {
     const hd_view *piece = &op->view[flow->piece];
@@ -164,7 +154,7 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
                     .dim = hd_pipe_index(p, piece)};
     assert(m->dim >= 0 && "the loop's variable says which piece is moved");
     m->cut = hd_view_range(piece, m->dim) != NULL;
-    uneven = !m->cut && is_uneven(piece, m->dim);
+    uneven = !m->cut && hd_view_is_uneven(piece, m->dim);
     p->cut |= m->cut || uneven;
     // Of blocks nothing has a chunk of each, and slots take a dimension more;
     // all of the loop moves alike.
