@@ -58,22 +58,6 @@ _Static_assert(HD_NKEYS <= 62, "a bit a key");
 static const signature signatures[] = {
 #define OP(code) .family = -1, .op = HD_OP_##code
 #define FAMILY(code) .family = HD_FAMILY_##code, .op = -1
-#define NOWHERE .ahead = NO_LETTER
-#define AHEAD(a) .ahead = a
-#define BETWEEN(a, b) .ahead = a, .between = b
-#define V(...)                    \
-    {                             \
-        .letter = { __VA_ARGS__ } \
-    }
-#define ANYHOW(...)                             \
-    {                                           \
-        .letter = {__VA_ARGS__}, .anyhow = true \
-    }
-#define VIEWS(...)                                          \
-    .nviews = sizeof((form[]){__VA_ARGS__}) / sizeof(form), \
-    .view = {__VA_ARGS__}
-#define REST(...) .rest = V(__VA_ARGS__)
-#define COUNTS(...) .counts = V(__VA_ARGS__)
 #define Q(a) ((a) | REPEATS)
 #define P(a) ((a) | PERHAPS)
 #define J(a) ((a) | JOINED)
@@ -86,7 +70,6 @@ static const signature signatures[] = {
 #undef J
 #undef F
 #undef W
-#undef V
 };
 
 // Of the keys that the op has those that tell forms apart.

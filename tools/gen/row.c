@@ -18,22 +18,6 @@ enum { HD_MAX_OPERANDS = 16 }; // as ir/op.h has it
 static const row rows[] = {
 #define OP(code) .op = OP_##code
 #define FAMILY(code) .op = FAMILY_##code
-#define NOWHERE .ahead = NO_LETTER
-#define AHEAD(a) .ahead = a
-#define BETWEEN(a, b) .ahead = a, .between = b
-#define V(...)                    \
-    {                             \
-        .letter = { __VA_ARGS__ } \
-    }
-#define ANYHOW(...)                             \
-    {                                           \
-        .letter = {__VA_ARGS__}, .anyhow = true \
-    }
-#define VIEWS(...)                                          \
-    .nviews = sizeof((form[]){__VA_ARGS__}) / sizeof(form), \
-    .view = {__VA_ARGS__}
-#define REST(...) .rest = V(__VA_ARGS__)
-#define COUNTS(...) .counts = V(__VA_ARGS__)
 #define Q(a) ((a) | REPEATS)
 #define P(a) (a) // of form 1 alone
 #define W(a) ((a) | WIDENS)
