@@ -355,6 +355,32 @@ bool hd_op_is_led(const hd_op *op, int i)
     return (op_info[op->code].led & side) != 0;
 }
 
+double hd_op_received(const hd_op *op, double ranks, double first,
+                      double second)
+{
+    switch (hd_op_move(op)) {
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_ALL_TO_ALL:
+        return first * (ranks - 1) / ranks;
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_REDUCE: // the root
+        return first * (ranks - 1);
+    case HD_MOVE_ALL_GATHER_MATMUL:
+        return second * (ranks - 1);
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+        return first * (ranks - 1);
+    case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
+        return 2 * first * (ranks - 1) / ranks;
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_NONE:
+        break;
+    }
+    return first;
+}
+
 int hd_op_touched(const hd_op *op)
 {
     bool get = hd_op_key(op, HD_KEY_GET) != NULL;

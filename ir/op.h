@@ -294,6 +294,10 @@ bool hd_op_moves_counted(const hd_op *op);
 bool hd_op_is_collective(const hd_op *op);
 // Whether view `i` leads with a dimension over the ranks of the op's axis.
 bool hd_op_is_led(const hd_op *op, int i);
+// Of a transfer over an axis of `ranks`, how much one rank of them receives,
+// the one that receives most, of what its first and its second view have.
+double hd_op_received(const hd_op *op, double ranks, double first,
+                      double second);
 // The number of the view whose memory peers touch, -1 if there is none.
 int hd_op_touched(const hd_op *op);
 

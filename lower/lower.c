@@ -5,6 +5,7 @@
 #include "ir/counts.h"
 #include "ir/verify.h"
 #include "lower/build.h"
+#include "lower/cliff.h"
 #include "lower/pass.h"
 
 typedef struct pass {
@@ -92,6 +93,9 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
 {
     hd_effect effect = hd_effect_start(module, options);
     hd_stage start = module->stage;
+    hd_cliffs *cliffs = diag != NULL && start == HD_STAGE_TENSOR
+                            ? hd_cliffs_find(module, scratch)
+                            : NULL;
 
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         if (passes[i].stage <= module->stage ||
@@ -100,11 +104,15 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
         HD_TRY(passes[i].run(module, options, scratch, diag, &effect));
         hd_module_add_counts(module);
         module->stage = passes[i].stage;
+        if (cliffs != NULL && module->stage == HD_STAGE_STREAM)
+            hd_cliffs_count(cliffs, module, scratch);
         assert_sound(module, scratch);
         HD_TRY(hd_verify(module, diag));
         if (hook != NULL)
             hook(context, passes[i].name, module);
     }
+    if (cliffs != NULL && options->until >= HD_STAGE_STREAM)
+        hd_cliffs_tell(cliffs, module, diag);
     hd_effect_finish(&effect, start, options->until, diag);
     return HD_OK;
 }

@@ -198,35 +198,6 @@ static hd_cost fused_cost(const hd_module *module, const hd_machine *machine,
     return cost;
 }
 
-// Received by one rank of n.
-static double transfer_bytes(const hd_module *module, const hd_step *step)
-{
-    double n = (double)module->axis[step->op->axis].size;
-    double bytes = bytes_of(&step->span[0]);
-
-    switch (hd_op_move(step->op)) {
-    case HD_MOVE_ALL_GATHER:
-    case HD_MOVE_ALL_TO_ALL:
-        return bytes * (n - 1) / n;
-    case HD_MOVE_REDUCE_SCATTER:
-    case HD_MOVE_REDUCE: // the root
-        return bytes * (n - 1);
-    case HD_MOVE_ALL_GATHER_MATMUL:
-        return bytes_of(&step->span[1]) * (n - 1);
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-        return bytes * (n - 1);
-    case HD_MOVE_ALL_REDUCE:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
-        return 2 * bytes * (n - 1) / n;
-    case HD_MOVE_SEND:
-    case HD_MOVE_RECV:
-    case HD_MOVE_BROADCAST:
-    case HD_MOVE_NONE:
-        break;
-    }
-    return bytes;
-}
-
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
                    const hd_node *node)
 {
@@ -239,6 +210,10 @@ hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
     if (hd_op_fused(node->op) != HD_MOVE_NONE)
         cost = fused_cost(graph->module, machine, &task.step);
     if (hd_op_is(node->op, HD_UNIT_TRANSFER))
-        cost.bytes = transfer_bytes(graph->module, &task.step);
+        cost.bytes = hd_op_received(
+            node->op, (double)graph->module->axis[node->op->axis].size,
+            bytes_of(&task.span[0]),
+            hd_op_fused(node->op) != HD_MOVE_NONE ? bytes_of(&task.span[1])
+                                                  : 0);
     return cost;
 }

@@ -80,6 +80,17 @@ class Programs(unittest.TestCase):
         self.assertIn("HD0503", str(caught[0].message))
         self.assertEqual(caught[0].filename, __file__)
 
+    def test_what_moves_more_than_it_needs_is_told_once(self):
+        program = heddle.Program("heddle 2\ntensor program t\nmesh tp=4\n"
+                                 "in %x : f32[4093@tp, 1024]\nout %y : f32[4093, 1024@tp]\n"
+                                 "{\n    %y = set %x\n}\n")
+        for options in ({}, {"transfer": "auto"}, {"transfer": "bulk"}):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                program.lower(**options).simulate()
+            self.assertEqual([str(w.message).count("HD0505") for w in caught
+                              if "HD0808" not in str(w.message)], [1])
+
     @unittest.mock.patch("warnings.warn")  # of what could overlap
     def test_prediction_and_timeline(self, _):
         host = heddle.Program(LINEAR).lower()

@@ -1,0 +1,491 @@
+// See cliff.h. What a rank needs is what it must receive: of a `set` what it
+// has of the result and not of the operand; of a reduction over ranks others'
+// parts of its share of the sums, and the sums that are no share of it. What is
+// moved is read off the host ops that a statement has become, which have its
+// place in the text. Both are of the rank that receives most, of room, where a
+// run says how long dimensions are, and of the mean, where blocks are not as
+// long as each other.
+#include "lower/cliff.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+
+enum {
+    // What a transfer could have moved while it began: it takes as long to
+    // begin as that takes to arrive. Less is not spoken of.
+    BEGIN_BYTES = 1 << 20,
+    MOST_TIMES = 2,
+    MOST_RANKS = 64, // that are looked at where they differ
+};
+
+// What a statement names of its operand and its result, without what a sum
+// reduces.
+typedef struct sides {
+    hd_type from, to;
+    int reduced; // which dimension of the operand that is, -1: none
+    int axis;    // which it is over, -1: none
+} sides;
+
+// A statement that moves something.
+typedef struct moved {
+    const hd_op *op;
+    hd_loc loc;
+    hd_ranks have; // who has the operand
+    bool apart;    // not all who have the result do
+    int64_t ranks; // of the axes along which anything moves
+    double need, bytes, transfers;
+    double now, issued; // of the rank that is looked at
+} moved;
+
+struct hd_cliffs {
+    moved *moved; // by their place in the text
+    int n;
+};
+
+// ------------------------------------------------------------------- needs
+
+static bool is_spread(hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) && hd_dim_blocks(dim) > 1;
+}
+
+// How many indices of a dimension a rank has, on average.
+static double mean(hd_dim dim)
+{
+    return (double)dim.extent /
+           (double)(hd_dim_is_sharded(dim) ? hd_dim_blocks(dim) : 1);
+}
+
+static double elements_of(const hd_type *type)
+{
+    double n = 1;
+
+    for (int i = 0; i < type->ndims; i++)
+        n *= mean(type->dim[i]);
+    return n;
+}
+
+// How much of what a rank has of the one is of the other. Over two axes that is
+// nothing, on some rank.
+static double common(const hd_type *have, const hd_type *want)
+{
+    double n = 1;
+
+    for (int i = 0; i < want->ndims; i++) {
+        hd_dim a = have->dim[i], b = want->dim[i];
+
+        if (!is_spread(a) || a.mark == b.mark)
+            n *= mean(b);
+        else
+            n *= is_spread(b) ? 0 : mean(a);
+    }
+    return n;
+}
+
+static bool is_reduction(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_FOLD &&
+           hd_op_key(op, HD_KEY_DIM) != NULL;
+}
+
+static sides sides_of(const hd_module *module, const hd_op *op)
+{
+    sides s = {hd_view_type(&op->view[1]), hd_view_type(&op->view[0]), -1, -1};
+    hd_dim dim;
+
+    if (!is_reduction(op))
+        return s;
+    s.reduced = (int)hd_expr_value(module, hd_op_key(op, HD_KEY_DIM)->expr);
+    dim = s.from.dim[s.reduced];
+    if (is_spread(dim))
+        s.axis = dim.mark;
+    if (s.to.ndims < s.from.ndims)
+        s.from = hd_type_without(&s.from, s.reduced);
+    else
+        s.from.dim[s.reduced] = hd_dim_whole(1);
+    return s;
+}
+
+// What ranks that have none of the result's operand are sent, by those who have
+// it: each of them at least its part of all.
+static double sent_apart(const hd_module *module, const sides *s, hd_ranks have)
+{
+    double all = elements_of(&s->to);
+
+    if (hd_type_axis_dim(&s->to, have.axis) < 0)
+        return all;
+    return all * (double)module->axis[have.axis].size /
+           (double)(have.past - have.low);
+}
+
+// Of the share of the sums that it makes the other ranks' parts, and whatever
+// else of the result it has not.
+static double received(const hd_module *module, const sides *s)
+{
+    double all = elements_of(&s->to), have = common(&s->from, &s->to);
+    double n = s->axis < 0 ? 1 : (double)module->axis[s->axis].size;
+
+    if (s->axis >= 0 && hd_type_axis_dim(&s->to, s->axis) < 0)
+        have /= n;
+    return (n - 1) * have + all - have;
+}
+
+// Of the dtype that is narrower, but for sums, which are rounded at the end.
+static double size_of(const sides *s)
+{
+    size_t from = hd_dtype_size(s->from.dtype), to = hd_dtype_size(s->to.dtype);
+
+    return (double)(s->axis < 0 && to < from ? to : from);
+}
+
+// Of all axes over which anything is on either side.
+static int64_t count_ranks(const hd_module *module, const sides *s,
+                           hd_ranks have)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < module->naxes; i++)
+        if (i == s->axis || hd_type_axis_dim(&s->from, i) >= 0 ||
+            hd_type_axis_dim(&s->to, i) >= 0 || (have.some && i == have.axis))
+            n *= module->axis[i].size;
+    return n;
+}
+
+static bool find_moved(const hd_module *module, const hd_op *op, moved *m)
+{
+    sides s;
+
+    if (op->code != HD_OP_SET && !is_reduction(op))
+        return false;
+    s = sides_of(module, op);
+    *m = (moved){
+        .op = op, .loc = op->loc, .have = hd_view_ranks(module, &op->view[1])};
+    m->apart = !hd_ranks_cover(m->have, hd_view_ranks(module, &op->view[0]));
+    m->need = size_of(&s) * (m->apart ? sent_apart(module, &s, m->have)
+                                      : received(module, &s));
+    m->ranks = count_ranks(module, &s, m->have);
+    return m->ranks > 1;
+}
+
+hd_cliffs *hd_cliffs_find(const hd_module *module, hd_arena *scratch)
+{
+    hd_cliffs *cliffs = hd_new(scratch, hd_cliffs);
+    int room = 0;
+    moved m;
+
+    cliffs->moved = NULL;
+    cliffs->n = 0;
+    for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
+        if (find_moved(module, s->op, &m)) {
+            cliffs->moved = hd_arena_grow(scratch, cliffs->moved, cliffs->n,
+                                          &room, sizeof m);
+            cliffs->moved[cliffs->n++] = m;
+        }
+    return cliffs->n > 0 ? cliffs : NULL;
+}
+
+// ------------------------------------------------------------------- moves
+
+typedef struct counter {
+    const hd_module *module;
+    hd_cliffs *cliffs;
+    hd_env env;
+    int64_t *var; // env.var
+    bool ranked;  // not all ranks do the same
+    bool streams; // on a stream, beside others
+} counter;
+
+static int64_t value_of(const counter *c, hd_expr expr)
+{
+    int64_t value = 0;
+
+    return hd_expr_eval(c->module, expr, &c->env, &value) ? value : 0;
+}
+
+static moved *find_place(const hd_cliffs *cliffs, hd_loc loc)
+{
+    int low = 0, past = cliffs->n;
+
+    while (low < past) {
+        int at = (low + past) / 2;
+        moved *m = &cliffs->moved[at];
+
+        if (m->loc.line == loc.line && m->loc.column == loc.column)
+            return m;
+        if (m->loc.line < loc.line ||
+            (m->loc.line == loc.line && m->loc.column < loc.column))
+            low = at + 1;
+        else
+            past = at;
+    }
+    return NULL;
+}
+
+static double bytes_of(const hd_view *view)
+{
+    const hd_type *type = &view->buffer->type;
+    double n = (double)hd_dtype_size(type->dtype);
+
+    for (int i = 0; i < type->ndims; i++) {
+        const hd_range *range = hd_view_range(view, i);
+
+        if (hd_view_picks(view, i))
+            continue;
+        if (range == NULL)
+            n *= mean(type->dim[i]);
+        else if (range->block == HD_EXPR_NONE && range->extent > 0)
+            n *= (double)range->extent;
+        else
+            n *= (double)type->dim[i].extent /
+                 (double)(range->block == HD_EXPR_NONE ? 1 : range->blocks);
+    }
+    return n;
+}
+
+// The share of ranks, or of iterations, that are no root, or are one.
+static double root_share(counter *c, const hd_op *op, bool root)
+{
+    hd_expr at = hd_op_key(op, HD_KEY_ROOT)->expr;
+    double n = (double)c->module->axis[op->axis].size;
+
+    if (!hd_expr_is_const(c->module, at)) // each of them in turn
+        return (root ? 1 : n - 1) / n;
+    c->ranked = true;
+    return (hd_expr_value(c->module, at) == c->env.coord[op->axis]) == root;
+}
+
+static void count_op(counter *c, const hd_op *op, double times)
+{
+    moved *m =
+        hd_op_is(op, HD_UNIT_TRANSFER) ? find_place(c->cliffs, op->loc) : NULL;
+
+    if (m == NULL || hd_op_move(op) == HD_MOVE_SEND)
+        return;
+    m->issued += c->streams ? 0 : times;
+    if (hd_op_is_rooted(op))
+        times *= root_share(c, op, hd_op_move(op) == HD_MOVE_REDUCE);
+    m->now +=
+        times * hd_op_received(op, (double)c->module->axis[op->axis].size,
+                               bytes_of(&op->view[0]),
+                               op->ninputs > 0 ? bytes_of(&op->view[1]) : 0);
+}
+
+static bool is_asked(const hd_module *module, const hd_block *block, hd_var var)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if ((s->kind == HD_STMT_IF && hd_expr_uses_var(module, s->a, var)) ||
+            is_asked(module, &s->body, var) ||
+            is_asked(module, &s->otherwise, var))
+            return true;
+    return false;
+}
+
+// Iterations are alike unless a branch asks for their number.
+static void count_block(counter *c, const hd_block *block, double times)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if (s->kind == HD_STMT_OP) {
+            count_op(c, s->op, times);
+        } else if (s->kind == HD_STMT_LET) {
+            c->var[s->var] = value_of(c, s->a);
+        } else if (s->kind == HD_STMT_IF) {
+            c->ranked = true;
+            count_block(c, value_of(c, s->a) != 0 ? &s->body : &s->otherwise,
+                        times);
+        } else if (s->kind == HD_STMT_FOR &&
+                   !is_asked(c->module, &s->body, s->var)) {
+            count_block(c, &s->body,
+                        times *
+                            (double)(value_of(c, s->b) - value_of(c, s->a)));
+        } else if (s->kind == HD_STMT_FOR) {
+            int64_t past = value_of(c, s->b);
+
+            for (int64_t i = value_of(c, s->a); i < past; i++) {
+                c->var[s->var] = i;
+                count_block(c, &s->body, times);
+            }
+        } else {
+            bool outer = c->streams;
+
+            c->streams |= s->kind == HD_STMT_ON;
+            count_block(c, &s->body, times);
+            c->streams = outer;
+        }
+}
+
+static void count_rank(counter *c, int64_t rank)
+{
+    for (int i = 0; i < c->module->naxes; i++)
+        c->env.coord[i] = hd_mesh_coord(c->module, rank, i);
+    for (int i = 0; i < c->cliffs->n; i++)
+        c->cliffs->moved[i].now = c->cliffs->moved[i].issued = 0;
+    count_block(c, &c->module->body, 1);
+    for (int i = 0; i < c->cliffs->n; i++) {
+        moved *m = &c->cliffs->moved[i];
+
+        m->bytes = m->now > m->bytes ? m->now : m->bytes;
+        m->transfers = m->issued > m->transfers ? m->issued : m->transfers;
+    }
+}
+
+void hd_cliffs_count(hd_cliffs *cliffs, const hd_module *module,
+                     hd_arena *scratch)
+{
+    counter c = {.module = module,
+                 .cliffs = cliffs,
+                 .var = hd_new_array(scratch, int64_t, module->nvars + 1)};
+
+    c.env.var = c.var;
+    for (int64_t rank = 0; rank < module->nranks && rank < MOST_RANKS; rank++)
+        if (rank == 0 || c.ranked)
+            count_rank(&c, rank);
+}
+
+// ------------------------------------------------------------------- words
+
+// "12.3 MB"
+static const char *show_bytes(double bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    int unit = 0;
+
+    for (; bytes >= 1000 && unit < 5; unit++)
+        bytes /= 1000;
+    snprintf(out, 32, "%.3g %s", bytes, units[unit]);
+    return out;
+}
+
+// What is told of one.
+typedef struct teller {
+    const hd_module *module;
+    hd_diag *diag;
+    const moved *m;
+    sides sides;
+} teller;
+
+// Whether an axis goes from one dimension to another.
+static bool exchanges(const teller *t, int axis)
+{
+    int from = hd_type_axis_dim(&t->sides.from, axis);
+    int to = hd_type_axis_dim(&t->sides.to, axis);
+
+    return from >= 0 && to >= 0 && from != to;
+}
+
+// The first dimension of which some ranks have less than others, in what it
+// names of the result or, if `from`, of the operand, if that changes or is
+// there anyhow; -1: none.
+static int find_uneven(const teller *t, bool from, bool changes)
+{
+    const hd_type *type = from ? &t->sides.from : &t->sides.to;
+    const hd_type *other = from ? &t->sides.to : &t->sides.from;
+
+    for (int i = 0; i < type->ndims; i++)
+        if (hd_dim_is_uneven(type->dim[i]) &&
+            (!changes || type->dim[i].mark != other->dim[i].mark))
+            return i;
+    return -1;
+}
+
+// The dimension of its buffer that is the `n`-th of a side.
+static int dim_of(const teller *t, bool from, int n)
+{
+    int all = hd_view_type(&t->m->op->view[from]).ndims;
+
+    if (from && all > t->sides.from.ndims && n >= t->sides.reduced)
+        n++;
+    return hd_view_kept_dim(&t->m->op->view[from], n);
+}
+
+static void advise_even(const teller *t, bool from, int n, bool changes)
+{
+    hd_dim dim = (from ? &t->sides.from : &t->sides.to)->dim[n];
+    hd_loc loc = t->m->op->view[from].buffer->loc;
+    long long ranks = (long long)t->module->axis[dim.mark].size;
+    long long even = (long long)hd_dim_block(dim) * ranks;
+    bool both = exchanges(t, dim.mark);
+    const char *so =
+        both ? "all of it goes to all ranks" : "it moves piece by piece";
+    const char *front =
+        !changes ? ""
+        : both   ? ", or lay the other dimension in front, an index a rank"
+                 : ", or lay it in front";
+
+    if (hd_dim_is_sized(dim))
+        hd_note(t->diag, loc,
+                "%s, since '%s' says how many indices of dimension %d each of "
+                "%lld ranks has: give it one number (-D %s=%lld)%s",
+                so, t->module->size[dim.size - 1].name, dim_of(t, from, n),
+                ranks, t->module->size[dim.size - 1].name,
+                even / (long long)dim.times, front);
+    else
+        hd_note(t->diag, loc,
+                "%s, since %lld ranks do not divide the %lld indices of "
+                "dimension %d: make it %lld%s",
+                so, ranks, (long long)dim.extent, dim_of(t, from, n), even,
+                front);
+}
+
+static void advise(const teller *t)
+{
+    const hd_buffer *to = t->m->op->view[0].buffer;
+    hd_loc loc = t->m->op->view[1].buffer->loc;
+
+    for (int k = 0; k < 4; k++) {
+        int n = find_uneven(t, k % 2 == 1, k < 2);
+
+        if (n >= 0) {
+            advise_even(t, k % 2 == 1, n, k < 2);
+            return;
+        }
+    }
+    if (t->m->apart)
+        hd_note(t->diag, loc,
+                "all of it goes to all ranks, as some alone have it: of a "
+                "dimension that is an index a rank, a `set` of each index of "
+                "%%%s sends each rank its own",
+                to->name);
+    else if (t->sides.axis >= 0)
+        hd_note(t->diag, loc,
+                "all of it is reduced, and then each rank keeps its part: "
+                "`set` it to how %%%s lies first, which moves less",
+                to->name);
+    else
+        hd_note(t->diag, loc,
+                "its axes change one after the other, by way of more than "
+                "either side: a `set` by way of a tensor that has another "
+                "dimension over one of them moves less");
+}
+
+static bool is_cliff(const moved *m)
+{
+    double more = m->transfers - 2 * (double)m->ranks;
+
+    return m->bytes >= BEGIN_BYTES &&
+           m->bytes + (more > 0 ? more * BEGIN_BYTES : 0) >
+               MOST_TIMES * m->need + BEGIN_BYTES;
+}
+
+static void tell(const hd_module *module, const moved *m, hd_diag *diag)
+{
+    teller t = {module, diag, m, sides_of(module, m->op)};
+    char moves[32], needs[32];
+
+    hd_warning(diag, HD_E0505, m->loc,
+               "this %s moves %s to a rank, in %.0f transfer%s, where its "
+               "placements need %s",
+               hd_op_info_get(m->op->code)->text, show_bytes(m->bytes, moves),
+               m->transfers, m->transfers == 1 ? "" : "s",
+               show_bytes(m->need, needs));
+    advise(&t);
+}
+
+void hd_cliffs_tell(const hd_cliffs *cliffs, const hd_module *module,
+                    hd_diag *diag)
+{
+    for (int i = 0; i < cliffs->n; i++)
+        if (is_cliff(&cliffs->moved[i]))
+            tell(module, &cliffs->moved[i], diag);
+}
