@@ -675,11 +675,9 @@ static const char *mend_place(const verifier *v)
 static hd_status wrong_result(verifier *v, const hd_op *op, const hd_type *out,
                               const hd_type *in, const hd_type *want)
 {
-    hd_type right = *want;
     char why[WHY];
 
-    right.dtype = in->dtype;
-    snprintf(why, sizeof why, "the result is %.200s", type_text(v, &right));
+    snprintf(why, sizeof why, "the result is %.200s", type_text(v, want));
     return shapes_differ(v, op, out, in, why);
 }
 
@@ -905,25 +903,31 @@ static hd_status check_result(verifier *v, const hd_op *op, const int8_t *dim,
         !hd_bound_fits(&bound, type, op->noutputs, is_tensor(v), &why))
         return refuse_misfit(v, op, HD_E0311, type, &why);
     want = hd_bound_result(&bound, type);
+    want.dtype = type[right ? 0 : 1].dtype;
     return wrong_result(v, op, &type[0], &type[1], &want);
 }
 
-// A sum of several takes numbers of f32 among those of a narrower result, which
-// it rounds once, and narrower ones for a result of f32. In a host program a
-// sum of one does so too, which begins or ends one that ranks make in f32.
+// Whether each number of one is a number of the other, of the same kind.
+static bool is_wider(hd_dtype dtype, hd_dtype in)
+{
+    return hd_dtype_is_float(dtype) == hd_dtype_is_float(in) &&
+           hd_dtype_holds(dtype, in);
+}
+
+// A fold takes what its result's dtype holds. A sum of several takes numbers of
+// f32 among those of a narrower result, too, which it rounds once; and in a
+// host program a sum of one, which ends one that ranks make in f32.
 static bool takes_dtype(const verifier *v, const hd_op *op, hd_dtype dtype,
                         hd_dtype in)
 {
-    hd_dtype other = dtype == HD_DTYPE_F32 ? in : dtype;
-    bool own = dtype == HD_DTYPE_F32 || op->ninputs == 1;
+    bool own = op->ninputs == 1 && !is_tensor(v);
 
-    if (in == dtype || op->code != HD_OP_SUM ||
-        (op->ninputs == 1 && is_tensor(v)))
+    if (in == dtype || hd_op_family(op) != HD_FAMILY_FOLD)
         return in == dtype;
     for (int i = 1; i <= op->ninputs; i++)
         own |= op->view[i].buffer->type.dtype == dtype;
-    return own && (dtype == HD_DTYPE_F32 || in == HD_DTYPE_F32) &&
-           hd_dtype_is_float(other) && hd_dtype_holds(HD_DTYPE_F32, other);
+    return is_wider(dtype, in) || (own && op->code == HD_OP_SUM &&
+                                   in == HD_DTYPE_F32 && is_wider(in, dtype));
 }
 
 // Operands lie along the result, and may repeat along dimensions of it.
@@ -938,8 +942,12 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
 
         if (!takes_dtype(v, op, dtype, in.dtype))
             return shapes_differ(v, op, &out, &in,
-                                 "the dtypes differ, and only `copy` and "
-                                 "`set` cast");
+                                 hd_op_family(op) == HD_FAMILY_FOLD
+                                     ? "the result's dtype does not hold the "
+                                       "operand's, and only `copy` and `set` "
+                                       "cast"
+                                     : "the dtypes differ, and only `copy` and "
+                                       "`set` cast");
     }
     return HD_OK;
 }

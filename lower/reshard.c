@@ -1172,7 +1172,7 @@ static void fill_neutral(hd_build *b, hd_fold fold, hd_view out)
 // they are rounded once.
 static hd_dtype partial_dtype(const hd_op *op)
 {
-    hd_dtype dtype = op->view[1].buffer->type.dtype;
+    hd_dtype dtype = op->view[0].buffer->type.dtype;
 
     return hd_op_fold(op) == HD_FOLD_SUM && hd_dtype_is_float(dtype) &&
                    hd_dtype_holds(HD_DTYPE_F32, dtype)
@@ -1313,6 +1313,21 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
     return to;
 }
 
+// What is added up, as numbers of the result's dtype, in which ranks do it. It
+// is in loops as it was.
+static hd_buffer *widen(hd_build *b, hd_buffer *from, const hd_buffer *goal)
+{
+    hd_type type = from->type;
+    hd_buffer *to;
+
+    if (type.dtype == goal->type.dtype)
+        return from;
+    type.dtype = goal->type.dtype;
+    to = hd_module_add_buffer(b->module, from->name, HD_ROLE_TEMP, &type);
+    hd_build_unary(b, HD_OP_COPY, -1, whole(b, to), whole(b, from));
+    return to;
+}
+
 // A sum that was made wider than the result, rounded to its dtype.
 static hd_buffer *round_sum(hd_build *b, hd_buffer *from, hd_buffer *goal)
 {
@@ -1344,9 +1359,13 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 
         if (hd_dim_is_cut(reduced))
             from = reduce_block(b, op, from, dim, reduced.mark);
+        else if (op->code == HD_OP_SUM)
+            from = widen(b, from, goal);
         to = reduce_across(b, op, from, goal, dim, reduced.mark, tiles);
-        to = round_sum(b, to, goal);
+        if (op->code == HD_OP_SUM)
+            to = round_sum(b, to, goal);
     } else {
+        rest.dtype = goal->type.dtype;
         to = add_temp(b, goal, rest);
         reduce_here(b, op, whole(b, to));
     }

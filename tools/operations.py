@@ -25,7 +25,7 @@ RULES = {
            "dtype, with a result of `u8`; *picked*, the first operand `u8` and the others as "
            "the result.",
     "FOLD": "Several operands are joined element by element in the order written, or all "
-            "indices of dimension `dim` of one.",
+            "indices of dimension `dim` of one. Their dtypes may be narrower than the result's.",
     "TRANSPOSE": "Marks travel with their dimension.",
     "TAKE": "The indices are data, read when the step runs.",
     "PRODUCT": "Computed in fp32 or better, and rounded once. `scale_a` and `scale_b` have the "

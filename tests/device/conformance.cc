@@ -243,6 +243,26 @@ TEST(Conformance, SumsTakeF32BesideANarrowerDtype)
                  dtype);
 }
 
+TEST(Conformance, FoldsGoToWiderDtypes)
+{
+    const char *const wider[][2] = {
+        {"f32", "f64"},    {"f16", "f64"},    {"bf16", "f32"}, {"bf16", "f64"},
+        {"f8e4m3", "f16"}, {"f8e5m2", "f32"}, {"u8", "i32"},   {"i32", "i64"}};
+
+    for (const auto &dtype : wider) {
+        std::string text = "in %x : $[6, 6, 40]\nin %y : $[40]\n"
+                           "out %a : ~[6, 40]\nout %b : ~[6, 6]\n"
+                           "out %c : ~[6, 40]\nout %d : ~[6, 40]\n"
+                           "out %e : ~[6, 1, 40]\n"
+                           "{ %a = sum %x dim 0  %b = sum %x dim 2\n"
+                           "  %c = sum %x[0], %a, %y  %d = max %y, %x[1]\n"
+                           "  %e = min %x dim 1 }";
+
+        Replace('~', dtype[1], &text);
+        Conforms(text, dtype[0]);
+    }
+}
+
 TEST(Conformance, BiasesRepeatAlongRowsColumnsAndProducts)
 {
     for (const char *dtype : {"f32", "bf16"})

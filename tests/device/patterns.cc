@@ -72,6 +72,10 @@ const Pattern kPatterns[] = {
      "temp %p : f32[n @tp, n @stream, 6, 5] temp %s : f32[n @tp, 6, 5] "
      "out %c : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = copy %s"},
+    {"wide_sum",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 1, 8, 5] temp " PARTIAL
+     "out %c : f32[n @tp, 6, 5] out %d : f32[n, 6, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 0 %d = max %p dim 0"},
     {"narrow_partial",
      "in %a : f32[n @tp, n, 6, 8] in %w : f32[n @tp, 1, 8, 5] temp " PARTIAL
      "out %c : $[n @tp, 6, 5]",

@@ -349,6 +349,22 @@ static dtype draw_dtype(maker *m)
     return m->integers ? exact[pick(m, 8)] : all[pick(m, 12)];
 }
 
+// Whether each number of one dtype is one of another of the same kind.
+static bool holds(dtype wide, dtype narrow)
+{
+    return dtypes[wide].floating == dtypes[narrow].floating &&
+           dtypes[wide].exact >= dtypes[narrow].exact &&
+           dtypes[wide].large >= dtypes[narrow].large;
+}
+
+// One that holds the dtype, or one that it holds.
+static dtype draw_held(maker *m, dtype of, bool wider)
+{
+    dtype any = (dtype)pick(m, sizeof dtypes / sizeof *dtypes);
+
+    return (wider ? holds(any, of) : holds(of, any)) ? any : of;
+}
+
 // ---------------------------------------------------------------- tensors
 
 static double limit_of(const maker *m, dtype dtype)
@@ -894,12 +910,14 @@ static dtype widest(dtype dtype)
     return dtype == F64 ? F64 : F32;
 }
 
-// What a sum takes beside a dtype: f32, and beside that a narrower one.
-static dtype draw_beside(maker *m, dtype dtype)
+// What a fold takes beside a dtype: one that it holds, and a sum f32.
+static dtype draw_beside(maker *m, op op, dtype dtype)
 {
-    if (!dtypes[dtype].floating || dtype == F64 || !once_in(m, 3))
+    if (!once_in(m, 3))
         return dtype;
-    return dtype != F32 ? F32 : once_in(m, 2) ? BF16 : F16;
+    return op == OP_SUM && dtypes[dtype].floating && once_in(m, 2)
+               ? dtype == F64 ? F64 : F32
+               : draw_held(m, dtype, false);
 }
 
 // Of logarithms, beside what has one dimension more.
@@ -920,7 +938,8 @@ static dtype draw_operand_dtype(maker *m, const statement *s, int view)
         return I32;
     if (s->op == OP_MATMUL && dtypes[s->of].exact <= 16 && once_in(m, 2))
         return s->of == F8E4M3 ? F8E5M2 : F8E4M3;
-    return s->op == OP_SUM ? draw_beside(m, s->of) : s->of;
+    return ops[s->op].like == FAMILY_FOLD ? draw_beside(m, s->op, s->of)
+                                          : s->of;
 }
 
 // A late tensor that there is and fits what is known, with what then is known;
@@ -1036,6 +1055,17 @@ static void draw_factors(maker *m, statement *s)
 
 // ----------------------------------------------------------------- results
 
+// A fold's holds what its operands do.
+static dtype draw_fold_dtype(maker *m, const statement *s)
+{
+    dtype wider = draw_held(m, s->of, true);
+
+    for (int i = 1; i <= s->inputs; i++)
+        if (!holds(wider, m->tensor[s->tensor[i]].dtype))
+            return s->of;
+    return wider;
+}
+
 static dtype draw_result_dtype(maker *m, const statement *s, int i)
 {
     static const dtype any[] = {F32, F16, BF16, F64};
@@ -1054,6 +1084,8 @@ static dtype draw_result_dtype(maker *m, const statement *s, int i)
         return widest(s->of);
     if ((s->op == OP_SET || s->op == OP_COPY) && once_in(m, 5))
         return draw_dtype(m);
+    if (ops[s->op].like == FAMILY_FOLD && s->over < 0)
+        return draw_fold_dtype(m, s);
     return s->of;
 }
 
@@ -1726,6 +1758,7 @@ static void make_staged(maker *m, int x)
 // Joins a dimension of %x; what is left is placed as `t` is.
 static void join_dim(maker *m, int x, tensor t, int d, op op)
 {
+    t.dtype = draw_held(m, t.dtype, true);
     if (op == OP_SUM)
         t.size *= count_of(m, t.dim[d].extent);
     drop_dims(&t, d, 1);
@@ -2014,6 +2047,7 @@ static void leave_counted(maker *m, counting *c)
     int over = c->lead + pick(m, c->t.ndims - c->lead);
     tensor t = c->t, sum = c->t;
 
+    sum.dtype = draw_held(m, sum.dtype, true);
     sum.size *= count_of(m, sum.dim[over].extent);
     drop_dims(&sum, over, 1);
     if (once_in(m, 2) && fits(m, &sum)) {
