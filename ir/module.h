@@ -111,6 +111,7 @@ struct hd_module {
     const char *name;
     hd_stage stage;
     hd_stage written; // the stage of the text; later statements are of passes
+    bool told_alone;  // lowering has told what moves while nothing is computed
     int naxes;
     hd_axis axis[HD_MAX_AXES];
     int64_t nranks;   // product of the axes; 1 without a mesh

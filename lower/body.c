@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "lower/build.h"
+#include "lower/cliff.h"
 
 // A statement; or a loop with its fork, its join and what stands between, which
 // to the caller's stream are one.
@@ -132,6 +133,7 @@ static glance glance_start(const hd_body *body, seen *table, int at)
 typedef struct traits {
     const hd_body *body;
     bool computes, moves, syncs;
+    bool multiplies; // and takes long: a product, or attention
 } traits;
 
 // A wait for a send of the open loop orders nothing else.
@@ -151,6 +153,8 @@ static void note_traits(void *context, hd_op *op)
     traits *t = context;
 
     t->computes |= hd_op_is(op, HD_UNIT_COMPUTE);
+    t->multiplies |= hd_op_family(op) == HD_FAMILY_PRODUCT ||
+                     hd_op_family(op) == HD_FAMILY_ATTEND;
     t->moves |= hd_op_is(op, HD_UNIT_TRANSFER);
     t->syncs |= hd_op_is(op, HD_UNIT_SYNC) && !waits_for_loop(t->body, op);
 }
@@ -335,18 +339,37 @@ static void find_bounds(hd_body *body, bool back)
     }
 }
 
-// Those beside which nothing is computed stay on the caller's stream.
-static void choose_collectives(hd_body *body)
+// How many items before each compute, or compute what takes long.
+static int *count_computed(const hd_body *body, bool all)
 {
-    int *computed = hd_new_array(body->scratch, int, body->nitems + 1);
+    int *n = hd_new_array(body->scratch, int, body->nitems + 1);
 
-    for (int i = 0; i < body->nitems; i++)
-        computed[i + 1] = computed[i] + body->item[i].computes;
+    for (int i = 0; i < body->nitems; i++) {
+        const item *it = &body->item[i];
+        traits t = {.body = body, .multiplies = all};
+
+        if (!all)
+            hd_block_each(&it->block, note_traits, &t);
+        n[i + 1] = n[i] + (it->computes && t.multiplies);
+    }
+    return n;
+}
+
+// Those beside which nothing is computed stay on the caller's stream, and all
+// without a stream for transfers: it is told for which that would be good.
+static void choose_collectives(hd_body *body, bool split, hd_effect *effect)
+{
+    const int *computed = count_computed(body, split);
+
+    find_bounds(body, false);
+    find_bounds(body, true);
     for (int i = 0; i < body->nitems; i++) {
         item *it = &body->item[i];
 
-        it->beside =
-            it->travels && computed[it->last] > computed[it->first + 1];
+        if (!it->travels || computed[it->last] <= computed[it->first + 1])
+            continue;
+        it->beside = split;
+        hd_cliffs_beside(effect->cliffs, it->block.first->op->loc, split);
     }
 }
 
@@ -453,9 +476,6 @@ static void split_body(hd_body *body, hd_effect *effect, hd_diag *diag)
                .made.name = "made",
                .hop.name = "hop"};
 
-    find_bounds(body, false);
-    find_bounds(body, true);
-    choose_collectives(body);
     for (int i = 0; i < body->nitems; i++)
         if (body->item[i].beside) {
             emit_beside(&s, &body->item[i]);
@@ -494,6 +514,8 @@ void hd_body_finish(hd_body *body, bool split, hd_effect *effect, hd_diag *diag)
 
     close_loop(body);
     *add_item(body) = (item){.holds = true}; // the end
+    if (split || hd_cliffs_waits(effect->cliffs, (hd_loc){0}))
+        choose_collectives(body, split, effect);
     if (split)
         split_body(body, effect, diag);
     *out = (hd_block){0};

@@ -1,5 +1,7 @@
 #include "lower/build.h"
 
+#include "ir/signature.h"
+
 #include <assert.h>
 
 hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
@@ -205,6 +207,17 @@ bool hd_view_is_uneven(const hd_view *view, int but)
             hd_view_range(view, d)->extent < 0)
             return true;
     return false;
+}
+
+// No index can be picked of the rows of a product of batches, which would leave
+// a batch in their place.
+bool hd_op_has_parts(const hd_op *op, int along, bool block)
+{
+    return hd_bound_picks(op->bound, along) ||
+           (block && hd_op_family(op) == HD_FAMILY_PRODUCT &&
+            hd_op_key(op, HD_KEY_TA) == NULL &&
+            hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+            along == op->bound->nparallel - 2);
 }
 
 bool hd_op_has_ranges(const hd_op *op)

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/signature.h"
+#include "lower/build.h"
 
 enum {
     // What a transfer could have moved while it began: it takes as long to
@@ -18,6 +20,7 @@ enum {
     BEGIN_BYTES = 1 << 20,
     MOST_TIMES = 2,
     MOST_RANKS = 64, // that are looked at where they differ
+    MOST_AHEAD = 64, // statements that are looked through
 };
 
 // What a statement names of its operand and its result, without what a sum
@@ -37,11 +40,21 @@ typedef struct moved {
     int64_t ranks; // of the axes along which anything moves
     double need, bytes, transfers;
     double now, issued; // of the rank that is looked at
+
+    // What it could go on beside: a product, which reads it or makes it, may be
+    // done in parts along this dimension of what is moved. NULL: none may.
+    const hd_op *product;
+    int of_moved, of_product; // these dimensions, of the buffers
+    bool marked;              // the text has a stream dimension of it
+    bool told;
+    bool beside;        // with a stream for transfers
+    const char *reason; // why no loop takes it; NULL: none is known
 } moved;
 
 struct hd_cliffs {
     moved *moved; // by their place in the text
     int n;
+    bool bulk; // was asked for: nothing is to go on beside anything
 };
 
 // ------------------------------------------------------------------- needs
@@ -153,8 +166,79 @@ static int64_t count_ranks(const hd_module *module, const sides *s,
     return n;
 }
 
-static bool find_moved(const hd_module *module, const hd_op *op, moved *m)
+// --------------------------------------------------- what it could go beside
+
+// The dimension of its buffer that is the `n`-th of a side.
+static int dim_of(const hd_op *op, const sides *s, bool from, int n)
 {
+    int all = hd_view_type(&op->view[from]).ndims;
+
+    if (from && all > s->from.ndims && n >= s->reduced)
+        n++;
+    return hd_view_kept_dim(&op->view[from], n);
+}
+
+// Whether it could be moved part by part along a dimension: what is gathered,
+// or scattered, or, where all ranks get all sums, what stays.
+static bool may_part(const sides *s, int n)
+{
+    hd_dim from = s->from.dim[n], to = s->to.dim[n];
+
+    if (s->axis < 0)
+        return is_spread(from) && !is_spread(to) &&
+               hd_type_axis_dim(&s->to, from.mark) < 0;
+    return hd_type_axis_dim(&s->to, s->axis) >= 0
+               ? to.mark == s->axis
+               : !is_spread(from) && !is_spread(to) && to.extent > 1;
+}
+
+// Whether a product may be done in parts along what may be moved in parts,
+// which it makes or reads as view `i`.
+static bool find_part(const sides *s, const hd_op *op, int i, moved *m)
+{
+    for (int n = 0; n < s->to.ndims; n++) {
+        int own = dim_of(m->op, s, i == 0, n);
+        int line = op->bound->along[i][own];
+
+        if (may_part(s, n) && line >= 0 && line < op->bound->nparallel &&
+            hd_op_has_parts(op, line, true)) {
+            m->product = op;
+            m->of_moved = own;
+            m->of_product = hd_view_kept_dim(&op->view[0], line);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_plain(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_PRODUCT &&
+           hd_op_key(op, HD_KEY_GROUPS) == NULL && !hd_op_has_counts(op);
+}
+
+// The product that makes all of what is reduced, or one that reads what is set.
+static void find_product(const hd_module *module, const hd_stmt *stmt,
+                         const sides *s, moved *m)
+{
+    bool reduces = s->axis >= 0;
+    const hd_view *side = &m->op->view[reduces];
+    const hd_stmt *at = reduces ? module->body.first : stmt->next;
+
+    for (int k = 0; at != NULL && at != stmt && side->nindex == 0;
+         at = at->next) {
+        if (!reduces && k++ == MOST_AHEAD)
+            return;
+        for (int i = !reduces; is_plain(at->op) && i < (reduces ? 1 : 3); i++)
+            if (at->op->view[i].buffer == side->buffer &&
+                at->op->view[i].nindex == 0 && find_part(s, at->op, i, m))
+                return;
+    }
+}
+
+static bool find_moved(const hd_module *module, const hd_stmt *stmt, moved *m)
+{
+    const hd_op *op = stmt->op;
     sides s;
 
     if (op->code != HD_OP_SET && !is_reduction(op))
@@ -166,10 +250,14 @@ static bool find_moved(const hd_module *module, const hd_op *op, moved *m)
     m->need = size_of(&s) * (m->apart ? sent_apart(module, &s, m->have)
                                       : received(module, &s));
     m->ranks = count_ranks(module, &s, m->have);
+    m->marked = hd_type_stream_dim(&op->view[0].buffer->type) >= 0 ||
+                hd_type_stream_dim(&op->view[1].buffer->type) >= 0;
+    if (!m->apart && m->need >= BEGIN_BYTES * (double)m->ranks)
+        find_product(module, stmt, &s, m);
     return m->ranks > 1;
 }
 
-hd_cliffs *hd_cliffs_find(const hd_module *module, hd_arena *scratch)
+hd_cliffs *hd_cliffs_find(const hd_module *module, bool bulk, hd_arena *scratch)
 {
     hd_cliffs *cliffs = hd_new(scratch, hd_cliffs);
     int room = 0;
@@ -177,8 +265,9 @@ hd_cliffs *hd_cliffs_find(const hd_module *module, hd_arena *scratch)
 
     cliffs->moved = NULL;
     cliffs->n = 0;
+    cliffs->bulk = bulk;
     for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
-        if (find_moved(module, s->op, &m)) {
+        if (find_moved(module, s, &m)) {
             cliffs->moved = hd_arena_grow(scratch, cliffs->moved, cliffs->n,
                                           &room, sizeof m);
             cliffs->moved[cliffs->n++] = m;
@@ -338,7 +427,8 @@ void hd_cliffs_count(hd_cliffs *cliffs, const hd_module *module,
                  .var = hd_new_array(scratch, int64_t, module->nvars + 1)};
 
     c.env.var = c.var;
-    for (int64_t rank = 0; rank < module->nranks && rank < MOST_RANKS; rank++)
+    for (int64_t rank = 0;
+         cliffs != NULL && rank < module->nranks && rank < MOST_RANKS; rank++)
         if (rank == 0 || c.ranked)
             count_rank(&c, rank);
 }
@@ -355,6 +445,19 @@ static const char *show_bytes(double bytes, char out[32])
         bytes /= 1000;
     snprintf(out, 32, "%.3g %s", bytes, units[unit]);
     return out;
+}
+
+// How many parts a pipeline along the axis that is moved along has.
+static int64_t count_parts(const hd_module *module, const moved *m)
+{
+    sides s = sides_of(module, m->op);
+    int axis = s.axis;
+
+    for (int i = 0; i < s.from.ndims && axis < 0; i++)
+        if (s.from.dim[i].mark != s.to.dim[i].mark &&
+            hd_dim_is_sharded(s.from.dim[i]))
+            axis = s.from.dim[i].mark;
+    return axis < 0 ? 1 : module->axis[axis].size;
 }
 
 // What is told of one.
@@ -389,20 +492,11 @@ static int find_uneven(const teller *t, bool from, bool changes)
     return -1;
 }
 
-// The dimension of its buffer that is the `n`-th of a side.
-static int dim_of(const teller *t, bool from, int n)
-{
-    int all = hd_view_type(&t->m->op->view[from]).ndims;
-
-    if (from && all > t->sides.from.ndims && n >= t->sides.reduced)
-        n++;
-    return hd_view_kept_dim(&t->m->op->view[from], n);
-}
-
 static void advise_even(const teller *t, bool from, int n, bool changes)
 {
     hd_dim dim = (from ? &t->sides.from : &t->sides.to)->dim[n];
     hd_loc loc = t->m->op->view[from].buffer->loc;
+    int own = dim_of(t->m->op, &t->sides, from, n);
     long long ranks = (long long)t->module->axis[dim.mark].size;
     long long even = (long long)hd_dim_block(dim) * ranks;
     bool both = exchanges(t, dim.mark);
@@ -417,15 +511,14 @@ static void advise_even(const teller *t, bool from, int n, bool changes)
         hd_note(t->diag, loc,
                 "%s, since '%s' says how many indices of dimension %d each of "
                 "%lld ranks has: give it one number (-D %s=%lld)%s",
-                so, t->module->size[dim.size - 1].name, dim_of(t, from, n),
-                ranks, t->module->size[dim.size - 1].name,
-                even / (long long)dim.times, front);
+                so, t->module->size[dim.size - 1].name, own, ranks,
+                t->module->size[dim.size - 1].name, even / (long long)dim.times,
+                front);
     else
         hd_note(t->diag, loc,
                 "%s, since %lld ranks do not divide the %lld indices of "
                 "dimension %d: make it %lld%s",
-                so, ranks, (long long)dim.extent, dim_of(t, from, n), even,
-                front);
+                so, ranks, (long long)dim.extent, own, even, front);
 }
 
 static void advise(const teller *t)
@@ -468,7 +561,7 @@ static bool is_cliff(const moved *m)
                MOST_TIMES * m->need + BEGIN_BYTES;
 }
 
-static void tell(const hd_module *module, const moved *m, hd_diag *diag)
+static void tell_more(const hd_module *module, const moved *m, hd_diag *diag)
 {
     teller t = {module, diag, m, sides_of(module, m->op)};
     char moves[32], needs[32];
@@ -482,10 +575,122 @@ static void tell(const hd_module *module, const moved *m, hd_diag *diag)
     advise(&t);
 }
 
-void hd_cliffs_tell(const hd_cliffs *cliffs, const hd_module *module,
-                    hd_diag *diag)
+// Whether it goes on by itself, and need not.
+static bool is_alone(const moved *m)
 {
+    return !m->told && !is_cliff(m) && m->need >= BEGIN_BYTES &&
+           m->transfers > 0 &&
+           (m->beside ||
+            (m->reason != NULL && (m->marked || m->product != NULL)));
+}
+
+static void advise_stream(const hd_module *module, const moved *m,
+                          hd_diag *diag)
+{
+    const hd_buffer *made = m->product->view[0].buffer;
+    const hd_buffer *moves = m->op->view[is_reduction(m->op)].buffer;
+    long long n = (long long)moves->type.dim[m->of_moved].extent;
+    long long parts = (long long)count_parts(module, m);
+    char blocks[32] = "";
+
+    if (n != parts)
+        snprintf(blocks, sizeof blocks, " in %lld", parts);
+    if (made == moves)
+        hd_note(diag, moves->loc,
+                "each part of %%%s moves while the next one is computed if its "
+                "dimension %d is `%lld%s @stream`, and `--transfer auto` finds "
+                "how",
+                moves->name, m->of_moved, n, blocks);
+    else
+        hd_note(diag, moves->loc,
+                "each part of %%%s is computed on while the next one moves if "
+                "its dimension %d and dimension %d of %%%s are `%lld%s "
+                "@stream`, and `--transfer auto` finds how",
+                moves->name, m->of_moved, m->of_product, made->name, n, blocks);
+}
+
+static void tell_alone(const hd_cliffs *cliffs, const hd_module *module,
+                       const moved *m, hd_diag *diag)
+{
+    bool parts = m->reason != NULL && (m->marked || m->product != NULL);
+    char moves[32];
+    int others = -1;
+
     for (int i = 0; i < cliffs->n; i++)
-        if (is_cliff(&cliffs->moved[i]))
-            tell(module, &cliffs->moved[i], diag);
+        others += is_alone(&cliffs->moved[i]);
+    hd_warning(diag, HD_E0506, m->loc,
+               "nothing is computed while this %s moves %s to a rank%s%s",
+               hd_op_info_get(m->op->code)->text, show_bytes(m->bytes, moves),
+               parts ? ": " : "", parts ? m->reason : "");
+    if (parts && !m->marked)
+        advise_stream(module, m, diag);
+    if (m->beside)
+        hd_note(diag, m->loc,
+                "with `--comm-stream` it goes on beside what has nothing to do "
+                "with it");
+    if (others > 0)
+        hd_note(diag, m->loc, "%d more statement%s move%s so", others,
+                others == 1 ? "" : "s", others == 1 ? "s" : "");
+}
+
+void hd_cliffs_tell(const hd_cliffs *cliffs, hd_module *module, hd_diag *diag)
+{
+    const moved *most = NULL;
+
+    for (int i = 0; cliffs != NULL && i < cliffs->n; i++) {
+        const moved *m = &cliffs->moved[i];
+
+        if (is_cliff(m))
+            tell_more(module, m, diag);
+        if (!cliffs->bulk && is_alone(m) &&
+            (most == NULL || m->bytes > most->bytes))
+            most = m;
+    }
+    module->told_alone = most != NULL;
+    if (most != NULL)
+        tell_alone(cliffs, module, most, diag);
+}
+
+// ------------------------------------------------------- what passes know
+
+bool hd_cliffs_waits(const hd_cliffs *cliffs, hd_loc loc)
+{
+    const moved *m;
+
+    if (cliffs == NULL)
+        return false;
+    if (loc.line > 0) {
+        m = find_place(cliffs, loc);
+        return m != NULL && m->need >= BEGIN_BYTES;
+    }
+    for (int i = 0; i < cliffs->n; i++)
+        if (cliffs->moved[i].need >= BEGIN_BYTES)
+            return true;
+    return false;
+}
+
+void hd_cliffs_alone(hd_cliffs *cliffs, hd_loc loc, const char *reason)
+{
+    moved *m = cliffs != NULL ? find_place(cliffs, loc) : NULL;
+
+    if (m != NULL)
+        m->reason = reason;
+}
+
+void hd_cliffs_beside(hd_cliffs *cliffs, hd_loc loc, bool streams)
+{
+    moved *m = cliffs != NULL ? find_place(cliffs, loc) : NULL;
+
+    if (m == NULL)
+        return;
+    m->beside = !streams;
+    m->told |= streams;
+}
+
+void hd_cliffs_told(hd_cliffs *cliffs, hd_loc loc)
+{
+    moved *m = cliffs != NULL ? find_place(cliffs, loc) : NULL;
+
+    if (m != NULL)
+        m->told = true;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/options.h"
+#include "lower/cliff.h"
 #include "lower/pass.h"
 
 enum { NOPTIONS = 8 };
@@ -43,11 +44,20 @@ static void warn(hd_diag *diag, unsigned options, hd_loc loc, const char *where,
 void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
                     hd_loc loc, const char *reason)
 {
+    if ((options & HD_OPTION_TRANSFER) != 0)
+        hd_cliffs_alone(effect->cliffs, loc, reason);
     options &= effect->asked;
     if (options == 0)
         return;
     effect->warned |= options;
+    hd_cliffs_told(effect->cliffs, loc);
     warn(diag, options, loc, " here", reason);
+}
+
+bool hd_effect_heard(const hd_effect *effect, unsigned options, hd_loc loc)
+{
+    return (effect->asked & options) != 0 ||
+           hd_cliffs_waits(effect->cliffs, loc);
 }
 
 hd_effect hd_effect_start(const hd_module *module,

@@ -3,6 +3,7 @@
 
 #include "base/sized.h"
 #include "ir/counts.h"
+#include "ir/options.h"
 #include "ir/verify.h"
 #include "lower/build.h"
 #include "lower/cliff.h"
@@ -93,10 +94,13 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
 {
     hd_effect effect = hd_effect_start(module, options);
     hd_stage start = module->stage;
-    hd_cliffs *cliffs = diag != NULL && start == HD_STAGE_TENSOR
-                            ? hd_cliffs_find(module, scratch)
-                            : NULL;
 
+    if (diag != NULL && start == HD_STAGE_TENSOR)
+        effect.cliffs = hd_cliffs_find(
+            module,
+            hd_lower_is_bulk(options) &&
+                (hd_options_asked(options) & HD_OPTION_TRANSFER) != 0,
+            scratch);
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         if (passes[i].stage <= module->stage ||
             passes[i].stage > options->until)
@@ -104,15 +108,14 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
         HD_TRY(passes[i].run(module, options, scratch, diag, &effect));
         hd_module_add_counts(module);
         module->stage = passes[i].stage;
-        if (cliffs != NULL && module->stage == HD_STAGE_STREAM)
-            hd_cliffs_count(cliffs, module, scratch);
+        if (module->stage == HD_STAGE_STREAM)
+            hd_cliffs_count(effect.cliffs, module, scratch);
         assert_sound(module, scratch);
         HD_TRY(hd_verify(module, diag));
         if (hook != NULL)
             hook(context, passes[i].name, module);
     }
-    if (cliffs != NULL && options->until >= HD_STAGE_STREAM)
-        hd_cliffs_tell(cliffs, module, diag);
+    hd_cliffs_tell(effect.cliffs, module, diag);
     hd_effect_finish(&effect, start, options->until, diag);
     return HD_OK;
 }

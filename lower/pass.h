@@ -12,6 +12,7 @@ typedef struct hd_effect {
     unsigned asked;  // hd_option
     unsigned used;   // changed something
     unsigned warned; // were warned of, at the place where they change nothing
+    struct hd_cliffs *cliffs; // NULL, or what is told though nobody asked
 } hd_effect;
 
 typedef hd_status hd_pass_fn(hd_module *module, const hd_lower_options *options,
@@ -42,6 +43,8 @@ void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
 // `loc`, for that reason.
 void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
                     hd_loc loc, const char *reason);
+// Whether anybody hears of that.
+bool hd_effect_heard(const hd_effect *effect, unsigned options, hd_loc loc);
 
 // set and sum between placements become named communication; tensor ops become
 // host ops on the caller's stream.

@@ -93,16 +93,6 @@ static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
                (space->dim[i][along] == HD_REPEATED);
 }
 
-// Whether it is the rows of a product of batches: no index can be picked of
-// them, which would leave a batch in their place.
-static bool is_rows(const hd_op *op, int along)
-{
-    return hd_op_family(op) == HD_FAMILY_PRODUCT &&
-           hd_op_key(op, HD_KEY_TA) == NULL &&
-           hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-           along == op->bound->nparallel - 2;
-}
-
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that: if the op takes any number of such
 // dimensions, so that it takes an index as it takes all.
@@ -113,8 +103,7 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
-    if (hd_op_has_counts(op) ||
-        !(hd_bound_picks(op->bound, along) || (cut && is_rows(op, along))))
+    if (hd_op_has_counts(op) || !hd_op_has_parts(op, along, cut))
         return false;
     hd_space_of_op(module, op, &space);
     for (int i = 1; i < op->nviews; i++) {
@@ -1204,14 +1193,16 @@ static void report_why(const run *r, const hd_stmt *stmt, const hd_stmt *before,
 {
     const char *reason;
 
-    if (stmt->kind != HD_STMT_OP || !is_tiled(stmt->op))
+    if (!is_tiled(stmt->op))
         return;
     if (stmt->op->code == HD_OP_ALL_GATHER)
         reason = why_no_pipeline(r, stmt);
     else if (stmt->op->code == HD_OP_REDUCE_SCATTER)
         reason = why_no_reduction(r, stmt, before);
-    else
+    else if (!r->bulk || (effect->asked & asked) != 0)
         reason = why_no_tiles(r, stmt);
+    else
+        return;
     hd_effect_none(effect, asked, diag, stmt->op->loc, reason);
 }
 
@@ -1258,7 +1249,8 @@ static hd_stmt *join_blocks(const run *r, hd_stmt *loop)
 static void leave_outside(const outside *out, hd_stmt *stmt)
 {
     stmt = join_blocks(out->run, stmt);
-    if ((out->effect->asked & out->asked) != 0)
+    if (stmt->kind == HD_STMT_OP &&
+        hd_effect_heard(out->effect, out->asked, stmt->op->loc))
         report_why(out->run, stmt, out->block->last, out->asked, out->diag,
                    out->effect);
     hd_block_append(out->block, stmt);

@@ -88,7 +88,9 @@ static hd_status simulate(hd_simulation *s, const hd_module *module,
     HD_TRY(sum_memory(s, diag));
     sum_up(s);
     hd_uneven_lint(s, diag);
-    return s->prediction.overlap > 0 ? HD_OK : hd_overlap_lint(&s->graph, diag);
+    return s->prediction.overlap > 0 || module->told_alone
+               ? HD_OK
+               : hd_overlap_lint(&s->graph, diag);
 }
 
 static hd_status read_machine(const hd_machine *machine, hd_diag *diag,
