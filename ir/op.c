@@ -381,6 +381,15 @@ double hd_op_received(const hd_op *op, double ranks, double first,
     return first;
 }
 
+hd_key_code hd_op_pieces_key(const hd_op *op, int i)
+{
+    if (!hd_op_is_led(op, i))
+        return HD_NKEYS;
+    return op_info[op->code].led != HD_ENDS_BOTH ? HD_KEY_DIM
+           : i < op->noutputs                    ? HD_KEY_DIM1
+                                                 : HD_KEY_DIM0;
+}
+
 int hd_op_touched(const hd_op *op)
 {
     bool get = hd_op_key(op, HD_KEY_GET) != NULL;

@@ -292,8 +292,10 @@ bool hd_op_touches(const hd_op *op, int view, bool root);
 bool hd_op_moves_counted(const hd_op *op);
 // Whether all ranks of a line are alike in it: it names no root and no peer.
 bool hd_op_is_collective(const hd_op *op);
-// Whether view `i` leads with a dimension over the ranks of the op's axis.
+// Whether view `i` leads with a dimension over the ranks of the op's axis, and
+// the key that names that dimension where it stands further in.
 bool hd_op_is_led(const hd_op *op, int i);
+hd_key_code hd_op_pieces_key(const hd_op *op, int i);
 // Of a transfer over an axis of `ranks`, how much one rank of them receives,
 // the one that receives most, of what its first and its second view have.
 double hd_op_received(const hd_op *op, double ranks, double first,

@@ -2314,14 +2314,6 @@ static bool same_sizes(const hd_type *a, const hd_type *b)
     return i == a->ndims && k == b->ndims;
 }
 
-// Pieces match in number; how each side shapes them is its own affair.
-static bool is_row_of(const hd_type *whole, const hd_type *piece, int64_t n)
-{
-    return whole->ndims > 0 && hd_dim_local(whole->dim[0]) == n &&
-           !hd_dim_is_sized(whole->dim[0]) && same_sizes(whole, piece) &&
-           hd_type_local_elements(whole) == n * hd_type_local_elements(piece);
-}
-
 // What one rank holds of both is alike: a transfer moves nothing else.
 static bool same_local_shape(const hd_type *a, const hd_type *b)
 {
@@ -2331,6 +2323,49 @@ static bool same_local_shape(const hd_type *a, const hd_type *b)
         if (hd_dim_local(a->dim[i]) != hd_dim_local(b->dim[i]))
             return false;
     return same_sizes(a, b);
+}
+
+// What a collective has of a dimension over its ranks, by its key or in front:
+// n indices, or where the key may stand, as many in each of n pieces.
+static bool has_pieces(const verifier *v, const hd_op *op, int i, int64_t n)
+{
+    hd_type type = type_of(op, i);
+    const hd_key *key = hd_op_key(op, hd_op_pieces_key(op, i));
+    hd_dim dim;
+
+    if (type.ndims == 0)
+        return false;
+    dim = type.dim[key == NULL ? 0 : hd_expr_value(v->module, key->expr)];
+    return !hd_dim_is_sized(dim) &&
+           (key == NULL ? hd_dim_local(dim) == n : hd_dim_local(dim) % n == 0);
+}
+
+// Pieces match in number; how each side shapes them is its own affair.
+static bool is_row_of(const verifier *v, const hd_op *op, int whole, int64_t n)
+{
+    hd_type all = type_of(op, whole), piece = type_of(op, 1 - whole);
+
+    return has_pieces(v, op, whole, n) && same_sizes(&all, &piece) &&
+           hd_type_local_elements(&all) == n * hd_type_local_elements(&piece);
+}
+
+static bool has_pieces_key(const hd_op *op)
+{
+    return hd_op_key(op, HD_KEY_DIM) != NULL ||
+           hd_op_key(op, HD_KEY_DIM0) != NULL ||
+           hd_op_key(op, HD_KEY_DIM1) != NULL;
+}
+
+// Where neither side says where it has them, both are alike.
+static bool are_rows(const verifier *v, const hd_op *op, int64_t n)
+{
+    hd_type a = type_of(op, 0), b = type_of(op, 1);
+
+    return has_pieces(v, op, 0, n) && has_pieces(v, op, 1, n) &&
+           (has_pieces_key(op)
+                ? same_sizes(&a, &b) &&
+                      hd_type_local_elements(&a) == hd_type_local_elements(&b)
+                : same_local_shape(&a, &b));
 }
 
 // Whether both may be as long where one's dimension is counted: of what one
@@ -2358,7 +2393,7 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     hd_type a, b;
     const char *form = "both sides have one shape";
     char why[WHY];
-    bool fits = false;
+    bool named = has_pieces_key(op), fits = false;
 
     if (op->noutputs + op->ninputs < 2) // of a broadcast, perhaps none at all
         return HD_OK;
@@ -2376,17 +2411,23 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         fits = same_local_shape(&a, &b);
         break;
     case HD_ENDS_RESULT:
-        form = "the result is [%lld, ..], of each rank what it sends";
-        fits = is_row_of(&a, &b, n);
+        form = named ? "the result has %lld pieces of that dimension, of each "
+                       "rank what it sends"
+                     : "the result is [%lld, ..], of each rank what it sends";
+        fits = is_row_of(v, op, 0, n);
         break;
     case HD_ENDS_OPERAND:
-        form = "the operand is [%lld, ..], for each rank what it gets";
-        fits = is_row_of(&b, &a, n);
+        form = named ? "the operand has %lld pieces of that dimension, for "
+                       "each rank what it gets"
+                     : "the operand is [%lld, ..], for each rank what it gets";
+        fits = is_row_of(v, op, 1, n);
         break;
     case HD_ENDS_BOTH:
-        form = "both sides are [%lld, ..] of one shape, an index a rank";
-        fits = same_local_shape(&a, &b) && a.ndims > 0 &&
-               hd_dim_local(a.dim[0]) == n;
+        form = named ? "each side has %lld pieces of its dimension, as much as "
+                       "the other"
+                     : "both sides are [%lld, ..] of one shape, an index a "
+                       "rank";
+        fits = are_rows(v, op, n);
         break;
     }
     if (fits && a.dtype == b.dtype)
@@ -2438,8 +2479,27 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
     return HD_OK;
 }
 
+// Until pipelines are known moves name a dimension, and views of any stride.
 static hd_status check_pieces(verifier *v, const hd_op *op)
 {
+    int8_t dim;
+
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        const hd_key *key = hd_op_key(op, hd_op_pieces_key(op, i));
+        hd_type type = type_of(op, i);
+
+        if (key == NULL)
+            continue;
+        if (v->module->stage >= HD_STAGE_TRANSFER)
+            return hd_error(v->diag, HD_E0302, key->loc,
+                            "%s takes the key %s until transfers have their "
+                            "pipelines: what it moves lies with the dimension "
+                            "over the ranks in front then",
+                            op_text(op), hd_key_info_get(key->code)->text);
+        HD_TRY(dim_value(v, op, key->code, type.ndims, 0, &dim));
+    }
+    if (v->module->stage < HD_STAGE_TRANSFER)
+        return HD_OK;
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         HD_TRY(check_dense(v, &op->view[i], hd_op_is_led(op, i)));
     return HD_OK;

@@ -59,6 +59,31 @@ void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view)
     op->view[op->nviews++] = view;
 }
 
+void hd_build_drop_key(hd_op *op, hd_key_code code)
+{
+    int n = 0;
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code != code)
+            op->key[n++] = op->key[i];
+    op->nkeys = n;
+}
+
+void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim)
+{
+    hd_key_code code = hd_op_pieces_key(op, i);
+    int kept = hd_view_kept_ahead(&op->view[i], dim), at;
+
+    hd_build_drop_key(op, code);
+    if (kept == 0 &&
+        op->view[i].buffer->type.dim[dim].extent == module->axis[op->axis].size)
+        return;
+    for (at = op->nkeys++; at > 0 && op->key[at - 1].code > code; at--)
+        op->key[at] = op->key[at - 1];
+    op->key[at] =
+        (hd_key){code, op->loc, hd_expr_const(module, kept), .view = -1};
+}
+
 void hd_build_number(hd_op *op, hd_key_code code, double number)
 {
     hd_build_key(op, code, HD_EXPR_NONE);
@@ -153,6 +178,15 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index)
     return view;
 }
 
+hd_view hd_view_all_of(hd_module *module, hd_view view, int dim)
+{
+    hd_view_keep_all(module, &view, dim);
+    while (view.nindex > 0 && view.index[view.nindex - 1] == HD_EXPR_ALL &&
+           hd_view_range(&view, view.nindex - 1) == NULL)
+        view.nindex--;
+    return view;
+}
+
 hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
                       int64_t blocks)
 {
@@ -230,6 +264,56 @@ bool hd_op_has_ranges(const hd_op *op)
                 return true;
         }
     return false;
+}
+
+// The view with every dimension before `dim` fixed that holds one index, except
+// `skip`.
+static hd_view past_ones(hd_module *module, hd_view view, int dim, int skip)
+{
+    for (int i = 0; i < dim; i++) {
+        hd_dim d = view.buffer->type.dim[i];
+
+        if (i == skip || hd_dim_local(d) != 1 || hd_view_picks(&view, i))
+            continue;
+        view = hd_view_at(view, i,
+                          hd_dim_is_sharded(d) ? hd_expr_coord(module, d.mark)
+                                               : hd_expr_const(module, 0));
+    }
+    return view;
+}
+
+// Where view `i` has the pieces of ranks, or its own one; of what each rank has
+// all of, the first dimension that it keeps of more than one index, or -1.
+static int piece_dim(const hd_module *module, const hd_op *op, int i)
+{
+    const hd_type *type = &op->view[i].buffer->type;
+    int dim = 0;
+
+    if (hd_op_is_led(op, i))
+        return hd_op_pieces_dim(module, op, i);
+    if (hd_op_is_led(op, 1 - i))
+        return hd_type_axis_dim(type, op->axis);
+    while (dim < type->ndims && (hd_view_picks(&op->view[i], dim) ||
+                                 hd_dim_local(type->dim[dim]) == 1))
+        dim++;
+    return dim < type->ndims ? dim : -1;
+}
+
+void hd_build_past_ones(void *module, hd_op *op)
+{
+    int dim[2], last[2];
+
+    if (!hd_op_is_collective(op) || hd_op_fused(op) != HD_MOVE_NONE)
+        return;
+    for (int i = 0; i < 2; i++)
+        last[i] = dim[i] = piece_dim(module, op, i);
+    if (hd_op_is_led(op, 0) && hd_op_is_led(op, 1))
+        last[0] = last[1] = dim[0] > dim[1] ? dim[0] : dim[1];
+    for (int i = 0; i < 2; i++) {
+        op->view[i] = past_ones(module, op->view[i], last[i], dim[i]);
+        if (hd_op_is_led(op, i))
+            hd_build_pieces_dim(module, op, i, dim[i]);
+    }
 }
 
 // What a view has of dimension `i`, as dimension `at` of another one.
@@ -312,10 +396,7 @@ hd_view hd_view_in_pieces(hd_module *module, hd_view view, hd_buffer *buffer,
     if (buffer->type.ndims == view.buffer->type.ndims)
         return hd_view_moved(module, view, buffer, dim, at);
     piece = hd_view_index(&view, dim);
-    hd_view_keep_all(module, &view, dim);
-    while (view.nindex > 0 && view.index[view.nindex - 1] == HD_EXPR_ALL &&
-           hd_view_range(&view, view.nindex - 1) == NULL)
-        view.nindex--;
+    view = hd_view_all_of(module, view, dim);
     return hd_view_with(module, view, buffer, at, piece);
 }
 

@@ -25,6 +25,10 @@ hd_op *hd_build_copy(hd_build *b, const hd_op *op);
 void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr);
 // That by which a transfer folds so; none for a sum.
 void hd_build_fold_key(hd_op *op, hd_fold fold);
+void hd_build_drop_key(hd_op *op, hd_key_code code);
+// Says in which dimension of its buffer view `i` of a collective has the pieces
+// of ranks, where it does not begin with an index of each.
+void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim);
 void hd_build_number(hd_op *op, hd_key_code code, double number);
 void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);
 // for VAR in 0..n: returns the body to build into, and the variable.
@@ -47,6 +51,8 @@ void hd_build_event(hd_build *b, hd_opcode code, hd_buffer *events,
 // The view with dimension `dim` fixed; dimensions before it that it did not
 // index are kept.
 hd_view hd_view_at(hd_view view, int dim, hd_expr index);
+// The view with all of dimension `dim`, of which it has an index or a block.
+hd_view hd_view_all_of(hd_module *module, hd_view view, int dim);
 // The view of one of as many blocks as dimension `dim` is cut into: where each
 // is one index, that is fixed; else the block is kept.
 hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
@@ -97,6 +103,10 @@ hd_view hd_build_pieces(hd_build *b, hd_view view, int dim, int64_t n);
 typedef void hd_op_fn(void *context, hd_op *op);
 void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context);
 void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
+// A collective's views with an index of each dimension that has one and stands
+// ahead of the pieces of ranks; of both sides of an exchange the same, so that
+// pieces keep one shape.
+hd_op_fn hd_build_past_ones;
 // Whether any of it is `on stream`.
 bool hd_stmt_has_stream(const hd_stmt *stmt);
 // How many views there are of each buffer, by its id.

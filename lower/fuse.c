@@ -252,6 +252,16 @@ static void settle(fuser *f, hd_stmt *stmt, const known *first,
     stmt->op = fused;
 }
 
+// What is fused begins with an index of each rank.
+static const char *why_packed(const fuser *f, const hd_op *transfer)
+{
+    return hd_op_key(transfer, HD_KEY_DIM) != NULL
+               ? hd_arena_printf(f->scratch,
+                                 "what it moves is no index of a first "
+                                 "dimension, and is packed by copies")
+               : NULL;
+}
+
 // `stmt` is the first to read a gather's result since it was gathered.
 static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
 {
@@ -259,6 +269,8 @@ static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
     hd_op *fused = hd_new(f->module->arena, hd_op);
     const char *reason = why_alone(f, gather);
 
+    if (reason == NULL)
+        reason = why_packed(f, gather);
     if (reason == NULL)
         reason = why_kept(f, gather->view[0].buffer);
     if (reason == NULL && matmul->code != HD_OP_MATMUL)
@@ -286,6 +298,8 @@ static void judge_sum(fuser *f, hd_stmt *stmt)
     hd_op *fused = hd_new(f->module->arena, hd_op);
     const char *reason = why_alone(f, sum);
 
+    if (reason == NULL)
+        reason = why_packed(f, sum);
     if (reason == NULL && hd_op_fold(sum) != HD_FOLD_SUM)
         reason = "it is no sum";
     if (reason == NULL && (k->by == NULL || k->by->op->code != HD_OP_MATMUL ||
@@ -384,6 +398,7 @@ void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next)
         n++;
     f.gone = hd_new_array(scratch, bool, n + 1);
+    hd_block_each(&module->body, hd_build_past_ones, module);
     hd_block_each(&module->body, count_uses, &f);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
         f.now++;

@@ -34,16 +34,6 @@ static bool reads_in_place(const hd_pipe *p, const hd_op *op)
     return false;
 }
 
-static void drop_key(hd_op *op, hd_key_code code)
-{
-    int n = 0;
-
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code != code)
-            op->key[n++] = op->key[i];
-    op->nkeys = n;
-}
-
 // Whether a rank begins with a block of a sequence in zigzag that only the
 // second half of its rows sees. Loops that go from block to block in order
 // begin with one that all rows are not before.
@@ -75,11 +65,11 @@ static void begin_op(hd_pipe *p, hd_build *b, const hd_op *op,
     hd_op *fresh = hd_pipe_clone(p, b, op, at);
     hd_type rows;
 
-    drop_key(fresh, HD_KEY_ACCUMULATE);
+    hd_build_drop_key(fresh, HD_KEY_ACCUMULATE);
     if (!begins_behind(p, op))
         return;
     rows = hd_view_type(&op->view[op->noutputs]);
-    drop_key(fresh, HD_KEY_ZIGZAG);
+    hd_build_drop_key(fresh, HD_KEY_ZIGZAG);
     hd_build_key(fresh, HD_KEY_CAUSAL,
                  hd_pipe_number(p, -rows.dim[rows.ndims - 2].extent));
     hd_pipe_clone(p, b, op, at);
@@ -303,13 +293,29 @@ static void broadcast(const hd_trip *t, hd_build *b, const hd_moved *m)
                  HD_KEY_ROOT, t->at.shard);
 }
 
+// All shards at once: of one rank its own.
+static void gather_all(hd_pipe *p, hd_build *b, const hd_moved *m, hd_view out,
+                       hd_view in)
+{
+    hd_op *op;
+
+    if (p->ranks == 1) {
+        out = hd_view_block(p->module, out, m->dim, hd_pipe_number(p, 0), 1);
+        hd_build_unary(b, HD_OP_COPY, -1, out, in);
+        return;
+    }
+    op = hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, in);
+    hd_build_pieces_dim(p->module, op, 0, m->dim);
+    hd_build_past_ones(p->module, op);
+}
+
 // From every rank to all.
 static void collect(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_view in = source_view(t->p, m, &t->at);
     hd_view out = target_view(t->p, m, &t->at);
 
-    hd_build_unary(b, HD_OP_ALL_GATHER, t->p->axis, out, in);
+    gather_all(t->p, b, m, out, in);
 }
 
 // Where a trip's transfers stand: sends and recvs together, in those trips that
@@ -362,11 +368,11 @@ static void emit_before(hd_pipe *p, hd_build *b)
         hd_view out = *m->to;
 
         b->loc = m->op->loc;
-        out.nindex = m->dim;
+        out = hd_view_all_of(p->module, out, m->dim);
         if (p->schedule->move == NULL && m->cut)
             gather_blocks(p, b, m);
         else if (p->schedule->move == NULL)
-            hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, *m->from);
+            gather_all(p, b, m, out, *m->from);
         else if (p->schedule->relays && !m->in_place)
             copy_own(p, b, m, &own);
     }

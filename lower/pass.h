@@ -53,9 +53,6 @@ hd_pass_fn hd_pass_reshard;
 // first thing that the next pass does, if asked.
 void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
              hd_effect *effect);
-// Takes copies that pack or unpack an index j of a tensor out of the body of a
-// loop; the last thing that pass does with one. `uses` counts views by buffer.
-void hd_forward(hd_module *module, hd_block *body, hd_expr j, const int *uses);
 // Ops over a stream dimension become one loop, an iteration an index; a gather
 // that feeds it becomes a broadcast in the loop, a reduction that it feeds a
 // reduce.

@@ -6,14 +6,11 @@
 //   sharded -> elsewhere all_to_all
 //   sharded -> local     all_gather
 //
-// in that order, which keeps intermediate tensors small. Collectives take
-// pieces that are contiguous in memory, led by the dimension over ranks; where
-// the tensor's layout has it further in, the pieces are packed or unpacked by a
-// loop of copies, which the next pass takes away where it can. Where nothing
-// but a stream dimension stands in front of it, each index of that is a tile,
-// which is moved by itself in a loop, and nothing is packed. Where ranks have
-// unevenly many indices of any dimension, pieces are broadcast and reduced, one
-// after the other, and exchanged by pairs of ranks.
+// in that order, which keeps intermediate tensors small. A collective names the
+// dimension over ranks, wherever that stands: what it moves is packed once its
+// pipeline is known. Where ranks have unevenly many indices of any dimension,
+// pieces are broadcast and reduced, one after the other, and exchanged by pairs
+// of ranks.
 //
 // Attention to keys in blocks becomes a loop that attends to one after the
 // other.
@@ -79,148 +76,23 @@ static hd_view own(hd_build *b, hd_view view, int dim, int axis)
                          ranks_of(b, axis));
 }
 
+// A rank has one index of each dimension before `dim`.
+static bool leads(const hd_view *view, int dim)
+{
+    for (int i = 0; i < dim; i++)
+        if (!hd_view_picks(view, i) &&
+            hd_dim_local(view->buffer->type.dim[i]) != 1)
+            return false;
+    return true;
+}
+
 static hd_dim sharded(const hd_build *b, hd_dim dim, int axis)
 {
     dim.mark = axis;
     return hd_dim_cut(dim, ranks_of(b, axis));
 }
 
-// Nothing but single indices, and dimension `beside`, stands before `dim` in
-// what the view is of a rank's memory, so that `dim` leads.
-static bool leads(const hd_view *view, int dim, int beside)
-{
-    for (int i = 0; i < dim; i++)
-        if (i != beside && !hd_view_picks(view, i) &&
-            hd_dim_local(view->buffer->type.dim[i]) != 1)
-            return false;
-    return true;
-}
-
-// What a collective moves between, and where it stands.
-typedef struct sides {
-    hd_build b;
-    hd_view from, to;
-} sides;
-
-// The dimensions that must lead in so many pieces, NONE where none must, and
-// the one of `from` that `to` lacks.
-typedef struct leads_of {
-    int from, to, gone;
-    int64_t pieces;
-} leads_of;
-
 enum { NONE = -1 };
-
-// Whether each of `n` pieces of a dimension is an index, or may be by another
-// name: what the caller brings in an inout goes by its own.
-static bool has_pieces(hd_buffer *buffer, int dim, int64_t n)
-{
-    return dim == NONE || buffer->type.dim[dim].extent == n ||
-           hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
-}
-
-// The stream dimension of either, that of `to` first, as `from` and `to` count
-// it; false if it is in only one of them, or over ranks.
-static bool find_tiles(const hd_type *from, const hd_type *to, int gone,
-                       int *of_from, int *of_to)
-{
-    int t = hd_type_stream_dim(to), u = hd_type_stream_dim(from);
-
-    if (t >= 0)
-        u = gone >= 0 && t >= gone ? t + 1 : t;
-    else if (u >= 0 && u != gone)
-        t = gone >= 0 && u > gone ? u - 1 : u;
-    *of_from = u;
-    *of_to = t;
-    return t >= 0 && !hd_dim_is_sharded(from->dim[u]) &&
-           !hd_dim_is_sharded(to->dim[t]) && !hd_dim_is_cut(from->dim[u]) &&
-           !hd_dim_is_cut(to->dim[t]);
-}
-
-// Tiles only where their dimension alone keeps the others from leading, so that
-// no tile is packed.
-static sides find_sides(hd_build *b, hd_buffer *from, hd_buffer *to, leads_of d,
-                        bool tiles)
-{
-    sides s = {*b, whole(b, from), whole(b, to)};
-    hd_expr j;
-    int t, u;
-
-    if (!tiles || !find_tiles(&from->type, &to->type, d.gone, &u, &t) ||
-        u == d.from || t == d.to || !has_pieces(from, d.from, d.pieces) ||
-        !has_pieces(to, d.to, d.pieces) ||
-        (leads(&s.from, d.from, NONE) && leads(&s.to, d.to, NONE)) ||
-        !leads(&s.from, d.from, u) || !leads(&s.to, d.to, t))
-        return s;
-    s.b = hd_build_for(b, "i", hd_expr_const(b->module, to->type.dim[t].extent),
-                       &j);
-    s.from = hd_view_at(s.from, u, j);
-    s.to = hd_view_at(s.to, t, j);
-    return s;
-}
-
-// The view with every dimension before `dim` fixed that holds one index, except
-// `skip`. Both sides of a collective drop the same ones, so that their pieces
-// keep the same shape.
-static hd_view past_lead(hd_build *b, hd_view view, int dim, int skip)
-{
-    for (int i = 0; i < dim; i++) {
-        hd_dim d = view.buffer->type.dim[i];
-
-        if (i == skip || hd_dim_local(d) != 1 || hd_view_picks(&view, i))
-            continue;
-        view = hd_view_at(view, i,
-                          hd_dim_is_sharded(d) ? coord(b, d.mark)
-                                               : hd_expr_const(b->module, 0));
-    }
-    return view;
-}
-
-// The first dimension of which a rank has more than one index; the last, if it
-// has one of each.
-static int first_long_dim(const hd_type *type)
-{
-    int dim = 0;
-
-    while (dim + 1 < type->ndims && hd_dim_local(type->dim[dim]) == 1)
-        dim++;
-    return dim;
-}
-
-// Copies between a packed tensor and `strided`, one of `n` pieces of dimension
-// `dim` after the other. Packing reads `strided`, unpacking writes it.
-static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
-                       int64_t n, bool pack)
-{
-    int lead = first_long_dim(&strided.buffer->type);
-    hd_expr i;
-    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
-    hd_view outer = hd_view_block(b->module, strided, dim, i, n);
-    hd_view inner = hd_view_in_pieces(b->module, outer, packed, dim, lead);
-
-    hd_build_unary(&body, HD_OP_COPY, -1, pack ? inner : outer,
-                   pack ? outer : inner);
-}
-
-// The same tensor with `n` pieces of dimension `dim` in front of all of more
-// than one index.
-static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim,
-                                int64_t n)
-{
-    int lead = first_long_dim(&like->type);
-    hd_type type = hd_type_in_pieces(&like->type, dim, n, lead);
-    hd_buffer *packed = add_temp(b, like, type);
-
-    packed->type.dim[lead].mark = type.dim[lead].mark;
-    return packed;
-}
-
-// Whether pieces of dimension `dim` lie one behind the other in what the view
-// is of, by a name that it has.
-static bool lies_in_pieces(const hd_view *view, int dim, int64_t n)
-{
-    return leads(view, dim, NONE) && has_pieces(view->buffer, dim, n);
-}
 
 // ------------------------------------------------------------------- parts
 
@@ -462,28 +334,6 @@ static void gather_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
     copy_part(b, room, to, &to->type);
 }
 
-static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
-                        int axis, bool tiles)
-{
-    int64_t n = ranks_of(b, axis);
-    sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE, n}, tiles);
-    hd_view piece = own(b, s.from, dim, axis);
-    int lead = first_long_dim(&to->type);
-    hd_buffer *packed;
-
-    if (lies_in_pieces(&s.to, dim, n)) {
-        hd_build_unary(&s.b, HD_OP_ALL_GATHER, axis,
-                       hd_build_pieces(b, past_lead(b, s.to, dim, dim), dim, n),
-                       past_lead(b, piece, dim, dim));
-        return;
-    }
-    packed = packed_buffer(b, to, dim, n);
-    hd_build_unary(b, HD_OP_ALL_GATHER, axis,
-                   past_lead(b, whole(b, packed), lead, NONE),
-                   past_lead(b, piece, lead, NONE));
-    move_parts(b, packed, s.to, dim, n, false);
-}
-
 // Whether blocks of a dimension, one of each rank, are moved as indices are:
 // they are as long as each other, and there is room for one dimension more.
 static bool is_even(const hd_build *b, const hd_type *type, int dim, int axis)
@@ -495,65 +345,29 @@ static bool is_even(const hd_build *b, const hd_type *type, int dim, int axis)
             type->dim[dim].extent % n == 0 && type->ndims < HD_MAX_DIMS);
 }
 
-// Whether a loop over the blocks of a dimension may take them one by one, as
-// they lie.
-static bool is_stream_of(const hd_build *b, hd_buffer *buffer, int dim,
-                         int axis)
-{
-    hd_dim all = buffer->type.dim[dim];
-    hd_view view = whole(b, buffer);
-
-    return all.mark == HD_STREAM && hd_dim_is_cut(all) &&
-           all.blocks == ranks_of(b, axis) && leads(&view, dim, NONE);
-}
-
 static void gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
-                   int axis, bool tiles)
+                   int axis)
 {
     if (is_uneven(&from->type) || !is_even(b, &to->type, dim, axis))
         gather_blocks(b, from, to, dim, axis);
-    else if (is_stream_of(b, to, dim, axis))
-        broadcast_parts(b, past_lead(b, whole(b, from), dim, dim),
-                        past_lead(b, whole(b, to), dim, dim), dim, axis);
     else
-        emit_gather(b, from, to, dim, axis, tiles);
-}
-
-// The operand [n, rest..] of a collective: `view`, already past what leads it,
-// with `n` pieces of `dim` leading, packed if it must be.
-static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
-{
-    hd_buffer *packed;
-
-    if (lies_in_pieces(&view, dim, n))
-        return hd_build_pieces(b, view, dim, n);
-    packed = packed_buffer(b, view.buffer, dim, n);
-    move_parts(b, packed, view, dim, n, true);
-    return hd_view_in_pieces(b->module, view, packed, dim,
-                             first_long_dim(&view.buffer->type));
+        hd_build_pieces_dim(b->module,
+                            hd_build_unary(b, HD_OP_ALL_GATHER, axis,
+                                           whole(b, to),
+                                           own(b, whole(b, from), dim, axis)),
+                            0, dim);
 }
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
 static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
-                          int e, int axis, bool tiles)
+                          int e, int axis)
 {
-    int last = d > e ? d : e, lead = first_long_dim(&to->type);
-    int64_t n = ranks_of(b, axis);
-    sides s = find_sides(b, from, to, (leads_of){e, d, NONE, n}, tiles);
-    hd_view out = past_lead(b, own(b, s.to, e, axis), last, d);
-    hd_view in = past_lead(b, own(b, s.from, d, axis), last, e);
-    hd_buffer *packed;
+    hd_op *op =
+        hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, own(b, whole(b, to), e, axis),
+                       own(b, whole(b, from), d, axis));
 
-    in = leading(b, in, e, n);
-    if (lies_in_pieces(&s.to, d, n)) {
-        hd_build_unary(&s.b, HD_OP_ALL_TO_ALL, axis,
-                       hd_build_pieces(b, out, d, n), in);
-        return;
-    }
-    packed = packed_buffer(b, to, d, n);
-    hd_build_unary(b, HD_OP_ALL_TO_ALL, axis,
-                   hd_view_in_pieces(b->module, out, packed, d, lead), in);
-    move_parts(b, packed, out, d, n, false);
+    hd_build_pieces_dim(b->module, op, 1, e);
+    hd_build_pieces_dim(b->module, op, 0, d);
 }
 
 // What rank `peer` gets of `from`, or what comes from it into `to`.
@@ -689,7 +503,7 @@ static bool find_move(const hd_build *b, const hd_type *type,
 }
 
 static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
-                            const move *m, bool tiles)
+                            const move *m)
 {
     hd_type type = moved_type(b, from->type, m);
     hd_buffer *to = next_buffer(b, &type, goal);
@@ -697,24 +511,24 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
     if (m->from < 0)
         emit_slice(b, from, to, m->to, m->axis);
     else if (m->to < 0)
-        gather(b, from, to, m->from, m->axis, tiles);
+        gather(b, from, to, m->from, m->axis);
     else if (moves_blocks(b, &from->type, &type, m))
         exchange_blocks(b, from, to, m->from, m->to, m->axis);
     else
-        emit_exchange(b, from, to, m->from, m->to, m->axis, tiles);
+        emit_exchange(b, from, to, m->from, m->to, m->axis);
     return to;
 }
 
-static void emit_moves(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
+static void emit_moves(hd_build *b, hd_buffer *from, hd_buffer *to)
 {
     move m;
 
     while (find_move(b, &from->type, &to->type, &m))
-        from = emit_move(b, from, to, &m, tiles);
+        from = emit_move(b, from, to, &m);
 }
 
 // What is cast to a wider dtype moves before that, in fewer bytes.
-static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
+static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to)
 {
     bool wider =
         hd_dtype_size(to->type.dtype) > hd_dtype_size(from->type.dtype) &&
@@ -723,7 +537,7 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
     hd_buffer *between;
 
     if (from->type.dtype == to->type.dtype) {
-        emit_moves(b, from, to, tiles);
+        emit_moves(b, from, to);
         return;
     }
     type.dtype = (wider ? from : to)->type.dtype;
@@ -731,11 +545,11 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
         wider ? hd_module_add_buffer(b->module, to->name, HD_ROLE_TEMP, &type)
               : next_buffer(b, &type, to);
     if (wider)
-        emit_moves(b, from, between, tiles);
+        emit_moves(b, from, between);
     hd_build_unary(b, HD_OP_COPY, -1, whole(b, wider ? to : between),
                    whole(b, wider ? between : from));
     if (!wider)
-        emit_moves(b, between, to, tiles);
+        emit_moves(b, between, to);
 }
 
 // Whether a change of one mark is of blocks, if only of even ones.
@@ -767,7 +581,7 @@ static bool moves_rows(hd_build *b, const hd_op *op, move *m)
     return same_placement(&type, &to->type) &&
            (is_cut(from, to, m)
                 ? have_contiguous_blocks(b, &from->type, &type, m)
-                : leads(&in, m->to, NONE) && leads(&out, m->from, NONE));
+                : leads(&in, m->to) && leads(&out, m->from));
 }
 
 static void exchange_rows(hd_build *b, hd_buffer *from, hd_buffer *to,
@@ -776,11 +590,11 @@ static void exchange_rows(hd_build *b, hd_buffer *from, hd_buffer *to,
     if (is_cut(from, to, m))
         exchange_blocks(b, from, to, m->from, m->to, m->axis);
     else
-        emit_exchange(b, from, to, m->from, m->to, m->axis, false);
+        emit_exchange(b, from, to, m->from, m->to, m->axis);
 }
 
 // What stays where it is, is copied once.
-static void set_in_place(hd_build *b, const hd_op *op, bool tiles)
+static void set_in_place(hd_build *b, const hd_op *op)
 {
     hd_type from = hd_view_type(&op->view[1]), to = hd_view_type(&op->view[0]);
     hd_buffer *goal;
@@ -796,7 +610,7 @@ static void set_in_place(hd_build *b, const hd_op *op, bool tiles)
         return;
     }
     goal = goal_of(b, op);
-    emit_set(b, part_buffer(b, &op->view[1]), goal, tiles);
+    emit_set(b, part_buffer(b, &op->view[1]), goal);
     reach_goal(b, op, goal);
 }
 
@@ -958,7 +772,7 @@ static hd_type arriving(const hd_op *op, int axis)
 
 // What ranks have of an operand, as a buffer of this type.
 static hd_buffer *place_on(hd_build *b, hd_ranks ranks, const hd_view *view,
-                           const hd_type *type, bool tiles)
+                           const hd_type *type)
 {
     hd_type from = hd_view_type(view);
     bool same = same_placement(&from, type) && from.dtype == type->dtype;
@@ -972,17 +786,17 @@ static hd_buffer *place_on(hd_build *b, hd_ranks ranks, const hd_view *view,
     if (same)
         return part;
     placed = add_temp(b, view->buffer, *type);
-    emit_set(&here, part, placed, tiles);
+    emit_set(&here, part, placed);
     return placed;
 }
 
 // From the ranks of `have`, where some of `want` do not have what they need.
 // What is over other axes changes its placement where it is.
 static void set_apart(hd_build *b, const hd_op *op, hd_ranks have,
-                      hd_ranks want, bool tiles)
+                      hd_ranks want)
 {
     hd_type type = arriving(op, have.axis);
-    hd_buffer *from = place_on(b, have, &op->view[1], &type, tiles);
+    hd_buffer *from = place_on(b, have, &op->view[1], &type);
     bool across = !hd_ranks_are_all(want) && want.axis != have.axis;
     hd_build here = across ? on_ranks(b, want) : *b;
     hd_buffer *goal = goal_of(b, op), *to = next_buffer(b, &type, goal);
@@ -992,25 +806,24 @@ static void set_apart(hd_build *b, const hd_op *op, hd_ranks have,
         return;
     here = on_ranks(b, want);
     if (to != goal)
-        emit_set(&here, to, goal, tiles);
+        emit_set(&here, to, goal);
     reach_goal(&here, op, goal);
 }
 
 // All ranks have a part of what some of them need.
-static void set_gathered(hd_build *b, const hd_op *op, hd_ranks want,
-                         bool tiles)
+static void set_gathered(hd_build *b, const hd_op *op, hd_ranks want)
 {
     hd_buffer *all =
         add_temp(b, op->view[0].buffer, hd_view_type(&op->view[0]));
     hd_build here;
 
-    emit_set(b, part_buffer(b, &op->view[1]), all, tiles);
+    emit_set(b, part_buffer(b, &op->view[1]), all);
     here = on_ranks(b, want);
     hd_build_unary(&here, HD_OP_COPY, -1, own_view(&here, op, 0),
                    whole(&here, all));
 }
 
-static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
+static void emit_set_of(hd_build *b, const hd_op *op)
 {
     hd_ranks have = hd_view_ranks(b->module, &op->view[1]);
     hd_ranks want = hd_view_ranks(b->module, &op->view[0]);
@@ -1018,13 +831,13 @@ static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
     hd_build here;
 
     if (!hd_ranks_cover(have, want)) {
-        set_apart(b, op, have, want, tiles);
+        set_apart(b, op, have, want);
     } else if (!hd_ranks_are_all(want) &&
                hd_type_axis_dim(&from, want.axis) >= 0) {
-        set_gathered(b, op, want, tiles);
+        set_gathered(b, op, want);
     } else {
         here = on_ranks(b, want);
-        set_in_place(&here, op, tiles);
+        set_in_place(&here, op);
     }
 }
 
@@ -1260,34 +1073,25 @@ static void reduce_blocks(hd_build *b, const reduction *r, hd_buffer *from,
 }
 
 static void reduce_whole(hd_build *b, const reduction *r, hd_buffer *from,
-                         hd_buffer *to, bool tiles)
+                         hd_buffer *to)
 {
-    int64_t n = ranks_of(b, r->axis);
-    sides s =
-        find_sides(b, from, to, (leads_of){r->lead, NONE, r->dim, n}, tiles);
-    hd_view in = own(b, s.from, r->dim, r->axis), out = s.to;
-    bool scatter = r->lead != NONE;
+    hd_view in = own(b, whole(b, from), r->dim, r->axis), out = whole(b, to);
     hd_op *fresh;
 
-    if (scatter) {
-        in = leading(b, past_lead(b, in, r->lead, r->lead), r->lead, n);
-        out = past_lead(b, own(b, out, r->e, r->axis), r->e, r->e);
+    if (r->lead == NONE) {
+        fresh = hd_build_unary(b, HD_OP_ALL_REDUCE, r->axis, out, in);
     } else {
-        int lead = first_long_dim(&to->type);
-
-        in = past_lead(b, in, lead < r->dim ? lead : lead + 1, NONE);
-        out = past_lead(b, out, lead, NONE);
+        out = own(b, out, r->e, r->axis);
+        fresh = hd_build_unary(b, HD_OP_REDUCE_SCATTER, r->axis, out, in);
+        hd_build_pieces_dim(b->module, fresh, 1, r->lead);
     }
-    fresh =
-        hd_build_unary(&s.b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
-                       r->axis, out, in);
     hd_build_fold_key(fresh, hd_op_fold(r->op));
 }
 
 // Over a dimension sharded over `axis`: what each rank holds is a partial
 // result, and the result may be scattered over the same axis.
 static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
-                                hd_buffer *goal, int dim, int axis, bool tiles)
+                                hd_buffer *goal, int dim, int axis)
 {
     hd_type rest = hd_type_without(&from->type, dim);
     int e = hd_type_axis_dim(&goal->type, axis);
@@ -1303,13 +1107,8 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
     if (is_uneven(&rest) ||
         (r.e != NONE && !is_even(b, &from->type, r.lead, axis)))
         reduce_blocks(b, &r, from, to);
-    else if (r.e != NONE && is_stream_of(b, from, r.lead, axis))
-        scatter_blocks(
-            b, &r,
-            past_lead(b, own(b, whole(b, from), dim, axis), r.lead, r.lead),
-            past_lead(b, whole(b, to), r.e, r.e));
     else
-        reduce_whole(b, &r, from, to, tiles);
+        reduce_whole(b, &r, from, to);
     return to;
 }
 
@@ -1342,7 +1141,7 @@ static hd_buffer *round_sum(hd_build *b, hd_buffer *from, hd_buffer *goal)
     return to;
 }
 
-static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
+static void emit_reduction(hd_build *b, const hd_op *op)
 {
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
     hd_type out = hd_view_type(&op->view[0]), rest = reduced_here(op, dim);
@@ -1361,7 +1160,7 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
             from = reduce_block(b, op, from, dim, reduced.mark);
         else if (op->code == HD_OP_SUM)
             from = widen(b, from, goal);
-        to = reduce_across(b, op, from, goal, dim, reduced.mark, tiles);
+        to = reduce_across(b, op, from, goal, dim, reduced.mark);
         if (op->code == HD_OP_SUM)
             to = round_sum(b, to, goal);
     } else {
@@ -1370,7 +1169,7 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
         reduce_here(b, op, whole(b, to));
     }
     if (to != goal)
-        emit_set(b, to, goal, tiles);
+        emit_set(b, to, goal);
     reach_goal(b, op, goal);
 }
 
@@ -1498,14 +1297,14 @@ static void emit_gradients(hd_build *b, const hd_op *op)
         hd_build_unary(b, HD_OP_COPY, -1, out, view[0]);
 }
 
-static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
+static void emit_on_ranks(hd_build *b, hd_stmt *stmt)
 {
     hd_ranks ranks = hd_view_ranks(b->module, &stmt->op->view[0]);
     hd_build here = on_ranks(b, ranks);
 
     if (hd_op_family(stmt->op) == HD_FAMILY_FOLD &&
         hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
-        emit_reduction(&here, stmt->op, tiles);
+        emit_reduction(&here, stmt->op);
     else if (hd_op_key(stmt->op, HD_KEY_BLOCKS) != NULL)
         (hd_op_attend(stmt->op) == HD_ATTEND_ATTENTION
              ? emit_blocks
@@ -1517,10 +1316,10 @@ static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
                           hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    bool tiles = !hd_lower_is_bulk(options);
     hd_block done = {0};
     hd_stmt *next;
 
+    (void)options;
     (void)scratch;
     (void)diag;
     (void)effect;
@@ -1529,11 +1328,11 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
 
         next = stmt->next;
         if (stmt->op->code == HD_OP_SET)
-            emit_set_of(&b, stmt->op, tiles);
+            emit_set_of(&b, stmt->op);
         else if (stmt->op->code == HD_OP_RESHAPE)
             emit_reshape(&b, stmt->op, next);
         else
-            emit_on_ranks(&b, stmt, tiles);
+            emit_on_ranks(&b, stmt);
     }
     module->body = done;
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)

@@ -144,9 +144,20 @@ static hd_opcode fold_code(const hd_moved *m)
 static void reduce_all(const hd_moved *m, hd_build *b, hd_view out, hd_view in)
 {
     hd_opcode code = is_for_all(m) ? HD_OP_ALL_REDUCE : HD_OP_REDUCE_SCATTER;
+    bool alone = b->module->axis[m->op->axis].size == 1;
+    hd_op *op;
 
-    hd_build_fold_key(hd_build_unary(b, code, m->op->axis, out, in),
-                      hd_op_fold(m->op));
+    if (alone && !is_for_all(m)) {
+        in = hd_view_block(b->module, in, m->dim, hd_expr_const(b->module, 0),
+                           1);
+        hd_build_unary(b, HD_OP_COPY, -1, out, in);
+        return;
+    }
+    op = hd_build_unary(b, code, m->op->axis, out, in);
+    if (!is_for_all(m))
+        hd_build_pieces_dim(b->module, op, 1, m->dim);
+    hd_build_past_ones(b->module, op);
+    hd_build_fold_key(op, hd_op_fold(m->op));
 }
 
 // Chunk by chunk of every shard; for all, of one after the other.
@@ -458,12 +469,12 @@ static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
 }
 
 // The result of all shards.
-static hd_view whole_result(const hd_pipe *p, const hd_moved *m)
+static hd_view whole_result(hd_pipe *p, const hd_moved *m)
 {
     hd_view out = *m->to;
 
     if (is_for_all(m))
-        out.nindex = hd_pipe_index(p, &out);
+        out = hd_view_all_of(p->module, out, hd_pipe_index(p, &out));
     return out;
 }
 
@@ -487,8 +498,7 @@ static hd_view all_slots(hd_pipe *p, const hd_moved *m)
     if (m->cut)
         return local_slot(p, m, all, HD_EXPR_ALL);
     all.buffer = m->arrived;
-    all.nindex = m->dim;
-    return all;
+    return hd_view_all_of(p->module, all, m->dim);
 }
 
 // What is reduced after the loop.
@@ -507,7 +517,7 @@ static void emit_after(hd_pipe *p, hd_build *b)
             scatter_blocks(p, b, m);
             continue;
         }
-        in.nindex = m->dim;
+        in = hd_view_all_of(p->module, in, m->dim);
         if (p->schedule->move == NULL) {
             reduce_all(m, b, whole_result(p, m), in);
             continue;

@@ -24,12 +24,12 @@
 // rank in turn, which says what an iteration needs or makes and leaves to the
 // next pass how that travels. A collective whose operand and result have the
 // stream dimension beside that over ranks is done tile by tile: iteration j
-// does it at index j; copies that pack or unpack likewise. What does not fit
-// stays outside, where a stream dimension is like any other: ahead of the loop,
-// or behind it if it needs what comes before. What some ranks do, a branch of
-// one operation, or of a send and its recv, is in a loop as what all do is; all
-// such sends of one loop go the same way along an axis, so that no rank waits
-// in an iteration for what needs its own of that iteration:
+// does it at index j. What does not fit stays outside, where a stream dimension
+// is like any other: ahead of the loop, or behind it if it needs what comes
+// before. What some ranks do, a branch of one operation, or of a send and its
+// recv, is in a loop as what all do is; all such sends of one loop go the same
+// way along an axis, so that no rank waits in an iteration for what needs its
+// own of that iteration:
 //
 //     if pp == 0 { %y = relu %x }               %y[j] = relu %x[j]
 //     if pp == 0 { send %y to 1 }        ->     send %y[j] to 1
@@ -52,7 +52,6 @@ typedef struct plan {
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     bool tile;              // a collective of each index
-    bool packs;             // which moves it packed
     int way; // of a send and its recv: 1 to a greater coordinate, else -1
 } plan;
 
@@ -120,12 +119,6 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     return true;
 }
 
-// What the view keeps begins with dimension `s`.
-static bool is_led_by(const hd_view *view, int s)
-{
-    return view->nindex == s && hd_view_lead(view) == s;
-}
-
 // Blocks as reshard writes them: for VAR in 0..n { a broadcast of block VAR
 // from rank VAR, or a reduction of it to that }. What one rank alone has comes
 // from that in every iteration, and is none.
@@ -165,52 +158,27 @@ static bool scatters(const hd_op *op)
     return op->code == HD_OP_REDUCE_SCATTER || op->code == HD_OP_REDUCE;
 }
 
-// A gather straight into its destination: the output view fixes only
-// dimensions of one index before the stream dimension, of which each index
-// comes from a rank.
-static bool plan_gather(const hd_op *op, int s, plan *p)
+// A gather whose result has the stream dimension over the ranks, or a reduction
+// whose operand has it: each index of it, or block, is of one rank.
+static bool plan_pieces(const hd_module *module, const hd_op *op, int piece,
+                        plan *p)
 {
-    p->dim[1] = WHOLE;
-    return is_led_by(&op->view[0], s) &&
-           !hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
-}
+    int dim = hd_op_pieces_dim(module, op, piece);
+    hd_dim all = op->view[piece].buffer->type.dim[dim];
 
-// A reduction whose operand is led by the stream dimension: one index of it is
-// the shard of one rank.
-static bool plan_scatter(const hd_op *op, plan *p)
-{
-    const hd_view *in = &op->view[1];
-    int s = hd_type_stream_dim(&in->buffer->type);
-
-    if (s < 0 || !is_led_by(in, s) || hd_dim_is_cut(in->buffer->type.dim[s]))
+    if (all.mark != HD_STREAM || hd_view_range(&op->view[piece], dim) != NULL ||
+        hd_dim_blocks(all) != module->axis[op->axis].size)
         return false;
-    *p = (plan){.extent = in->buffer->type.dim[s].extent, .dim = {WHOLE, s}};
+    *p = (plan){.extent = hd_dim_blocks(all),
+                .dim = {piece == 0 ? dim : WHOLE, piece == 0 ? WHOLE : dim}};
     return true;
 }
 
-// A tile of a collective: [n, S] and S are what it moves between, and the
-// stream dimension is the first of S that has more than one index, so that each
-// index of it is moved by itself as it lies.
+// A tile of a collective: the stream dimension is beside those over ranks, and
+// each index of it is moved by itself.
 static bool is_tiled(const hd_op *op)
 {
     return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
-}
-
-// The dimension of view `i`'s buffer that leads S, past those of one index; -1
-// if there is none.
-static int find_lead(const hd_op *op, int i)
-{
-    const hd_view *view = &op->view[i];
-    int skip = hd_op_is_led(op, i); // dimensions that stand before S
-
-    for (int d = 0; d < view->buffer->type.ndims; d++) {
-        if (hd_view_picks(view, d))
-            continue;
-        if (skip == 0 && view->buffer->type.dim[d].extent > 1)
-            return d;
-        skip -= skip > 0;
-    }
-    return -1;
 }
 
 // How many iterations two dimensions of one extent have, an index each or,
@@ -228,50 +196,71 @@ static int64_t count_tiles(hd_dim out, hd_dim in)
                : n;
 }
 
-static bool plan_tile(const hd_op *op, plan *p)
+// The dimension of the operand's buffer that is dimension `dim` of the
+// result's: the operand of a reduction has one more, over the ranks.
+static int operand_dim(const hd_op *op, int dim)
 {
-    const hd_view *view = op->view;
-    int out, in;
+    const hd_type *out = &op->view[0].buffer->type;
+    const hd_type *in = &op->view[1].buffer->type;
+    int gone = in->ndims > out->ndims ? hd_type_axis_dim(in, op->axis) : -1;
 
-    // Of an operand [n, S] each tile has gaps: NCCL would take a call a piece.
-    if (!is_tiled(op) || op->code == HD_OP_REDUCE_SCATTER)
-        return false;
-    out = find_lead(op, 0);
-    in = find_lead(op, 1);
-    if (out < 0 || in < 0 ||
-        (out != hd_type_stream_dim(&view[0].buffer->type) &&
-         in != hd_type_stream_dim(&view[1].buffer->type)) ||
-        hd_view_range(&view[0], out) != NULL ||
-        hd_view_range(&view[1], in) != NULL)
-        return false;
-    *p = (plan){.extent = count_tiles(view[0].buffer->type.dim[out],
-                                      view[1].buffer->type.dim[in]),
-                .dim = {out, in},
-                .tile = true};
-    return p->extent > 0;
+    return gone >= 0 && dim >= gone ? dim + 1 : dim;
 }
 
-// An all_reduce with the stream dimension behind others, as behind a batch: an
-// index of it lies in pieces, and is moved packed.
-static bool plan_packed(const hd_op *op, plan *p)
+// Whether both sides have the same of all dimensions.
+static bool is_alike(const hd_op *op)
 {
-    hd_type out, in;
-    int s;
+    const hd_type *out = &op->view[0].buffer->type;
+    const hd_type *in = &op->view[1].buffer->type;
 
-    if (op->code != HD_OP_ALL_REDUCE)
+    if (in->ndims != out->ndims + (hd_op_fold(op) != HD_FOLD_NONE &&
+                                   hd_type_axis_dim(in, op->axis) >= 0))
         return false;
-    out = hd_view_type(&op->view[0]);
-    in = hd_view_type(&op->view[1]);
-    s = hd_type_stream_dim(&out);
-    if (s < 0)
-        s = hd_type_stream_dim(&in);
-    if (s < 0 || out.dim[s].extent == 1 || !hd_type_same_dims(&out, &in))
+    for (int i = 0; i < out->ndims; i++)
+        if (out->dim[i].extent != in->dim[operand_dim(op, i)].extent)
+            return false;
+    return true;
+}
+
+// The stream dimension of either, as the result has it; -1 if there is none.
+static int tile_dim(const hd_op *op)
+{
+    int u = hd_type_stream_dim(&op->view[1].buffer->type);
+    int t = hd_type_stream_dim(&op->view[0].buffer->type);
+
+    for (int i = 0; t < 0 && i < op->view[0].buffer->type.ndims; i++)
+        if (operand_dim(op, i) == u)
+            t = i;
+    return t;
+}
+
+// Whether a dimension is one that ranks have pieces of, or one each.
+static bool is_of_ranks(const hd_module *module, const hd_op *op, int i,
+                        int dim)
+{
+    return dim == hd_op_pieces_dim(module, op, i) ||
+           hd_dim_is_sharded(op->view[i].buffer->type.dim[dim]) ||
+           hd_view_picks(&op->view[i], dim) ||
+           hd_view_range(&op->view[i], dim) != NULL;
+}
+
+static bool plan_tile(const hd_module *module, const hd_op *op, plan *p)
+{
+    int out, in;
+
+    if (!is_tiled(op) || !is_alike(op) || tile_dim(op) < 0)
         return false;
-    *p = (plan){.extent = count_tiles(out.dim[s], in.dim[s]),
-                .dim = {hd_view_kept_dim(&op->view[0], s),
-                        hd_view_kept_dim(&op->view[1], s)},
-                .tile = true,
-                .packs = true};
+    out = tile_dim(op);
+    in = operand_dim(op, out);
+    // Of an operand [n, S] each tile has gaps: NCCL would take a call a piece.
+    if (is_of_ranks(module, op, 0, out) || is_of_ranks(module, op, 1, in) ||
+        (op->code == HD_OP_REDUCE_SCATTER &&
+         in > hd_op_pieces_dim(module, op, 1)))
+        return false;
+    *p = (plan){.extent = count_tiles(op->view[0].buffer->type.dim[out],
+                                      op->view[1].buffer->type.dim[in]),
+                .dim = {out, in},
+                .tile = true};
     return p->extent > 0;
 }
 
@@ -299,38 +288,7 @@ static bool is_streamed(const hd_view *view, int dim)
     return hd_type_stream_dim(&view->buffer->type) == dim;
 }
 
-// A copy of what counts leave of a tensor is more than one of its bytes.
-static bool is_packing(const hd_op *op)
-{
-    return op->code == HD_OP_COPY && !hd_op_has_counts(op);
-}
-
-// Tiles as reshard writes them: for VAR in 0..n { a collective }, or a copy
-// that packs or unpacks what has a stream dimension.
-static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
-{
-    const hd_stmt *stmt = loop->body.first;
-    const hd_op *op;
-
-    if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
-        !(is_tiled(stmt->op) || is_packing(stmt->op)) ||
-        !hd_expr_is_const(module, loop->b) ||
-        loop->a != hd_expr_const(module, 0) || hd_op_has_ranges(stmt->op))
-        return false;
-    op = stmt->op;
-    *p = (plan){.extent = hd_expr_value(module, loop->b),
-                .dim = {index_of_var(module, &op->view[0], loop->var),
-                        index_of_var(module, &op->view[1], loop->var)},
-                .tile = is_tiled(op)};
-    return p->dim[0] >= 0 && p->dim[1] >= 0 &&
-           (p->tile || is_streamed(&op->view[0], p->dim[0]) ||
-            is_streamed(&op->view[1], p->dim[1])) &&
-           (hd_buffer_root(op->view[0].buffer) !=
-                hd_buffer_root(op->view[1].buffer) ||
-            p->dim[0] == p->dim[1]);
-}
-
-// What a statement does, or every iteration of a loop of tiles, or the first
+// What a statement does, or every iteration of a loop over blocks, or the first
 // branch of what some ranks do. Of a loop over blocks of keys what each does
 // that adds to the ones before it.
 static hd_stmt *op_of(hd_stmt *stmt)
@@ -451,8 +409,6 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
         return false;
     *p = (plan){.extent = hd_dim_blocks(op->view[0].buffer->type.dim[s]),
                 .dim = {s}};
-    if (op->code == HD_OP_ALL_GATHER)
-        return plan_gather(op, s, p);
     if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(module, op, some) ||
         is_own_factor(op))
         return false;
@@ -523,7 +479,7 @@ static bool plan_branch(hd_module *module, const hd_stmt *stmt, plan *p)
     if (first == NULL || first->kind != HD_STMT_OP ||
         stmt->otherwise.first != NULL || first->op->noutputs != 1)
         return false;
-    tile = plan_tile(first->op, p);
+    tile = plan_tile(module, first->op, p);
     if (!tile && (!hd_op_is(first->op, HD_UNIT_COMPUTE) ||
                   !plan_by_index(module, first->op, true, p)))
         return false;
@@ -536,17 +492,17 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     const hd_op *op = stmt->op;
 
     if (stmt->kind == HD_STMT_FOR)
-        return plan_keys(module, stmt, p) || plan_tiles(module, stmt, p) ||
-               plan_blocks(module, stmt, p);
+        return plan_keys(module, stmt, p) || plan_blocks(module, stmt, p);
     if (stmt->kind == HD_STMT_IF)
         return plan_branch(module, stmt, p);
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
         (hd_op_is(op, HD_UNIT_TRANSFER) && hd_op_has_ranges(op)))
         return false;
-    if (op->code == HD_OP_REDUCE_SCATTER)
-        return plan_scatter(op, p);
-    return plan_tile(op, p) || plan_packed(op, p) ||
-           plan_by_index(module, op, false, p);
+    if (op->code == HD_OP_ALL_GATHER && plan_pieces(module, op, 0, p))
+        return true;
+    if (op->code == HD_OP_REDUCE_SCATTER && plan_pieces(module, op, 1, p))
+        return true;
+    return plan_tile(module, op, p) || plan_by_index(module, op, false, p);
 }
 
 // ------------------------------------------------------------------- runs
@@ -587,8 +543,6 @@ typedef struct run {
     bool bulk;            // a run that has any stays whole
     int number;           // of the run, from 1
     use *use;             // by buffer id
-    int *uses;            // by buffer id, in the whole program
-    int uses_room;
 } run;
 
 static use *use_of(const run *r, const hd_view *view)
@@ -713,13 +667,20 @@ static void shift_dim_keys(hd_module *module, hd_op *op, const plan *p)
 
 static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
+    int pieces[2] = {hd_op_pieces_dim(module, op, 0),
+                     hd_op_pieces_dim(module, op, 1)};
+
     for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
             op->view[i] = p->one[i] ? hd_view_at(op->view[i], p->dim[i],
                                                  hd_expr_const(module, 0))
                                     : hd_view_block(module, op->view[i],
                                                     p->dim[i], j, p->extent);
-    shift_dim_keys(module, op, p);
+    for (int i = 0; i < 2; i++)
+        if (pieces[i] >= 0)
+            hd_build_pieces_dim(module, op, i, pieces[i]);
+    if (pieces[0] < 0 && pieces[1] < 0)
+        shift_dim_keys(module, op, p);
 }
 
 static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
@@ -740,39 +701,6 @@ static void add_reduction(hd_build *b, const hd_op *op, const plan *p,
 
     hd_build_key(fresh, HD_KEY_ROOT, j);
     hd_build_fold_key(fresh, hd_op_fold(op));
-}
-
-// View `i` of an op at index j, in a new temporary where that leads.
-static hd_view pack_view(run *r, const hd_op *op, const plan *p, int i,
-                         hd_expr j)
-{
-    hd_view view = op->view[i];
-    int lead = find_lead(op, i);
-    hd_type type =
-        hd_type_in_pieces(&view.buffer->type, p->dim[i], p->extent, lead);
-    hd_buffer *packed =
-        hd_module_add_buffer(r->module, view.buffer->name, HD_ROLE_TEMP, &type);
-
-    r->uses = hd_arena_grow(r->scratch, r->uses, packed->id, &r->uses_room,
-                            sizeof *r->uses);
-    r->uses[packed->id] = 2;
-    return hd_view_at(
-        hd_view_in_pieces(r->module, view, packed, p->dim[i], lead), lead, j);
-}
-
-// The collective, of copies on either side of it.
-static void add_packed(run *r, hd_build *b, hd_stmt *stmt, const plan *p,
-                       hd_expr j)
-{
-    hd_op *op = stmt->op;
-    hd_view in = pack_view(r, op, p, 1, j), out = pack_view(r, op, p, 0, j);
-
-    index_views(r->module, op, p, j);
-    hd_build_unary(b, HD_OP_COPY, -1, in, op->view[1]);
-    hd_block_append(b->block, stmt);
-    hd_build_unary(b, HD_OP_COPY, -1, op->view[0], out);
-    op->view[0] = out;
-    op->view[1] = in;
 }
 
 // for j in 0..extent { on stream j mod streams { body } }
@@ -1026,8 +954,6 @@ static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
     if (is_keys(m->stmt)) {
         rename_block(r->module, &m->stmt->body, m->stmt->var, j);
         hd_block_append(body->block, m->stmt->body.first);
-    } else if (m->plan.packs) {
-        add_packed(r, body, mine, &m->plan, j);
     } else if (m->stmt->kind == HD_STMT_IF) {
         index_views(r->module, mine->op, &m->plan, j);
         if (recv_of(m->stmt) != NULL)
@@ -1054,31 +980,12 @@ static void emit_loop(run *r, hd_build *b, int64_t streams)
     for (int i = 0; i < r->nmembers; i++)
         if (r->member[i].place == INSIDE)
             add_to_loop(r, &body, &r->member[i], j);
-    hd_forward(r->module, body.block, j, r->uses);
-}
-
-// The copy of each index of a tensor that the statement is; NULL if it is none.
-static const hd_op *copies_of(const hd_stmt *stmt)
-{
-    const hd_stmt *body = stmt == NULL ? NULL : stmt->body.first;
-
-    return body != NULL && stmt->kind == HD_STMT_FOR &&
-                   body->kind == HD_STMT_OP && is_packing(body->op)
-               ? body->op
-               : NULL;
-}
-
-static const hd_op *done_by(const hd_stmt *stmt)
-{
-    return stmt->kind == HD_STMT_OP ? stmt->op : copies_of(stmt);
 }
 
 static bool reads(const hd_stmt *stmt, const hd_buffer *buffer)
 {
-    const hd_op *op = done_by(stmt);
-
-    for (int i = 0; op != NULL && i < op->nviews; i++)
-        if (op->view[i].buffer == buffer)
+    for (int i = 0; stmt->kind == HD_STMT_OP && i < stmt->op->nviews; i++)
+        if (stmt->op->view[i].buffer == buffer)
             return true;
     return false;
 }
@@ -1099,8 +1006,8 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
         return hd_arena_printf(
             r->scratch, "no statement after it computes on %%%s index by index",
             out->name);
-    name = hd_op_info_get(done_by(next)->code)->text;
-    line = done_by(next)->loc.line;
+    name = hd_op_info_get(next->op->code)->text;
+    line = next->op->loc.line;
     if (!plan_op(r->module, next, &q))
         return hd_arena_printf(
             r->scratch,
@@ -1123,53 +1030,38 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
 // Why a gather outside all loops is one collective.
 static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
 {
-    const hd_view *view = &stmt->op->view[0];
-    const hd_op *copy = copies_of(stmt->next);
-    int dim = hd_view_lead(view);
+    const hd_buffer *out = stmt->op->view[0].buffer;
+    int dim = hd_op_pieces_dim(r->module, stmt->op, 0);
     plan p;
 
-    if (copy != NULL && copy->view[1].buffer == view->buffer) { // unpacks it
-        stmt = stmt->next;
-        view = &copy->view[0];
-        dim = index_of_var(r->module, view, stmt->var);
-    }
     if (plan_op(r->module, stmt, &p))
-        return why_alone(r, stmt, view->buffer);
-    if (hd_dim_is_cut(view->buffer->type.dim[dim]))
+        return why_alone(r, stmt, out);
+    if (hd_dim_is_cut(out->type.dim[dim]))
         return hd_arena_printf(
             r->scratch,
-            "dimension %d of %%%s, of which each rank has one index, is "
-            "@stream in %lld blocks",
-            dim, view->buffer->name,
-            (long long)view->buffer->type.dim[dim].blocks);
+            "dimension %d of %%%s, of which each rank has a piece, is @stream "
+            "in %lld blocks",
+            dim, out->name, (long long)out->type.dim[dim].blocks);
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
-        dim, view->buffer->name);
+        dim, out->name);
 }
 
-// Why a reduction to each its shard outside all loops is one collective;
-// `before` is the statement before it.
-static const char *why_no_reduction(const run *r, const hd_stmt *stmt,
-                                    const hd_stmt *before)
+// Why a reduction to each its shard outside all loops is one collective.
+static const char *why_no_reduction(const run *r, const hd_stmt *stmt)
 {
-    const hd_view *in = &stmt->op->view[1];
-    const hd_op *copy = copies_of(before);
-    int dim = in->nindex;
+    const hd_buffer *in = stmt->op->view[1].buffer;
     plan p;
 
-    if (plan_scatter(stmt->op, &p))
+    if (plan_op(r->module, stmt, &p))
         return hd_arena_printf(
             r->scratch,
             "no loop that ends here computes %%%s index by index, and moves "
             "nothing else but keys",
-            in->buffer->name);
-    if (copy != NULL && copy->view[0].buffer == in->buffer) { // packs it
-        in = &copy->view[1];
-        dim = index_of_var(r->module, in, before->var);
-    }
+            in->name);
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it scatters, is not @stream",
-        dim, in->buffer->name);
+        hd_op_pieces_dim(r->module, stmt->op, 1), in->name);
 }
 
 // Why a collective outside all loops is not done tile by tile.
@@ -1188,8 +1080,8 @@ static const char *why_no_tiles(const run *r, const hd_stmt *stmt)
 }
 
 // A transfer stays outside all loops: what was asked for does nothing here.
-static void report_why(const run *r, const hd_stmt *stmt, const hd_stmt *before,
-                       unsigned asked, hd_diag *diag, hd_effect *effect)
+static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
+                       hd_diag *diag, hd_effect *effect)
 {
     const char *reason;
 
@@ -1198,7 +1090,7 @@ static void report_why(const run *r, const hd_stmt *stmt, const hd_stmt *before,
     if (stmt->op->code == HD_OP_ALL_GATHER)
         reason = why_no_pipeline(r, stmt);
     else if (stmt->op->code == HD_OP_REDUCE_SCATTER)
-        reason = why_no_reduction(r, stmt, before);
+        reason = why_no_reduction(r, stmt);
     else if (!r->bulk || (effect->asked & asked) != 0)
         reason = why_no_tiles(r, stmt);
     else
@@ -1215,44 +1107,11 @@ typedef struct outside {
     hd_effect *effect;
 } outside;
 
-// The collective that a loop over blocks is where these are as long as each
-// other; the loop, if they are not, or a name of the bytes would not do.
-static hd_stmt *join_blocks(const run *r, hd_stmt *loop)
-{
-    hd_block joined = {0};
-    hd_build b = {r->module, &joined, loop->loc};
-    hd_view view[2];
-    const hd_op *op;
-    int piece;
-    plan p;
-
-    if (loop->kind != HD_STMT_FOR || !plan_blocks(r->module, loop, &p))
-        return loop;
-    op = loop->body.first->op;
-    piece = gathers(op) ? 0 : 1;
-    memcpy(view, op->view, sizeof view);
-    if (hd_view_is_uneven(&view[0], -1) || hd_view_is_uneven(&view[1], -1) ||
-        p.extent != r->module->axis[op->axis].size ||
-        hd_view_picks(&view[piece], p.dim[piece]) ||
-        hd_buffer_root(view[piece].buffer)->role == HD_ROLE_INOUT ||
-        view[piece].buffer->type.ndims == HD_MAX_DIMS)
-        return loop;
-    hd_view_keep_all(r->module, &view[piece], p.dim[piece]);
-    view[piece] = hd_build_pieces(&b, view[piece], p.dim[piece], p.extent);
-    hd_build_fold_key(
-        hd_build_unary(&b, piece == 0 ? HD_OP_ALL_GATHER : HD_OP_REDUCE_SCATTER,
-                       op->axis, view[0], view[1]),
-        hd_op_fold(op));
-    return joined.first;
-}
-
 static void leave_outside(const outside *out, hd_stmt *stmt)
 {
-    stmt = join_blocks(out->run, stmt);
     if (stmt->kind == HD_STMT_OP &&
         hd_effect_heard(out->effect, out->asked, stmt->op->loc))
-        report_why(out->run, stmt, out->block->last, out->asked, out->diag,
-                   out->effect);
+        report_why(out->run, stmt, out->asked, out->diag, out->effect);
     hd_block_append(out->block, stmt);
 }
 
@@ -1302,8 +1161,6 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
         hd_fuse(module, scratch, diag, effect);
         out.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
     }
-    r.uses = hd_module_count_views(module, scratch);
-    r.uses_room = module->nbuffers;
     stmt = module->body.first;
     while (stmt != NULL) {
         bool found = find_run(&r, stmt);

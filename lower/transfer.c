@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "ir/transport.h"
+#include "lower/pack.h"
 #include "lower/pieces.h"
 #include "lower/pipe.h"
 
@@ -287,7 +288,20 @@ static bool is_written_after(const hd_stmt *stmt, const hd_buffer *root)
     return false;
 }
 
-// It reduces shard j, whose index is the view's last, to one place that nothing
+// Behind the loop's index a view fixes nothing but what a rank has one index
+// of.
+static bool is_led_by_shards(const hd_pipe *p, const hd_view *view)
+{
+    int j = hd_pipe_index(p, view);
+
+    for (int i = j + 1; i < view->nindex; i++)
+        if (hd_dim_local(view->buffer->type.dim[i]) > 1 &&
+            hd_view_index(view, i) != HD_EXPR_ALL)
+            return false;
+    return j >= 0;
+}
+
+// It reduces shard j, behind whose index is no other, to one place that nothing
 // else in the loop touches, or to its index of that on all ranks, which the
 // statements behind it may read. What it reduces stays as it is.
 static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
@@ -303,10 +317,9 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
     out = &op->view[0];
     in = &op->view[1];
     result = hd_buffer_root(out->buffer);
-    return (all ? hd_view_lead(out) == out->nindex &&
-                      hd_pipe_index(p, out) == out->nindex - 1
+    return (all ? hd_view_lead(out) == out->nindex && is_led_by_shards(p, out)
                 : hd_pipe_index(p, out) < 0) &&
-           hd_pipe_index(p, in) == in->nindex - 1 &&
+           is_led_by_shards(p, in) &&
            hd_pipe_count_uses(p, all ? stmt->next : NULL, result) == 1 &&
            !is_written_after(stmt, result) &&
            !is_written_after(stmt, hd_buffer_root(in->buffer));
@@ -685,11 +698,12 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                  .options = options,
                  .scratch = scratch,
                  .diag = diag,
-                 .transport = transport,
-                 .uses = hd_module_count_views(module, scratch)};
+                 .transport = transport};
 
     HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
                               transport));
+    hd_pack(module);
+    p.uses = hd_module_count_views(module, scratch);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         hd_build b = {module, &done, stmt->loc};
 

@@ -1,0 +1,27 @@
+// What a transfer moves as one piece of memory.
+//
+// Passes before pipelines are known let a transfer name its dimensions, and
+// have views of any stride. Here its pieces get memory of their own, where they
+// lie one behind the other: a temporary of which everything takes an index or a
+// block in those dimensions lies so itself; of what else there is a copy ahead
+// of the transfer, or behind it.
+//
+//     %xg[:, j] = broadcast %x[:, tp]       %xg_2[j] = broadcast %x[:, tp]
+//     %y[:, j] = matmul %xg[:, j], ..   ->  %y[:, j] = matmul %xg_2[j], ..
+//
+//     %y = all_gather %x[:, tp] dim 1   ->  %y_2 = all_gather %x[:, tp]
+//                                           for i in 0..4 {
+//                                               %y[:, i] = copy %y_2[i]
+//                                           }
+#ifndef HD_LOWER_PACK_H
+#define HD_LOWER_PACK_H
+
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+void hd_pack(hd_module *module);
+
+HD_END_DECLS
+
+#endif
