@@ -79,7 +79,9 @@ static void copy_buffers(cloner *c, hd_module *to)
         end = &(*end)->next;
     }
     for (hd_buffer *b = to->buffers; b != NULL; b = b->next) {
+        b->said = b->said == b->name ? NULL : copy_text(c, b->said);
         b->name = copy_text(c, b->name);
+        b->said = b->said == NULL ? b->name : b->said;
         b->locs = copy_array(c, b->locs, 1, sizeof *b->locs);
         b->of = find_buffer(c, b->of);
         b->by = find_buffer(c, b->by);

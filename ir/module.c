@@ -198,8 +198,10 @@ hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
                                 hd_role role, const hd_type *type)
 {
     hd_buffer *buffer = hd_new(module->arena, hd_buffer);
+    const hd_buffer *taken = hd_module_buffer(module, name, strlen(name));
 
     buffer->name = make_unique(module, name, is_free_buffer);
+    buffer->said = taken != NULL ? taken->said : buffer->name;
     buffer->role = role;
     buffer->type = *type;
     add_name(module->arena, &module->buffer_names, buffer->name, buffer);
@@ -591,10 +593,9 @@ int hd_op_pieces_dim(const hd_module *module, const hd_op *op, int i)
 
     return !hd_op_is_led(op, i)
                ? -1
-               : hd_view_kept_dim(&op->view[i],
-                                  key == NULL
-                                      ? 0
-                                      : (int)hd_expr_value(module, key->expr));
+               : hd_view_kept_dim(
+                     &op->view[i],
+                     key == NULL ? 0 : (int)hd_expr_value(module, key->expr));
 }
 
 // Marks stay with the dimensions that are kept whole.

@@ -46,6 +46,9 @@ typedef struct hd_locs {
 
 struct hd_buffer {
     const char *name; // without %
+    // What words call it: of what a pass made, the name of what the text has it
+    // for; else its own.
+    const char *said;
     hd_role role;
     hd_type type;
     bool shared;   // peers may write to it (put) or read it (get)
@@ -143,7 +146,8 @@ hd_module *hd_module_create(void);
 hd_buffer *hd_module_buffer(const hd_module *module, const char *name,
                             size_t length); // NULL if there is none
 // Appends a buffer. The name is copied; if it is taken, "_2", "_3" ... is
-// added, so that passes may ask for the name they like.
+// added, so that passes may ask for the name they like, and it is said to be
+// what has it.
 hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
                                 hd_role role, const hd_type *type);
 // Drops the temps whose ids are not `used`, and renumbers the buffers. Names

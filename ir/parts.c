@@ -56,6 +56,7 @@ static hd_view add_between(splitter *s, hd_type type, const hd_op *op)
     if (s->stream != HD_EXPR_NONE)
         lead(&type, m->streams);
     *b = (hd_buffer){.name = op->view[0].buffer->name,
+                     .said = op->view[0].buffer->said,
                      .role = HD_ROLE_TEMP,
                      .type = type,
                      .shared = true,

@@ -214,7 +214,7 @@ static hd_status check_own(verifier *v, const hd_view *view, int i,
     return hd_error(v->diag, HD_E0307, view->loc,
                     "dimension %d of %%%s is sharded over %s: a rank has block "
                     "%s of %lld alone",
-                    i, view->buffer->name, axis, axis,
+                    i, view->buffer->said, axis, axis,
                     (long long)hd_dim_blocks(dim));
 }
 
@@ -237,7 +237,7 @@ static const char *buffer_text(verifier *v, const hd_buffer *buffer)
     if (buffer->loc.line == 0)
         return "what ranks exchange for this statement";
     hd_text_free(text);
-    hd_text_printf(text, "%%%s", buffer->name);
+    hd_text_printf(text, "%%%s", buffer->said);
     return text->failed ? "a buffer" : text->bytes;
 }
 
@@ -303,25 +303,25 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of %%%s that is no constant in a program that "
                         "is lowered further: passes know none",
-                        view->buffer->name);
+                        view->buffer->said);
     if (hd_dim_is_sharded(dim))
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of dimension %d of %%%s, which is sharded "
                         "over %s: a rank has its own block of it",
-                        i, view->buffer->name, v->module->axis[dim.mark].name);
+                        i, view->buffer->said, v->module->axis[dim.mark].name);
     if (is_constant(v, view, i) && hd_expr_value(v->module, range->past) <
                                        hd_expr_value(v->module, range->low))
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range in dimension %d of %%%s that ends before it "
                         "begins: %lld..%lld",
-                        i, view->buffer->name,
+                        i, view->buffer->said,
                         (long long)hd_expr_value(v->module, range->low),
                         (long long)hd_expr_value(v->module, range->past));
     if (range->extent > dim.extent)
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of %lld indices in dimension %d of %%%s; it "
                         "may have 0 to %lld",
-                        (long long)range->extent, i, view->buffer->name,
+                        (long long)range->extent, i, view->buffer->said,
                         (long long)dim.extent);
     return HD_OK;
 }
@@ -342,14 +342,14 @@ static hd_status check_index(verifier *v, const hd_view *view, int i)
         return hd_error(v->diag, HD_E0307, view->loc,
                         "a rank has a block of dimension %d of %%%s, which is "
                         "sharded over %s: write '%s of %lld' for it",
-                        i, view->buffer->name, axis, axis,
+                        i, view->buffer->said, axis, axis,
                         (long long)dim.blocks);
     if (!hd_view_picks(view, i) || is_coordinate(v, view->index[i], dim.mark))
         return HD_OK;
     return hd_error(v->diag, HD_E0307, view->loc,
                     "dimension %d of %%%s is sharded over %s and is indexed by "
                     "%s alone",
-                    i, view->buffer->name, axis, axis);
+                    i, view->buffer->said, axis, axis);
 }
 
 static hd_status refuse_range(verifier *v, const hd_view *view, int i)
@@ -362,11 +362,11 @@ static hd_status refuse_range(verifier *v, const hd_view *view, int i)
         return hd_error(v->diag, HD_E0306, view->loc,
                         "indices %lld..%lld of dimension %d of %%%s are none; "
                         "a part of a tensor has at least one",
-                        (long long)low, (long long)past, i, view->buffer->name);
+                        (long long)low, (long long)past, i, view->buffer->said);
     return hd_error(v->diag, HD_E0601, view->loc,
                     "indices %lld..%lld of %%%s; its dimension %d has extent "
                     "%lld",
-                    (long long)low, (long long)past, view->buffer->name, i,
+                    (long long)low, (long long)past, view->buffer->said, i,
                     (long long)view->buffer->type.dim[i].extent);
 }
 
@@ -383,7 +383,7 @@ static hd_status check_bounds(verifier *v, const hd_view *view, int i)
         return refuse_range(v, view, i);
     return hd_error(v->diag, HD_E0601, view->loc,
                     "index %lld of %%%s; its dimension %d has extent %lld",
-                    (long long)first, view->buffer->name, i,
+                    (long long)first, view->buffer->said, i,
                     (long long)view->buffer->type.dim[i].extent);
 }
 
@@ -413,14 +413,14 @@ static hd_status check_part_of_ranks(verifier *v, const hd_view *view, int i)
         return hd_error(v->diag, HD_E0306, view->loc,
                         "a part of dimension %d of %%%s, which is sharded over "
                         "%s; `set` %%%s to a placement without %s first",
-                        i, view->buffer->name, axis, view->buffer->name, axis);
+                        i, view->buffer->said, axis, view->buffer->said, axis);
     if (another)
         return hd_error(
             v->diag, HD_E0306, view->loc,
             "an index of dimension %d of %%%s, which is sharded "
             "over %s, beside ranks of another axis; `set` %%%s to a "
             "placement without %s first",
-            i, view->buffer->name, axis, view->buffer->name, axis);
+            i, view->buffer->said, axis, view->buffer->said, axis);
     return HD_OK;
 }
 
@@ -441,7 +441,7 @@ static hd_status check_part(verifier *v, const hd_view *view, int i)
         return hd_error(v->diag, HD_E0306, view->loc,
                         "a part of dimension %d of %%%s that is no constant; a "
                         "tensor program has the same on every rank",
-                        i, view->buffer->name);
+                        i, view->buffer->said);
     return check_bounds(v, view, i);
 }
 
@@ -453,7 +453,7 @@ static hd_status check_view(verifier *v, const hd_view *view)
         return hd_error(v->diag, HD_E0305, view->loc,
                         "%d ind%s of %%%s, which has %d dimension%s",
                         view->nindex, view->nindex == 1 ? "ex" : "ices",
-                        view->buffer->name, type->ndims, plural(type->ndims));
+                        view->buffer->said, type->ndims, plural(type->ndims));
     for (int i = 0; i < type->ndims; i++)
         HD_TRY(is_tensor(v) ? check_part(v, view, i) : check_index(v, view, i));
     return HD_OK;
@@ -468,7 +468,7 @@ static const char *element_text(verifier *v, const hd_buffer *buffer,
     hd_text *text = &v->text[v->ntexts++ % TEXTS];
 
     hd_text_free(text);
-    hd_text_printf(text, "%%%s", buffer->name);
+    hd_text_printf(text, "%%%s", buffer->said);
     for (int d = 0; d < buffer->type.ndims; d++)
         hd_text_printf(text, "%s%lld", d == 0 ? "[" : ", ",
                        (long long)at->low[d]);
@@ -486,7 +486,7 @@ static hd_status refuse_twice(verifier *v, const hd_view *view,
         return hd_error(v->diag, HD_E0309, view->loc,
                         "%%%s is written twice; a tensor program writes "
                         "each tensor once",
-                        view->buffer->name);
+                        view->buffer->said);
     status = hd_error(v->diag, HD_E0309, view->loc,
                       "%s is written twice; a tensor program writes each "
                       "element once",
@@ -509,7 +509,7 @@ static hd_status note_written(verifier *v, const hd_view *view)
     if (w->n == MOST_PARTS)
         return hd_error(v->diag, HD_E0105, view->loc,
                         "more than %d parts of %%%s are written", MOST_PARTS,
-                        view->buffer->name);
+                        view->buffer->said);
     HD_TRY(hd_grow((void **)&w->box, &w->room, w->n + 1, sizeof all, v->diag));
     w->box[w->n++] = all;
     return HD_OK;
@@ -543,7 +543,7 @@ static hd_status check_read(verifier *v, const hd_view *view)
     first = hd_written_first_gap(w, &all, ndims);
     if (w->n == 0)
         return hd_error(v->diag, HD_E0310, view->loc,
-                        "%%%s is read before it is written", buffer->name);
+                        "%%%s is read before it is written", buffer->said);
     return hd_error(v->diag, HD_E0310, view->loc,
                     "%s is read before it is written",
                     element_text(v, buffer, &first));
@@ -559,11 +559,11 @@ static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
                         wanted ? "%%%s is no event"
                                : "%%%s holds events, not "
                                  "numbers",
-                        view->buffer->name);
+                        view->buffer->said);
     if (is && type.ndims > 0)
         return hd_error(v->diag, HD_E0401, view->loc,
                         "one event at a time: %%%s has %d more dimension%s",
-                        view->buffer->name, type.ndims, plural(type.ndims));
+                        view->buffer->said, type.ndims, plural(type.ndims));
     return HD_OK;
 }
 
@@ -575,7 +575,7 @@ static hd_status check_kept(verifier *v, const hd_op *op, int i)
     return hd_error(v->diag, HD_E0306, op->view[i].loc,
                     "a part of %%%s: what %s keeps beside its result is all "
                     "of a tensor",
-                    op->view[i].buffer->name, op_text(op));
+                    op->view[i].buffer->said, op_text(op));
 }
 
 static hd_status check_views(verifier *v, const hd_op *op)
@@ -612,8 +612,8 @@ static hd_status check_shards(verifier *v, const hd_op *op, const hd_view *view,
     return hd_error(v->diag, HD_E0320, view->loc,
                     "%s makes %%%s on %s, and dimension %d of %%%s is sharded "
                     "over %s; `set` it to a placement without %s first",
-                    op_text(op), op->view[0].buffer->name, ranks_text(v, place),
-                    dim, view->buffer->name, v->module->axis[place.axis].name,
+                    op_text(op), op->view[0].buffer->said, ranks_text(v, place),
+                    dim, view->buffer->said, v->module->axis[place.axis].name,
                     v->module->axis[place.axis].name);
 }
 
@@ -636,9 +636,9 @@ static hd_status check_ranks(verifier *v, const hd_op *op)
             return hd_error(
                 v->diag, HD_E0320, view->loc,
                 "%s makes %%%s on %s, and %s%%%s is on %s%s", op_text(op),
-                op->view[0].buffer->name, ranks_text(v, place),
+                op->view[0].buffer->said, ranks_text(v, place),
                 hd_ranks_same(ranks, view->buffer->on) ? "" : "this index of ",
-                view->buffer->name, ranks_text(v, ranks),
+                view->buffer->said, ranks_text(v, ranks),
                 result ? ": all results are on the same ranks"
                        : "; `set` it to them first");
         HD_TRY(check_shards(v, op, view, place));
@@ -1112,7 +1112,7 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
             return hd_error(v->diag, HD_E0306, op->view[i].loc,
                             "a part of %%%s: reshape takes all of a tensor; "
                             "`copy` the part to one of its own",
-                            op->view[i].buffer->name);
+                            op->view[i].buffer->said);
     for (int i = 0; i < 2; i++)
         for (int d = 0; d < op->view[i].buffer->type.ndims; d++)
             if (hd_dim_is_sized(op->view[i].buffer->type.dim[d]))
@@ -1120,7 +1120,7 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                                 "reshape of %%%s, of whose dimension %d the "
                                 "length is known only when the program runs: "
                                 "it has one name alone",
-                                op->view[i].buffer->name, d);
+                                op->view[i].buffer->said, d);
     if (out.dtype != in.dtype)
         return shapes_differ(v, op, &out, &in,
                              "the dtypes differ, and only `copy` and `set` "
@@ -1202,7 +1202,7 @@ static hd_status check_scales(verifier *v, const hd_op *op, hd_key_code code,
                             "of what %%%s counts; there is one for each, or "
                             "one for all",
                             d, buffer_text(v, op->view[i].buffer),
-                            (long long)hd_op_grain(op), view->buffer->by->name);
+                            (long long)hd_op_grain(op), view->buffer->by->said);
     return HD_OK;
 }
 
@@ -1439,7 +1439,7 @@ static hd_status check_list(verifier *v, const hd_op *op)
             if (same_view(&op->view[i], &op->view[k]))
                 return hd_error(v->diag, HD_E0408, op->view[i].loc,
                                 "%s names this event of %%%s twice",
-                                op_text(op), op->view[i].buffer->name);
+                                op_text(op), op->view[i].buffer->said);
     return HD_OK;
 }
 
@@ -1489,7 +1489,7 @@ static hd_status check_mask(verifier *v, const hd_op *op, const hd_view *mask)
     if (mask->buffer->type.dtype == HD_DTYPE_U8)
         return HD_OK;
     return hd_error(v->diag, HD_E0314, mask->loc, "%%%s is %s; %s %s u8",
-                    mask->buffer->name, hd_dtype_text(mask->buffer->type.dtype),
+                    mask->buffer->said, hd_dtype_text(mask->buffer->type.dtype),
                     op_text(op), mask == &op->view[0] ? "makes" : "selects by");
 }
 
@@ -1856,7 +1856,7 @@ static hd_status check_attended(verifier *v, const hd_op *op, int q)
     if (!is_attended(dtype))
         return hd_error(v->diag, HD_E0314, op->view[q].loc,
                         "%%%s is %s; %s takes f16, bf16, f32 or f64",
-                        op->view[q].buffer->name, hd_dtype_text(dtype),
+                        op->view[q].buffer->said, hd_dtype_text(dtype),
                         op_text(op));
     HD_TRY(check_kind(v, op, q + 1, dtype, dtype));
     return check_kind(v, op, q + 2, dtype, dtype);
@@ -1910,7 +1910,7 @@ static hd_status check_merge(verifier *v, const hd_op *op)
     if (lse != HD_DTYPE_F32 && lse != HD_DTYPE_F64)
         return hd_error(v->diag, HD_E0314, op->view[1].loc,
                         "%%%s is %s; merge makes f32 or f64",
-                        op->view[1].buffer->name, hd_dtype_text(lse));
+                        op->view[1].buffer->said, hd_dtype_text(lse));
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         hd_type type = type_of(op, i);
         bool is_lse = i % 2 == 1;
@@ -1921,7 +1921,7 @@ static hd_status check_merge(verifier *v, const hd_op *op)
                  (lse == HD_DTYPE_F32 && type.dtype == HD_DTYPE_F64))
             return hd_error(v->diag, HD_E0314, op->view[i].loc,
                             "%%%s is %s; merge %s f16, bf16 or %s",
-                            op->view[i].buffer->name, hd_dtype_text(type.dtype),
+                            op->view[i].buffer->said, hd_dtype_text(type.dtype),
                             i < op->noutputs ? "makes" : "takes",
                             hd_dtype_text(lse));
     }
@@ -2076,7 +2076,7 @@ static hd_status check_all_counted(verifier *v, const hd_op *op,
         return hd_error(v->diag, HD_E0319, view->loc,
                         "a part of dimension %d of %%%s, of which %%%s says "
                         "how many there are: %s takes all of it",
-                        x->counted, x->name, x->by->name, op_text(op));
+                        x->counted, x->said, x->by->said, op_text(op));
     return HD_OK;
 }
 
@@ -2093,13 +2093,13 @@ static hd_status check_attended_view(verifier *v, const hd_op *op, int i)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "dimension %d of %%%s, which %%%s counts, is not that "
                         "of its %s: %s takes counts of no other",
-                        x->counted, x->name, x->by->name,
+                        x->counted, x->said, x->by->said,
                         hd_op_has_keys(op, i) ? "keys" : "rows", op_text(op));
     if (hd_view_kept_ahead(view, x->by->type.ndims) > batch)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "%%%s has a count each of the heads of %%%s; %s takes "
                         "one for all heads",
-                        x->by->name, x->name, op_text(op));
+                        x->by->said, x->said, op_text(op));
     return HD_OK;
 }
 
@@ -2119,18 +2119,18 @@ static hd_status check_counted_view(verifier *v, const hd_op *op, int i)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "dimension %d of %%%s, which %%%s counts, repeats in "
                         "%s",
-                        x->counted, x->name, x->by->name, op_text(op));
+                        x->counted, x->said, x->by->said, op_text(op));
     if (hd_op_family(op) == HD_FAMILY_TAKE && c.dim >= v->bound.nparallel)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "%s takes from dimension %d of %%%s, which has counts, "
                         "%%%s; `copy` it to a tensor without",
-                        op_text(op), x->counted, x->name, x->by->name);
+                        op_text(op), x->counted, x->said, x->by->said);
     for (int d = 0; d < c.ndims; d++)
         if (c.along[d] < 0 || c.along[d] >= v->bound.nparallel)
             return hd_error(v->diag, HD_E0319, view->loc,
                             "dimension %d of %%%s has a count each of %%%s: "
                             "the result of %s has it, too",
-                            hd_view_kept_dim(view, d), x->name, x->by->name,
+                            hd_view_kept_dim(view, d), x->said, x->by->said,
                             op_text(op));
     return HD_OK;
 }
@@ -2160,10 +2160,10 @@ static hd_status counts_differ(verifier *v, const hd_op *op,
         snprintf(why, sizeof why,
                  "the same %s is to make these of the others, `%%%.64s = %s "
                  "%%%.64s` ahead of it; or `copy` to a tensor without",
-                 op_text(op), first->by->name, op_text(op), x->by->name);
+                 op_text(op), first->by->said, op_text(op), x->by->said);
     return hd_error(v->diag, HD_E0319, view->loc,
-                    "%%%s has counts %%%s, and %%%s has %%%s: %s", x->name,
-                    x->by->name, first->name, first->by->name, why);
+                    "%%%s has counts %%%s, and %%%s has %%%s: %s", x->said,
+                    x->by->said, first->said, first->by->said, why);
 }
 
 // The key of an op that no view with counts goes with; NULL if it has none.
@@ -2192,12 +2192,12 @@ static hd_status refuse_counts(verifier *v, const hd_op *op,
     if (alone != NULL && hd_op_meets_keys(op))
         return hd_error(v->diag, HD_E0319, view->loc,
                         "%%%s has counts, %%%s: %s takes none with %s",
-                        view->buffer->name, view->buffer->by->name, op_text(op),
+                        view->buffer->said, view->buffer->by->said, op_text(op),
                         hd_key_info_get(alone->code)->text);
     return hd_error(v->diag, HD_E0319, view->loc,
                     "%%%s has counts, %%%s: %s takes none; `copy` it to a "
                     "tensor without",
-                    view->buffer->name, view->buffer->by->name,
+                    view->buffer->said, view->buffer->by->said,
                     alone != NULL ? "a grouped matmul" : op_text(op));
 }
 
@@ -2519,7 +2519,7 @@ static hd_status check_constant(verifier *v, const hd_op *op,
                     "how many indices %%%s has is said by each run (%s), and "
                     "%s is made ready for one number: lower with another "
                     "--transfer",
-                    view->buffer->name,
+                    view->buffer->said,
                     v->module->size[type->dim[d].size - 1].name, op_text(op));
 }
 
@@ -2543,7 +2543,7 @@ static hd_status check_uncounted(verifier *v, const hd_op *op)
                             "dimension %d of %%%s, of which %%%s says how many "
                             "there are: %s takes no counts; write %s in its "
                             "place",
-                            x->counted, x->name, x->by->name, op_text(op),
+                            x->counted, x->said, x->by->said, op_text(op),
                             parts_text(op));
     }
     return HD_OK;
@@ -2562,7 +2562,7 @@ static hd_status check_fused(verifier *v, const hd_op *op)
         if (op->view[i].range != NULL)
             return hd_error(v->diag, HD_E0317, op->view[i].loc,
                             "a range of %%%s: %s takes none",
-                            op->view[i].buffer->name, op_text(op));
+                            op->view[i].buffer->said, op_text(op));
     HD_TRY(check_uncounted(v, op));
     for (int i = 0; i < op->nviews; i++)
         HD_TRY(check_constant(v, op, &op->view[i]));
@@ -2593,7 +2593,7 @@ static hd_status check_rows(verifier *v, const hd_op *op)
                         "%s gives each rank an index of dimension %d of %%%s, "
                         "which %%%s has no count of; `copy` to a tensor "
                         "without",
-                        op_text(op), hd_view_lead(view), x->name, x->by->name);
+                        op_text(op), hd_view_lead(view), x->said, x->by->said);
     return HD_OK;
 }
 

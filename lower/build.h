@@ -69,8 +69,8 @@ hd_dim hd_dim_unstreamed(hd_dim dim);
 // Whether some ranks or iterations have less than others of a dimension that it
 // keeps, `but` aside.
 bool hd_view_is_uneven(const hd_view *view, int but);
-// Whether an index of the `along`-th dimension of its result can be picked, or a
-// block of it, so that the op does that as it does all.
+// Whether an index of the `along`-th dimension of its result can be picked, or
+// a block of it, so that the op does that as it does all.
 bool hd_op_has_parts(const hd_op *op, int along, bool block);
 // Whether any view has a range that is no block.
 bool hd_op_has_ranges(const hd_op *op);

@@ -74,16 +74,16 @@ static const char *why_kept(const fuser *f, const hd_buffer *between)
 
     if (between->role != HD_ROLE_TEMP)
         return hd_arena_printf(f->scratch, "%%%s is an argument",
-                               between->name);
+                               between->said);
     if (between->of != NULL || k->nwrites != 1)
         return hd_arena_printf(f->scratch, "%%%s is written more than once",
-                               between->name);
+                               between->said);
     if (k->nreads != 1)
         return hd_arena_printf(
             f->scratch,
             "%%%s is read %d times, and a fused op leaves it "
             "nowhere",
-            between->name, k->nreads);
+            between->said, k->nreads);
     return NULL;
 }
 
@@ -93,7 +93,7 @@ static const char *why_rewritten(const fuser *f, const hd_op *first, int since)
         if (known_of(f, &first->view[i])->written > since)
             return hd_arena_printf(
                 f->scratch, "%%%s is written again before what it is for",
-                first->view[i].buffer->name);
+                first->view[i].buffer->said);
     return NULL;
 }
 
@@ -105,7 +105,7 @@ static const char *why_sized(const fuser *f, const hd_op *op)
                 f->scratch,
                 "how many indices %%%s has is said by each run, and a fused op "
                 "is made ready for one number",
-                op->view[i].buffer->name);
+                op->view[i].buffer->said);
     return NULL;
 }
 
@@ -117,7 +117,7 @@ static const char *why_counted(const fuser *f, const hd_op *op)
                 f->scratch,
                 "%%%s says how many indices %%%s has, and a fused op takes no "
                 "counts",
-                op->view[i].buffer->by->name, op->view[i].buffer->name);
+                op->view[i].buffer->by->said, op->view[i].buffer->said);
     return NULL;
 }
 
@@ -136,7 +136,7 @@ static const char *why_unfit(const fuser *f, const hd_op *op)
                 known_of(f, &op->view[i]) == known_of(f, &op->view[k]))
                 return hd_arena_printf(f->scratch,
                                        "%%%s would be read and written",
-                                       op->view[i].buffer->name);
+                                       op->view[i].buffer->said);
     if (!hd_fused_types(f->module, op, &type[0], &type[1]))
         return "it would have too many dimensions";
     product.nviews = 3;

@@ -474,6 +474,7 @@ static void add_slots(hd_pipe *p, hd_moved *m)
     m->slots = hd_module_add_buffer(
         p->module, hd_arena_printf(p->scratch, "%s_in", all->name),
         HD_ROLE_TEMP, &type);
+    m->slots->said = all->said;
 }
 
 static void prepare(hd_pipe *p)

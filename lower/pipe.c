@@ -103,6 +103,7 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
     a->split = hd_module_add_buffer(
         p->module, hd_arena_printf(p->scratch, "%s_c", buffer->name),
         HD_ROLE_TEMP, &type);
+    a->split->said = buffer->said;
     a->split->of = hd_buffer_root(buffer);
     p->aliases = a;
     return a->split;
@@ -199,31 +200,31 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",
-                        (long long)p->chunks, root->name);
+                        (long long)p->chunks, root->said);
     if (hd_view_range(view, dim) != NULL || hd_view_picks(view, dim))
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: they would split dimension %d of %%%s, "
                         "of which this takes a part",
-                        (long long)p->chunks, dim, view->buffer->name);
+                        (long long)p->chunks, dim, view->buffer->said);
     if (dim >= type->ndims)
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s has no dimension of several indices "
                         "after its stream dimension to split",
-                        (long long)p->chunks, view->buffer->name);
+                        (long long)p->chunks, view->buffer->said);
     if (type->ndims == HD_MAX_DIMS)
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s has %d dimensions already",
-                        (long long)p->chunks, view->buffer->name, HD_MAX_DIMS);
+                        (long long)p->chunks, view->buffer->said, HD_MAX_DIMS);
     if (hd_dim_is_sized(type->dim[dim]))
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: they would split dimension %d of %%%s, "
                         "whose length a run says",
-                        (long long)p->chunks, dim, view->buffer->name);
+                        (long long)p->chunks, dim, view->buffer->said);
     if (type->dim[dim].extent % p->chunks != 0)
         return hd_error(p->diag, HD_E0501, loc,
                         "%lld chunks do not divide dimension %d of %%%s, "
                         "which is %lld",
-                        (long long)p->chunks, dim, view->buffer->name,
+                        (long long)p->chunks, dim, view->buffer->said,
                         (long long)type->dim[dim].extent);
     return HD_OK;
 }
@@ -429,13 +430,13 @@ static hd_status check_view(hd_pipe *p, const hd_op *op, int i)
                         "%s cannot be done in %lld chunks: each of %%%s is for "
                         "%lld indices, of which a chunk has no multiple",
                         hd_op_info_get(op->code)->text, (long long)p->chunks,
-                        buffer->name, (long long)hd_op_grain(op));
+                        buffer->said, (long long)hd_op_grain(op));
     if (dim == NO_CHUNKS)
         return hd_error(p->diag, HD_E0502, op->loc,
                         "%s cannot be done in %lld chunks: those of %%%s split "
                         "its dimension %d, which it needs whole",
                         hd_op_info_get(op->code)->text, (long long)p->chunks,
-                        buffer->name, p->split[buffer->id]);
+                        buffer->said, p->split[buffer->id]);
     return dim >= 0 ? check_split(p, &op->view[i], dim, op->loc) : HD_OK;
 }
 

@@ -546,6 +546,7 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
                             hd_dtype dtype)
 {
     const hd_buffer *like = m->from->buffer;
+    hd_buffer *slots;
     hd_type type = like->type;
     hd_dim shard = type.dim[m->dim];
 
@@ -555,9 +556,11 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
         type = hd_type_with(&type, m->dim, hd_dim_whole(p->ranks));
     }
     type.dtype = dtype;
-    return hd_module_add_buffer(
+    slots = hd_module_add_buffer(
         p->module, hd_arena_printf(p->scratch, "%s_%s", like->name, what),
         HD_ROLE_TEMP, &type);
+    slots->said = like->said;
+    return slots;
 }
 
 // The one statement of the loop that makes what is reduced alone, of nothing

@@ -1005,7 +1005,7 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
     if (next == NULL)
         return hd_arena_printf(
             r->scratch, "no statement after it computes on %%%s index by index",
-            out->name);
+            out->said);
     name = hd_op_info_get(next->op->code)->text;
     line = next->op->loc.line;
     if (!plan_op(r->module, next, &q))
@@ -1019,7 +1019,7 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
             r->scratch,
             "'%s' in line %u, which reads it, has %lld indices where %%%s has "
             "%lld",
-            name, line, (long long)q.extent, out->name, (long long)p.extent);
+            name, line, (long long)q.extent, out->said, (long long)p.extent);
     return hd_arena_printf(
         r->scratch,
         "'%s' in line %u, which reads it, shares no loop with it for what "
@@ -1041,10 +1041,10 @@ static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
             r->scratch,
             "dimension %d of %%%s, of which each rank has a piece, is @stream "
             "in %lld blocks",
-            dim, out->name, (long long)out->type.dim[dim].blocks);
+            dim, out->said, (long long)out->type.dim[dim].blocks);
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
-        dim, out->name);
+        dim, out->said);
 }
 
 // Why a reduction to each its shard outside all loops is one collective.
@@ -1058,10 +1058,10 @@ static const char *why_no_reduction(const run *r, const hd_stmt *stmt)
             r->scratch,
             "no loop that ends here computes %%%s index by index, and moves "
             "nothing else but keys",
-            in->name);
+            in->said);
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it scatters, is not @stream",
-        hd_op_pieces_dim(r->module, stmt->op, 1), in->name);
+        hd_op_pieces_dim(r->module, stmt->op, 1), in->said);
 }
 
 // Why a collective outside all loops is not done tile by tile.

@@ -622,12 +622,12 @@ static const char *why_form(const hd_pipe *p, const transfers *t)
         return hd_arena_printf(p->scratch,
                                "a block of %%%s is not contiguous, and moves "
                                "piece by piece, which no pipeline does",
-                               pieces->name);
+                               pieces->said);
     if (t->counted != NULL)
         return hd_arena_printf(p->scratch,
                                "%%%s has counts, which no shard and no slot of "
                                "a pipeline has",
-                               t->counted->name);
+                               t->counted->said);
     return t->single ? "it is not a loop on streams over all ranks whose "
                        "iteration j gathers from rank j or reduces to it, "
                        "computes on that, and writes at index j alone"
