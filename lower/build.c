@@ -243,15 +243,14 @@ bool hd_view_is_uneven(const hd_view *view, int but)
     return false;
 }
 
-// No index can be picked of the rows of a product of batches, which would leave
+// No index can be picked of the rows and columns of a matrix, which would leave
 // a batch in their place.
 bool hd_op_has_parts(const hd_op *op, int along, bool block)
 {
     return hd_bound_picks(op->bound, along) ||
            (block && hd_op_family(op) == HD_FAMILY_PRODUCT &&
-            hd_op_key(op, HD_KEY_TA) == NULL &&
             hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-            along == op->bound->nparallel - 2);
+            hd_bound_parts(op->bound, along));
 }
 
 bool hd_op_has_ranges(const hd_op *op)

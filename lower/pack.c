@@ -242,40 +242,64 @@ static void lay_temps(void *context, hd_op *op)
 
 // ------------------------------------------------------------------- copies
 
-// Between view `i` of a transfer and a packed one, which takes its place; a
-// piece of a rank after the other.
-static void copy_packed(hd_build *b, hd_op *op, int i, const fronts *f)
+// Between a view and a packed one, which is read if `packs`; a piece of a rank
+// after the other if dimension `led` has pieces, which `at` has of the packed
+// one. The statements of a loop's iteration have no loop in them, for the sake
+// of pipelines.
+typedef struct packing {
+    hd_view plain, packed;
+    int led, at;
+    int64_t n;
+    bool packs, in_loop;
+} packing;
+
+static void copy_piece(hd_build *b, const packing *p, hd_expr piece)
 {
-    hd_view plain = op->view[i], out, in;
-    layout l = lay_out(&plain.buffer->type, f);
-    int led = hd_op_pieces_dim(b->module, op, i), at = l.at + f->n - 1;
-    hd_view packed =
-        view_in(b->module, &l, plain, add_packed(b->module, plain.buffer, &l));
-    hd_build body = *b;
+    hd_view plain = p->plain, packed = p->packed;
 
-    op->view[i] = packed;
-    if (led != NONE) {
-        int64_t n = f->pieces[f->n - 1];
-        hd_expr piece;
-
-        hd_build_pieces_dim(b->module, op, i, at);
-        body = hd_build_for(b, "i", hd_expr_const(b->module, n), &piece);
-        plain = hd_view_block(b->module, plain, led, piece, n);
-        packed = hd_view_at(packed, at, piece);
+    if (p->led != NONE) {
+        plain = hd_view_block(b->module, plain, p->led, piece, p->n);
+        packed = hd_view_at(packed, p->at, piece);
     }
-    out = i < op->noutputs ? plain : packed;
-    in = i < op->noutputs ? packed : plain;
-    hd_build_unary(&body, HD_OP_COPY, -1, out, in);
+    hd_build_unary(b, HD_OP_COPY, -1, p->packs ? packed : plain,
+                   p->packs ? plain : packed);
+}
+
+static void copy_pieces(hd_build *b, const packing *p)
+{
+    hd_build body = *b;
+    hd_expr piece = HD_EXPR_NONE;
+
+    if (p->led == NONE || p->in_loop) {
+        for (int64_t i = 0; i < (p->led == NONE ? 1 : p->n); i++)
+            copy_piece(b, p, hd_expr_const(b->module, i));
+        return;
+    }
+    body = hd_build_for(b, "i", hd_expr_const(b->module, p->n), &piece);
+    copy_piece(&body, p, piece);
 }
 
 // The views from `i` to before `end` that are no one piece of memory.
-static void copy_views(hd_build *b, hd_op *op, int i, int end)
+static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
 {
     for (; i < end; i++) {
         fronts f = find_fronts(b->module, op, i);
+        layout l = lay_out(&op->view[i].buffer->type, &f);
+        packing p = {.plain = op->view[i],
+                     .led = hd_op_pieces_dim(b->module, op, i),
+                     .at = l.at + f.n - 1,
+                     .n = b->module->axis[op->axis].size,
+                     .packs = i >= op->noutputs,
+                     .in_loop = in_loop};
 
-        if (f.n > 0)
-            copy_packed(b, op, i, &f);
+        if (f.n == 0)
+            continue;
+        p.packed = view_in(b->module, &l, p.plain,
+                           add_packed(b->module, p.plain.buffer, &l));
+        op->view[i] = p.packed;
+        if (p.led != NONE)
+            hd_build_pieces_dim(b->module, op, i, p.at);
+        copy_pieces(b, &p);
     }
 }
 
@@ -295,28 +319,29 @@ static void lead_pieces(hd_build *b, hd_op *op)
     }
 }
 
-static void pack_block(hd_module *module, hd_block *block);
+static void pack_block(hd_module *module, hd_block *block, bool in_loop);
 
-static void pack_stmt(hd_build *b, hd_stmt *stmt)
+static void pack_stmt(hd_build *b, hd_stmt *stmt, bool in_loop)
 {
     hd_op *op = stmt->op;
 
+    in_loop |= stmt->kind == HD_STMT_FOR;
     if (stmt->kind != HD_STMT_OP || !hd_op_is(op, HD_UNIT_TRANSFER) ||
         hd_op_fused(op) != HD_MOVE_NONE) {
         if (stmt->kind != HD_STMT_GROUP) { // of what is one piece already
-            pack_block(b->module, &stmt->body);
-            pack_block(b->module, &stmt->otherwise);
+            pack_block(b->module, &stmt->body, in_loop);
+            pack_block(b->module, &stmt->otherwise, in_loop);
         }
         hd_block_append(b->block, stmt);
         return;
     }
-    copy_views(b, op, op->noutputs, op->noutputs + op->ninputs);
+    copy_views(b, op, op->noutputs, op->noutputs + op->ninputs, in_loop);
     hd_block_append(b->block, stmt);
-    copy_views(b, op, 0, op->noutputs);
+    copy_views(b, op, 0, op->noutputs, in_loop);
     lead_pieces(b, op);
 }
 
-static void pack_block(hd_module *module, hd_block *block)
+static void pack_block(hd_module *module, hd_block *block, bool in_loop)
 {
     hd_block done = {0};
     hd_stmt *next;
@@ -325,7 +350,7 @@ static void pack_block(hd_module *module, hd_block *block)
         hd_build b = {module, &done, stmt->loc};
 
         next = stmt->next;
-        pack_stmt(&b, stmt);
+        pack_stmt(&b, stmt, in_loop);
     }
     *block = done;
 }
@@ -334,5 +359,5 @@ void hd_pack(hd_module *module)
 {
     hd_block_each(&module->body, hd_build_past_ones, module);
     hd_block_each(&module->body, lay_temps, module);
-    pack_block(module, &module->body);
+    pack_block(module, &module->body, false);
 }

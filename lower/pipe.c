@@ -709,6 +709,8 @@ static bool takes_all_shards(hd_pipe *p, const hd_op *op)
         return is_product(p, op);
     case HD_FAMILY_TAKE:
         return is_take(p, op);
+    case HD_FAMILY_MOVE:
+        return op->code == HD_OP_BROADCAST || op->code == HD_OP_REDUCE;
     case HD_FAMILY_PICK:
     case HD_FAMILY_ATTEND:
         return false;
@@ -717,7 +719,6 @@ static bool takes_all_shards(hd_pipe *p, const hd_op *op)
     case HD_FAMILY_FOLD:
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_CALL:
-    case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
     }

@@ -63,6 +63,8 @@ typedef struct hd_pipe {
     bool ahead;    // shards arrive in the trip before the one that reads them
     int64_t late;  // trips behind those of the shards
     bool cut;      // some of what is moved comes in blocks, of any dimension
+    bool beside;   // it has collectives along other axes, which do as what
+                   // computes does
     int axis;
     const hd_flow *flow;
     const hd_trips *schedule;

@@ -190,6 +190,14 @@ static const hd_moved *made_by(const hd_pipe *p, const hd_op *op)
     return NULL;
 }
 
+static bool is_moved(const hd_pipe *p, const hd_op *op)
+{
+    for (int i = 0; i < p->nmoved; i++)
+        if (p->moved[i].op == op)
+            return true;
+    return false;
+}
+
 static hd_expr is_past_first(const hd_trip *t)
 {
     return hd_pipe_binary(t->p, HD_EXPR_LE, hd_pipe_number(t->p, t->p->chunks),
@@ -280,7 +288,7 @@ static void emit_compute(const hd_trip *t, hd_build *all)
     for (hd_stmt *s = p->ops; s != p->behind; s = s->next) {
         const hd_moved *m = made_by(p, s->op);
 
-        if (hd_op_is(s->op, HD_UNIT_TRANSFER))
+        if (is_moved(p, s->op))
             continue;
         if (m != NULL && m->fused) {
             emit_fused(t, b, s->op, m);

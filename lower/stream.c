@@ -51,7 +51,8 @@ typedef struct plan {
     int64_t extent;         // of the stream dimension, or how many blocks
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
-    bool tile;              // a collective of each index
+    bool tile;              // a collective of each index, or what some do
+    bool some;              // what some ranks do
     int way; // of a send and its recv: 1 to a greater coordinate, else -1
 } plan;
 
@@ -459,6 +460,7 @@ static bool plan_point(const hd_module *module, const hd_op *send,
     *p = (plan){.extent = hd_dim_blocks(marked->dim[s]),
                 .dim = {s},
                 .tile = true,
+                .some = true,
                 .way =
                     hd_expr_value(module, dest) > hd_expr_value(module, source)
                         ? 1
@@ -483,7 +485,7 @@ static bool plan_branch(hd_module *module, const hd_stmt *stmt, plan *p)
     if (!tile && (!hd_op_is(first->op, HD_UNIT_COMPUTE) ||
                   !plan_by_index(module, first->op, true, p)))
         return false;
-    p->tile = true;
+    p->tile = p->some = true;
     return true;
 }
 
@@ -535,10 +537,12 @@ typedef struct run {
     member *member; // in their order
     int nmembers, members_room;
     int64_t extent;
-    int axis;      // of what becomes a pipeline, -1 before the first
-    hd_move moves; // which of both that is first, or HD_MOVE_NONE
-    bool keys;     // something attends to keys
-    bool tiles;    // it has a collective of each index, or what some ranks do
+    int axis;       // of what becomes a pipeline, -1 before the first
+    hd_move moves;  // which of both that is first, or HD_MOVE_NONE
+    bool keys;      // something attends to keys
+    bool tiles;     // it has a collective of each index, or what some ranks do
+    bool some;      // the latter
+    unsigned along; // which axes the former move along, a bit each
     int way[HD_MAX_AXES]; // in which its sends go; 0 before the first
     bool bulk;            // a run that has any stays whole
     int number;           // of the run, from 1
@@ -582,13 +586,24 @@ static bool may_move(const run *r, const hd_op *op)
             (r->keys && r->moves == HD_MOVE_ALL_GATHER && scatters(op)));
 }
 
+// Trips of a pipeline come in another order on each rank of its axis, and in
+// the same one along others; collectives come in the same on all of theirs.
+static bool may_tile(const run *r, const hd_op *op, const plan *p)
+{
+    return r->axis < 0 || (!r->bulk && !p->some && op->axis != r->axis);
+}
+
+static bool may_pipe(const run *r, const hd_op *op)
+{
+    return !r->tiles ||
+           (!r->bulk && !r->some && (r->along >> op->axis & 1) == 0);
+}
+
 static bool fits(const run *r, const hd_op *op, const plan *p)
 {
     if (p->way != 0 && r->way[op->axis] == -p->way)
         return false;
-    // Trips of a pipeline come in another order on each rank, collectives in
-    // the same one on all.
-    if (p->tile ? r->axis >= 0 : is_piped(op, p) && r->tiles)
+    if (p->tile ? !may_tile(r, op, p) : is_piped(op, p) && !may_pipe(r, op))
         return false;
     // Iterations of a pipeline that gathers begin with its transfers, so
     // nothing before a gather may have used what it writes: the old value of an
@@ -615,6 +630,9 @@ static void touch(run *r, const hd_op *op, const plan *p)
     bool moves = is_piped(op, p);
 
     r->tiles |= p->tile;
+    r->some |= p->some;
+    if (p->tile && !p->some)
+        r->along |= 1U << op->axis;
     if (p->way != 0)
         r->way[op->axis] = p->way;
     if (moves && r->axis < 0) {
@@ -644,7 +662,8 @@ static void start_run(run *r)
     r->extent = 0;
     r->axis = -1;
     r->moves = HD_MOVE_NONE;
-    r->tiles = r->keys = false;
+    r->tiles = r->some = r->keys = false;
+    r->along = 0;
     memset(r->way, 0, sizeof r->way);
 }
 

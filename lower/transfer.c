@@ -104,6 +104,10 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     else if (p->flow == &hd_flow_roundtrip)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "shards move whole, of which partial results go back");
+    else if (p->beside)
+        hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
+                       "shards move whole, of which each iteration moves all "
+                       "along another axis, too");
     else if (p->chunks < p->options->chunks)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "blocks move whole: chunks of some would be longer "
@@ -462,6 +466,8 @@ static const char *why_behind(const hd_pipe *p)
     if (p->options->transfer != HD_TRANSFER_DIRECT)
         return "its loop gathers what this is made of, and of the pipelines "
                "direct alone takes back what it makes";
+    if (p->beside)
+        return "its loop moves what it gathers along another axis, too";
     if (p->nbegun > 0)
         return "its loop attends to what it gathers, too, and adds that up";
     return p->cut ? "its loop moves blocks, which need not be as long as each "
@@ -518,6 +524,12 @@ static const hd_buffer *find_counted(const hd_op *op)
     return NULL;
 }
 
+// A collective of what an iteration has, along another axis than its pipeline.
+static bool is_beside(const hd_op *op)
+{
+    return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
+}
+
 // None if the loop is not as the stream pass writes it: trips, which come in
 // another order, and all move first or all compute first, would not have its
 // meaning.
@@ -536,13 +548,18 @@ static void find_moved(hd_pipe *p)
         fits &= find_counted(s->op) == NULL && is_in_step(p, s->op) &&
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
         if (flow == NULL)
-            fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
+            fits &= hd_op_is(s->op, HD_UNIT_COMPUTE) || is_beside(s->op);
         else if (hd_op_has_ranges(s->op))
             fits = false;
         else if (p->nmoved > 0 && !may_join(flow, p->flow))
             fits = false;
         else
             add_moved(p, s->op, flow);
+    }
+    for (hd_stmt *s = p->ops; s != NULL && p->nmoved > 0; s = s->next) {
+        p->beside |= is_beside(s->op) && s->op->axis != p->axis;
+        fits &= !is_beside(s->op) || s->op->axis != p->axis ||
+                flow_of(p, s) != NULL;
     }
     if (p->nmoved > 0)
         sort_moved(p);
@@ -661,7 +678,7 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_pieces *pieces,
 {
     p->nmoved = p->nback = 0;
     p->slots = p->late = 0;
-    p->cut = p->ahead = false;
+    p->cut = p->ahead = p->beside = false;
     p->behind = NULL;
     if (is_loop(p->module, p->loop)) {
         hd_pieces_name(pieces, p->loop);
@@ -672,7 +689,7 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_pieces *pieces,
         hd_block_append(b->block, p->loop);
         return HD_OK;
     }
-    p->chunks = p->schedule->move == NULL || has_blocks(p) ||
+    p->chunks = p->schedule->move == NULL || p->beside || has_blocks(p) ||
                         p->flow == &hd_flow_roundtrip
                     ? 1
                     : p->options->chunks;
