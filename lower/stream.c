@@ -1046,24 +1046,35 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
         name, line);
 }
 
+// Why the dimension that is gathered, or scattered, is not taken rank by rank.
+static const char *why_not_taken(const run *r, const hd_op *op, int i,
+                                 const char *verb)
+{
+    const hd_buffer *buffer = op->view[i].buffer;
+    int dim = hd_op_pieces_dim(r->module, op, i);
+    hd_dim all = buffer->type.dim[dim];
+
+    if (all.mark == HD_STREAM)
+        return hd_arena_printf(
+            r->scratch,
+            "dimension %d of %%%s, of which each of %lld ranks has a piece, is "
+            "@stream in %lld %s",
+            dim, buffer->said, (long long)r->module->axis[op->axis].size,
+            (long long)hd_dim_blocks(all),
+            hd_dim_is_cut(all) ? "blocks" : "indices");
+    return hd_arena_printf(r->scratch,
+                           "dimension %d of %%%s, which it %s, is not @stream",
+                           dim, buffer->said, verb);
+}
+
 // Why a gather outside all loops is one collective.
 static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
 {
-    const hd_buffer *out = stmt->op->view[0].buffer;
-    int dim = hd_op_pieces_dim(r->module, stmt->op, 0);
     plan p;
 
-    if (plan_op(r->module, stmt, &p))
-        return why_alone(r, stmt, out);
-    if (hd_dim_is_cut(out->type.dim[dim]))
-        return hd_arena_printf(
-            r->scratch,
-            "dimension %d of %%%s, of which each rank has a piece, is @stream "
-            "in %lld blocks",
-            dim, out->said, (long long)out->type.dim[dim].blocks);
-    return hd_arena_printf(
-        r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
-        dim, out->said);
+    return plan_op(r->module, stmt, &p)
+               ? why_alone(r, stmt, stmt->op->view[0].buffer)
+               : why_not_taken(r, stmt->op, 0, "gathers");
 }
 
 // Why a reduction to each its shard outside all loops is one collective.
@@ -1078,9 +1089,7 @@ static const char *why_no_reduction(const run *r, const hd_stmt *stmt)
             "no loop that ends here computes %%%s index by index, and moves "
             "nothing else but keys",
             in->said);
-    return hd_arena_printf(
-        r->scratch, "dimension %d of %%%s, which it scatters, is not @stream",
-        hd_op_pieces_dim(r->module, stmt->op, 1), in->said);
+    return why_not_taken(r, stmt->op, 1, "scatters");
 }
 
 // Why a collective outside all loops is not done tile by tile.

@@ -91,6 +91,24 @@ TEST_F(Module, TakenNamesGetANumber)
         ASSERT_EQ(Add("ag", HD_ROLE_TEMP, {})->name, "ag_" + std::to_string(i));
 }
 
+TEST_F(Module, WhatAPassMakesIsSaidToBeWhatHasItsName)
+{
+    hd_buffer *first = Add("ag", HD_ROLE_TEMP, {});
+    hd_buffer *made = Add(first->name, HD_ROLE_TEMP, {});
+    hd_buffer *again = Add(made->name, HD_ROLE_TEMP, {});
+    hd_module *clone = nullptr;
+
+    EXPECT_STREQ(first->said, "ag");
+    EXPECT_STREQ(made->said, "ag");
+    EXPECT_STREQ(again->said, "ag");
+    EXPECT_STRNE(again->name, made->name);
+    ASSERT_EQ(hd_module_clone(module, nullptr, &clone), HD_OK);
+    EXPECT_STREQ(clone->buffers->said, "ag");
+    EXPECT_STREQ(clone->last_buffer->said, "ag");
+    EXPECT_NE(clone->last_buffer->said, again->said); // of its own memory
+    hd_module_destroy(clone);
+}
+
 TEST_F(Module, UnusedTempsAreGone)
 {
     hd_buffer *a = Add("a", HD_ROLE_TEMP, {});
