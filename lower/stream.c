@@ -1009,6 +1009,12 @@ static bool reads(const hd_stmt *stmt, const hd_buffer *buffer)
     return false;
 }
 
+// A buffer of a pass need not have the dimensions of what it is said to be.
+static const char *part_of(const hd_buffer *buffer)
+{
+    return buffer->name == buffer->said ? "" : "what moves of ";
+}
+
 // What keeps the first statement that reads what is gathered from computing on
 // it index by index in one loop with the gather.
 static const char *why_alone(const run *r, const hd_stmt *gather,
@@ -1023,8 +1029,9 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
         next = next->next;
     if (next == NULL)
         return hd_arena_printf(
-            r->scratch, "no statement after it computes on %%%s index by index",
-            out->said);
+            r->scratch,
+            "no statement after it computes on %s%%%s index by index",
+            part_of(out), out->said);
     name = hd_op_info_get(next->op->code)->text;
     line = next->op->loc.line;
     if (!plan_op(r->module, next, &q))
@@ -1034,11 +1041,12 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
             "@stream dimension, so that they share no loop",
             name, line);
     if (plan_op(r->module, gather, &p) && p.extent != q.extent)
-        return hd_arena_printf(
-            r->scratch,
-            "'%s' in line %u, which reads it, has %lld indices where %%%s has "
-            "%lld",
-            name, line, (long long)q.extent, out->said, (long long)p.extent);
+        return hd_arena_printf(r->scratch,
+                               "'%s' in line %u, which reads it, has %lld "
+                               "indices where %s%%%s has "
+                               "%lld",
+                               name, line, (long long)q.extent, part_of(out),
+                               out->said, (long long)p.extent);
     return hd_arena_printf(
         r->scratch,
         "'%s' in line %u, which reads it, shares no loop with it for what "
@@ -1055,16 +1063,17 @@ static const char *why_not_taken(const run *r, const hd_op *op, int i,
     hd_dim all = buffer->type.dim[dim];
 
     if (all.mark == HD_STREAM)
-        return hd_arena_printf(
-            r->scratch,
-            "dimension %d of %%%s, of which each of %lld ranks has a piece, is "
-            "@stream in %lld %s",
-            dim, buffer->said, (long long)r->module->axis[op->axis].size,
-            (long long)hd_dim_blocks(all),
-            hd_dim_is_cut(all) ? "blocks" : "indices");
-    return hd_arena_printf(r->scratch,
-                           "dimension %d of %%%s, which it %s, is not @stream",
-                           dim, buffer->said, verb);
+        return hd_arena_printf(r->scratch,
+                               "dimension %d of %s%%%s, of which each of %lld "
+                               "ranks has a piece, is "
+                               "@stream in %lld %s",
+                               dim, part_of(buffer), buffer->said,
+                               (long long)r->module->axis[op->axis].size,
+                               (long long)hd_dim_blocks(all),
+                               hd_dim_is_cut(all) ? "blocks" : "indices");
+    return hd_arena_printf(
+        r->scratch, "dimension %d of %s%%%s, which it %s, is not @stream", dim,
+        part_of(buffer), buffer->said, verb);
 }
 
 // Why a gather outside all loops is one collective.
@@ -1086,9 +1095,9 @@ static const char *why_no_reduction(const run *r, const hd_stmt *stmt)
     if (plan_op(r->module, stmt, &p))
         return hd_arena_printf(
             r->scratch,
-            "no loop that ends here computes %%%s index by index, and moves "
+            "no loop that ends here computes %s%%%s index by index, and moves "
             "nothing else but keys",
-            in->said);
+            part_of(in), in->said);
     return why_not_taken(r, stmt->op, 1, "scatters");
 }
 
