@@ -22,6 +22,186 @@ static hd_view target_view(hd_pipe *p, const hd_moved *m,
                             hd_pipe_chunk_dim(m->to), at->chunk);
 }
 
+// ---------------------------------------------------------------- masks
+
+// Whether the rows of a rank see any key of a block, by the mask with which
+// they attend to it; HD_EXPR_NONE if that is not said.
+static hd_expr sees_any(hd_pipe *p, const hd_op *op, hd_expr rank,
+                        hd_expr shard)
+{
+    const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
+    hd_dim rows, keys;
+    hd_sight sight;
+    hd_expr offset, seen;
+    int64_t least, past;
+
+    if (hd_op_family(op) != HD_FAMILY_ATTEND || causal == NULL)
+        return HD_EXPR_NONE;
+    rows = hd_causal_line(&op->view[op->noutputs]);
+    keys = hd_causal_line(&op->view[op->noutputs + 1]);
+    if (hd_dim_is_sized(rows) || hd_dim_is_sized(keys) ||
+        hd_dim_is_counted(rows) || hd_dim_is_counted(keys))
+        return HD_EXPR_NONE;
+    sight = hd_sight_of_op(op, rows.extent, keys.extent);
+    hd_sight_range(&sight, &least, &past);
+    offset = hd_expr_replace_at(p->module, causal->expr, p->loop->var, shard,
+                                p->axis, rank);
+    seen = hd_pipe_binary(p, HD_EXPR_LT, hd_pipe_number(p, least - 1), offset);
+    if (past == INT64_MAX)
+        return seen;
+    return hd_pipe_binary(
+        p, HD_EXPR_AND, seen,
+        hd_pipe_binary(p, HD_EXPR_LT, offset, hd_pipe_number(p, past)));
+}
+
+enum { MOST_ASKED = 256 }; // ranks, of which each pair is looked at
+
+// Whether the rank that is `distance` behind one on the axis needs its shard.
+static bool needs_shard(const hd_pipe *p, hd_expr needed, int64_t of,
+                        int64_t distance, int64_t *var)
+{
+    hd_env env = {.var = var};
+    int64_t needs;
+
+    for (int axis = 0; axis < p->module->naxes; axis++)
+        env.coord[axis] = hd_mesh_coord(p->module, of, axis);
+    var[p->loop->var] = env.coord[p->axis];
+    env.coord[p->axis] = (env.coord[p->axis] + distance) % p->ranks;
+    return hd_expr_eval(p->module, needed, &env, &needs) && needs != 0;
+}
+
+// Whether every rank needs its own.
+static bool needs_own(const hd_pipe *p, hd_expr needed)
+{
+    int64_t *var = hd_new_array(p->scratch, int64_t, p->module->nvars);
+
+    for (int64_t rank = 0; rank < p->module->nranks; rank++)
+        if (!needs_shard(p, needed, rank, 0, var))
+            return false;
+    return true;
+}
+
+// When one of two is needed: HD_EXPR_NONE is in any case.
+static hd_expr either(hd_pipe *p, hd_expr a, hd_expr b)
+{
+    hd_expr never = hd_pipe_number(p, 0);
+
+    if (a == HD_EXPR_NONE || b == HD_EXPR_NONE)
+        return HD_EXPR_NONE;
+    return b == never || a == b ? a
+           : a == never         ? b
+                                : hd_pipe_binary(p, HD_EXPR_OR, a, b);
+}
+
+// When a rank needs a block that it attends to. What others add to is made of
+// the first one, of which every rank needs all: its own, or that of rank 0.
+static hd_expr need_of_keys(hd_pipe *p, const hd_op *op, hd_expr rank,
+                            hd_expr shard)
+{
+    bool in_order =
+        p->schedule->shard == NULL || p->schedule->shard == hd_trip_step;
+    hd_expr zero = hd_pipe_number(p, 0), own = hd_pipe_rank(p);
+    hd_expr sees = sees_any(p, op, rank, shard);
+
+    if (sees == HD_EXPR_NONE || !hd_pipe_begins(p, op) ||
+        needs_own(p, sees_any(p, op, own, in_order ? zero : own)))
+        return sees;
+    return either(p, sees,
+                  hd_pipe_binary(p, HD_EXPR_EQ, shard, in_order ? zero : rank));
+}
+
+// When the results of a statement are needed, where `need` says it of buffers.
+static hd_expr need_of_op(hd_pipe *p, const hd_op *op, hd_expr rank,
+                          hd_expr shard, const hd_expr *need)
+{
+    hd_expr any = hd_pipe_number(p, 0);
+
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        return need_of_keys(p, op, rank, shard);
+    if (!hd_op_is(op, HD_UNIT_COMPUTE))
+        return HD_EXPR_NONE;
+    for (int i = 0; i < op->nviews && any != HD_EXPR_NONE; i++) {
+        const hd_view *view = &op->view[i];
+
+        if (hd_op_access(op, i) == HD_ACCESS_READ)
+            continue;
+        any = either(p, any, need[view->buffer->id]);
+        if (any != HD_EXPR_NONE &&
+            (hd_pipe_index(p, view) < 0 || !hd_pipe_is_alone(p, view->buffer)))
+            any = HD_EXPR_NONE;
+    }
+    return any;
+}
+
+// When a rank needs a shard of each buffer, by id, and of what each statement
+// makes, in their order: from the last one on, whose results those behind it
+// read. Masks say of blocks of keys that no row sees them, and so of what these
+// are made of.
+typedef struct needs {
+    hd_expr *buffer, *op;
+} needs;
+
+static needs find_needs(hd_pipe *p, hd_expr rank, hd_expr shard)
+{
+    int nbuffers = p->module->nbuffers + 1, n = 0;
+    hd_expr unread = HD_EXPR_NONE;
+    const hd_stmt **stmt;
+    needs all = {hd_new_array(p->scratch, hd_expr, nbuffers), NULL};
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        n++;
+    stmt = hd_new_array(p->scratch, const hd_stmt *, n);
+    all.op = hd_new_array(p->scratch, hd_expr, n);
+    n = 0;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        stmt[n++] = s;
+        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
+            unread = hd_pipe_number(p, 0);
+    }
+    for (int i = 0; i < nbuffers; i++)
+        all.buffer[i] = unread;
+    while (n-- > 0) {
+        const hd_op *op = stmt[n]->op;
+
+        all.op[n] = need_of_op(p, op, rank, shard, all.buffer);
+        for (int i = 0; i < op->nviews && op->code != HD_OP_BROADCAST; i++) {
+            hd_expr *need = &all.buffer[op->view[i].buffer->id];
+
+            if (hd_op_access(op, i) != HD_ACCESS_WRITE)
+                *need = either(p, *need, all.op[n]);
+        }
+    }
+    return all;
+}
+
+const hd_expr *hd_pipe_needs(hd_pipe *p, const hd_trip_piece *at)
+{
+    hd_expr rank = hd_pipe_rank(p);
+    needs own = find_needs(p, rank, hd_expr_of_var(p->module, p->loop->var));
+    needs some = at->shard >= 0 ? find_needs(p, rank, at->shard) : own;
+    int n = 0;
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next, n++)
+        if (at->shard < 0 || some.op[n] < 0 ||
+            hd_expr_is_const(p->module, some.op[n]) ||
+            hd_op_family(s->op) == HD_FAMILY_ATTEND ||
+            (at->own && needs_own(p, own.op[n])))
+            some.op[n] = HD_EXPR_NONE;
+    return some.op;
+}
+
+hd_build hd_pipe_within(hd_guard *guard, hd_build *b, hd_expr need)
+{
+    hd_build none;
+
+    if (need != HD_EXPR_NONE &&
+        (guard->need != need || guard->block != b->block))
+        guard->inside = hd_build_if(b, need, &none);
+    guard->need = need;
+    guard->block = b->block;
+    return need != HD_EXPR_NONE ? guard->inside : *b;
+}
+
 // --------------------------------------------------------------- computing
 
 static bool reads_in_place(const hd_pipe *p, const hd_op *op)
@@ -113,23 +293,30 @@ static void emit_compute(hd_build *all, const hd_trip *t)
     hd_expr first = is_first(t, &at);
     bool branched = false, same = t->own == first;
     hd_trip_piece local = at;
+    hd_guard of_mine = {0}, of_others = {0};
+    const hd_expr *need = hd_pipe_needs(t->p, &at), *need_own;
 
     local.own = true;
     // Blocks are as long as each other by their numbers alone.
     if (at.shard != HD_EXPR_ALL && t->p->cut)
         local.shard = hd_pipe_rank(t->p);
-    for (hd_stmt *s = t->p->ops; s != NULL; s = s->next) {
+    need_own = hd_pipe_needs(t->p, &local);
+    for (hd_stmt *s = t->p->ops; s != NULL; s = s->next, need++, need_own++) {
         bool branches = t->own >= 0 && reads_in_place(t->p, s->op);
+        hd_build within;
 
         if (branches && !branched)
             mine = hd_build_if(b, t->own, &theirs);
         branched = branches;
         if (s->op->code == HD_OP_BROADCAST)
             continue;
-        if (branches)
-            emit_op(t->p, &mine, s->op, &local,
+        if (branches) {
+            within = hd_pipe_within(&of_mine, &mine, *need_own);
+            emit_op(t->p, &within, s->op, &local,
                     same ? hd_pipe_number(t->p, 1) : first);
-        emit_op(t->p, branches ? &theirs : b, s->op, &at,
+        }
+        within = hd_pipe_within(&of_others, branches ? &theirs : b, *need);
+        emit_op(t->p, &within, s->op, &at,
                 same && branches ? hd_pipe_number(t->p, 0) : first);
     }
 }
@@ -145,73 +332,14 @@ static void copy_own(hd_pipe *p, hd_build *b, const hd_moved *m,
     hd_build_unary(b, HD_OP_COPY, -1, out, in);
 }
 
-// Whether the rows of a rank see any key of a block, by the mask with which
-// they attend to it; HD_EXPR_NONE if that is not said.
-static hd_expr sees_any(hd_pipe *p, const hd_op *op, hd_expr rank,
-                        hd_expr shard)
-{
-    const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
-    hd_dim rows, keys;
-    hd_sight sight;
-    hd_expr offset, seen;
-    int64_t least, past;
-
-    if (hd_op_family(op) != HD_FAMILY_ATTEND || causal == NULL)
-        return HD_EXPR_NONE;
-    rows = hd_causal_line(&op->view[op->noutputs]);
-    keys = hd_causal_line(&op->view[op->noutputs + 1]);
-    if (hd_dim_is_sized(rows) || hd_dim_is_sized(keys) ||
-        hd_dim_is_counted(rows) || hd_dim_is_counted(keys))
-        return HD_EXPR_NONE;
-    sight = hd_sight_of_op(op, rows.extent, keys.extent);
-    hd_sight_range(&sight, &least, &past);
-    offset = hd_expr_replace_at(p->module, causal->expr, p->loop->var, shard,
-                                p->axis, rank);
-    seen = hd_pipe_binary(p, HD_EXPR_LT, hd_pipe_number(p, least - 1), offset);
-    if (past == INT64_MAX)
-        return seen;
-    return hd_pipe_binary(
-        p, HD_EXPR_AND, seen,
-        hd_pipe_binary(p, HD_EXPR_LT, offset, hd_pipe_number(p, past)));
-}
-
-// Whether a rank needs a shard, where masks say that it may not; HD_EXPR_NONE
-// if it does in any case.
+// When a rank needs a shard of what is moved; HD_EXPR_NONE if it does in any
+// case.
 static hd_expr is_needed(hd_pipe *p, const hd_moved *m, hd_expr rank,
                          hd_expr shard)
 {
-    hd_expr any = HD_EXPR_NONE;
+    hd_expr need = find_needs(p, rank, shard).buffer[m->to->buffer->id];
 
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        for (int i = 0; i < s->op->nviews && s->op != m->op; i++) {
-            hd_expr sees;
-
-            if (s->op->view[i].buffer != m->to->buffer)
-                continue;
-            sees = sees_any(p, s->op, rank, shard);
-            if (sees == HD_EXPR_NONE)
-                return HD_EXPR_NONE;
-            any = any == HD_EXPR_NONE
-                      ? sees
-                      : hd_pipe_binary(p, HD_EXPR_OR, any, sees);
-        }
-    return any;
-}
-
-enum { MOST_ASKED = 256 }; // ranks, of which each pair is looked at
-
-// Whether the rank that is `distance` behind one on the axis needs its shard.
-static bool needs_shard(const hd_pipe *p, hd_expr needed, int64_t of,
-                        int64_t distance, int64_t *var)
-{
-    hd_env env = {.var = var};
-    int64_t needs;
-
-    for (int axis = 0; axis < p->module->naxes; axis++)
-        env.coord[axis] = hd_mesh_coord(p->module, of, axis);
-    var[p->loop->var] = env.coord[p->axis];
-    env.coord[p->axis] = (env.coord[p->axis] + distance) % p->ranks;
-    return hd_expr_eval(p->module, needed, &env, &needs) && needs != 0;
+    return need == hd_pipe_number(p, 0) ? HD_EXPR_NONE : need;
 }
 
 // Whether each shard that a ring relays is needed by the first ranks on its way

@@ -191,6 +191,23 @@ bool hd_pipe_begins(const hd_pipe *p, const hd_op *op);
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
                              const hd_stmt *end, hd_trip_piece *at);
 
+// ------------------------------------------------------------------- masks
+
+// Of each statement of an iteration, in their order, when a rank needs what it
+// makes for a piece; HD_EXPR_NONE if in any case.
+const hd_expr *hd_pipe_needs(hd_pipe *p, const hd_trip_piece *at);
+
+// Where statements stand that are not needed in any case.
+typedef struct hd_guard {
+    const hd_block *block;
+    hd_expr need;
+    hd_build inside;
+} hd_guard;
+
+// Where the next one stands in `b`: with the one before it, if both are needed
+// alike. Nothing else is written there in between.
+hd_build hd_pipe_within(hd_guard *guard, hd_build *b, hd_expr need);
+
 // ------------------------------------------------------------------- trips
 
 int64_t hd_pipe_trips(const hd_pipe *p);

@@ -176,14 +176,18 @@ static bool is_done_with(stage stage, int half)
 static void compute(both *both, hd_build *b, hd_trip_piece at, int half)
 {
     hd_pipe *p = &both->gather;
+    const hd_expr *need = hd_pipe_needs(p, &at);
+    hd_guard guard = {0};
 
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next, need++) {
+        hd_build within;
         hd_op *op;
 
         if (!hd_op_is(s->op, HD_UNIT_COMPUTE) ||
             !is_done_with(stage_of(s->op), half))
             continue;
-        op = hd_pipe_clone(p, b, s->op, &at);
+        within = hd_pipe_within(&guard, b, *need);
+        op = hd_pipe_clone(p, &within, s->op, &at);
         if (at.own)
             make_among_arrived(both, op);
         if (half != ALL && stage_of(s->op) == HALVED)

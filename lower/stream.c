@@ -53,7 +53,8 @@ typedef struct plan {
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     bool tile;              // a collective of each index, or what some do
     bool some;              // what some ranks do
-    int way; // of a send and its recv: 1 to a greater coordinate, else -1
+    bool copies; // a transpose of which an index lies as in the result
+    int way;     // of a send and its recv: 1 to a greater coordinate, else -1
 } plan;
 
 // ------------------------------------------------------------- which views
@@ -93,6 +94,13 @@ static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
                (space->dim[i][along] == HD_REPEATED);
 }
 
+// Whether what is dimension `along` of a transpose's result is beside that in
+// its operand: without it both lie alike.
+static bool is_beside(int along, int of)
+{
+    return of - along <= 1 && along - of <= 1;
+}
+
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that: if the op takes any number of such
 // dimensions, so that it takes an index as it takes all.
@@ -101,11 +109,16 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
 {
     bool cut = hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
     int along = hd_view_kept_ahead(&op->view[0], s);
+    bool parts = hd_op_has_parts(op, along, cut);
     hd_space space;
 
-    if (hd_op_has_counts(op) || !hd_op_has_parts(op, along, cut))
+    if (hd_op_has_counts(op) ||
+        (!parts && (cut || hd_op_family(op) != HD_FAMILY_TRANSPOSE)))
         return false;
     hd_space_of_op(module, op, &space);
+    p->copies = !parts;
+    if (p->copies && !is_beside(along, space.dim[1][along]))
+        return false;
     for (int i = 1; i < op->nviews; i++) {
         bool one = space.dim[i][along] == HD_REPEATED;
 
@@ -698,8 +711,12 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
     for (int i = 0; i < 2; i++)
         if (pieces[i] >= 0)
             hd_build_pieces_dim(module, op, i, pieces[i]);
-    if (pieces[0] < 0 && pieces[1] < 0)
+    if (p->copies) {
+        op->code = HD_OP_COPY;
+        op->nkeys = 0;
+    } else if (pieces[0] < 0 && pieces[1] < 0) {
         shift_dim_keys(module, op, p);
+    }
 }
 
 static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)

@@ -147,15 +147,17 @@ TEST_P(Pipelines, GiveTheDenseAnswerOnEveryNumberOfRanks)
     }
 }
 
-// Blocks of keys in order, the results of which are narrower than what they are
-// added up in, and of two sequences from both ends, each rank's rows once in
-// front and once behind: a rank sees all, none or a triangle of a block.
+// Blocks of keys in order, one made of what is gathered, the results of which
+// are narrower than what they are added up in, and of two sequences from both
+// ends, each rank's rows once in front and once behind: a rank sees all, none
+// or a triangle of a block.
 const char *const kBlocks =
     "heddle 2 tensor program blocks mesh tp=4\n"
     "in %q : bf16[size tp @tp, 6, 9, 8] in %k : bf16[size tp @tp, 3, 9, 8]\n"
     "in %v : bf16[size tp @tp, 3, 9, 5] out %o : bf16[size tp @tp, 6, 9, 5]\n"
     "out %l : f32[size tp @tp, 6, 9]\n"
     "temp %kg : bf16[size tp @stream, 3, 9, 8]\n"
+    "temp %kn : bf16[size tp @stream, 3, 9, 8]\n"
     "temp %vg : bf16[size tp @stream, 3, 9, 5]\n"
     "in %x : $[size tp @tp, 2, 2, 7, 4] in %y : $[2, size tp @tp, 2, 2, 7, 4]\n"
     "temp %yg : $[2, size tp @stream, 2, 2, 7, 4]\n"
@@ -163,8 +165,8 @@ const char *const kBlocks =
     "7]\n"
     "temp %c : $[size tp @tp, 2, 2, 7, 4] temp %d : f32[size tp @tp, 2, 2, 7]\n"
     "out %e : $[size tp @tp, 2, 2, 7, 4] out %f : f32[size tp @tp, 2, 2, 7]\n"
-    "{ %kg = set %k %vg = set %v\n"
-    "  %o, %l = attention %q, %kg, %vg blocks causal 9 * tp window 12\n"
+    "{ %kg = set %k %vg = set %v %kn = tanh %kg\n"
+    "  %o, %l = attention %q, %kn, %vg blocks causal 9 * tp window 12\n"
     "  %yg = set %y\n"
     "  %a, %b = attention %x, %yg[:, :, 0], %yg[:, :, 0] accumulate blocks "
     "causal 7 * tp\n"

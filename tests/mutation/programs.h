@@ -112,7 +112,19 @@ inline std::vector<Base> TensorBases()
         "out %o : f32[3@tp, 1, 2, 2] out %l : f32[3@tp, 1, 2] "
         "{ %g = set %k %o, %l = attention %q, %g, %g blocks zigzag 2 - tp }";
 
+    // Keys are made of what is gathered, where a rank's rows see some of it.
+    static const char *const latents =
+        "tensor program latents mesh tp=3 in %q : f32[3@tp, 1, 2, 2] "
+        "in %c : f32[3@tp, 1, 2, 2] temp %g : f32[3@stream, 1, 2, 2] "
+        "temp %t : f32[1, 3@stream, 2, 2] temp %k : f32[3@stream, 1, 2, 2] "
+        "out %o : f32[3@tp, 1, 2, 2] out %l : f32[3@tp, 1, 2] "
+        "{ %g = set %c %t = transpose %g dim0 0 dim1 1 "
+        "%k[:, 0] = relu %t[0] "
+        "%o, %l = attention %q, %k, %g blocks causal tp * 2 }";
+
     return {
+        {"latents3", latents, true, Options(HD_TRANSFER_RING, 2)},
+        {"latents3direct", latents, true, Options(HD_TRANSFER_DIRECT, 2)},
         {"zigzag3", zigzag, true, Options(HD_TRANSFER_RING, 2)},
         {"zigzag3direct", zigzag, true, Options(HD_TRANSFER_DIRECT, 2)},
         {"attends4", attends, true, Beside(Options(HD_TRANSFER_DIRECT, 2))},

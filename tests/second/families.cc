@@ -456,14 +456,18 @@ Pair InParts(Choices *c, Part part)
 Pair InBlocks(Choices *c, Part part)
 {
     int rows = 2 + 2 * c->Fix(2), ranks = 2 + c->Fix(2);
+    bool made = c->Fix(2); // keys are made of what comes
     Text dims = "[" + T(ranks) + "@cp, 1, " + T(rows) + ", 2] ";
     Text blocks = "[" + T(ranks) + "@stream, 1, " + T(rows) + ", 2] ";
     Text text = Begin("cp=" + T(ranks)) + "in %q : f32" + dims + "in %k : f32" +
                 dims + "in %v : f32" + dims + "out %o : f32" + dims +
                 "out %l : f32[" + T(ranks) + "@cp, 1, " + T(rows) +
                 "] temp %kg : f32" + blocks + "temp %vg : f32" + blocks +
-                "{ %kg = set %k %vg = set %v %o, %l = attention %q, %kg, %vg "
-                "blocks";
+                (made ? "temp %kn : f32" + blocks : Text()) +
+                "{ %kg = set %k %vg = set %v " +
+                (made ? "%kn = add %kg, %vg %o, %l = attention %q, %kn"
+                      : "%o, %l = attention %q, %kg") +
+                ", %vg blocks";
     int mask = part == MASK ? c->Edit(4) : part == WINDOW ? 2 : 1 + c->Fix(2);
     Text e = Of(Kept(c, part == OFFSET, 4),
                 {"cp * " + T(rows), "cp * " + T(rows) + " + 1",
