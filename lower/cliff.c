@@ -661,7 +661,8 @@ bool hd_cliffs_waits(const hd_cliffs *cliffs, hd_loc loc)
         return false;
     if (loc.line > 0) {
         m = find_place(cliffs, loc);
-        return m != NULL && m->need >= BEGIN_BYTES;
+        return m != NULL && m->need >= BEGIN_BYTES &&
+               (m->marked || m->product != NULL);
     }
     for (int i = 0; i < cliffs->n; i++)
         if (cliffs->moved[i].need >= BEGIN_BYTES)

@@ -23,8 +23,9 @@ void hd_cliffs_count(hd_cliffs *cliffs, const hd_module *module,
                      hd_arena *scratch);
 void hd_cliffs_tell(const hd_cliffs *cliffs, hd_module *module, hd_diag *diag);
 
-// What passes know of the statement at a place. Whether it matters there that
-// nothing goes on beside it; all statements, if the place is none.
+// What passes know of the statement at a place. Whether it matters why no loop
+// takes it; without a place, whether any moves so much that it matters what
+// goes on beside it.
 bool hd_cliffs_waits(const hd_cliffs *cliffs, hd_loc loc);
 // Why no loop takes it. The text lives as long as the statements.
 void hd_cliffs_alone(hd_cliffs *cliffs, hd_loc loc, const char *reason);
