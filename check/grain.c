@@ -204,19 +204,16 @@ static hd_status align(builder *b, const shape *x, const shape *y)
 // Dimensions that lie along the same one of what the op iterates over have
 // their indices in common. Each scale is told apart, and what it is of from
 // what the next one is of.
-static void pair_dims(const builder *b, const hd_module *module,
-                      const hd_op *op, const shape *s, int n)
+static void pair_dims(const builder *b, const hd_op *op, const shape *s, int n)
 {
     hd_shape view[HD_MAX_VIEWS];
-    int8_t dim[2];
     hd_space space;
 
     for (int i = 0; i < n; i++) {
         view[i].ndims = s[i].ndims;
         memcpy(view[i].extent, s[i].extent, sizeof view[i].extent);
     }
-    hd_space_dims(module, op, s[0].ndims, dim);
-    hd_space_of(op, view, dim, &space);
+    hd_space_of(op, view, &space);
     for (int d = 0; d < space.ndims; d++) {
         int32_t first = -1;
 
@@ -321,7 +318,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
                    piece_of_dim(b, dense, module, view, d));
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE) {
-        pair_dims(b, module, op, s, op->nviews);
+        pair_dims(b, op, s, op->nviews);
         pair_groups(b, op, s);
         tell_picked_apart(b, op, s);
         if (dense)

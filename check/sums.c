@@ -38,7 +38,7 @@ bool hd_op_is_sum(const hd_op *op)
 
 static uint64_t weight_of(const hd_work_item *item, int64_t k)
 {
-    int dim = item->step.dim[0];
+    int dim = hd_op_dim(item->step.op);
 
     return dim < 0 ? 1 : (uint64_t)hd_sieve_weight(item->unit[1][dim], k);
 }

@@ -320,8 +320,8 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
     case HD_FAMILY_TRANSPOSE:
         return emit_elementwise(step, out, grid);
     case HD_FAMILY_FOLD:
-        return step->dim[0] >= 0 ? emit_reduction(step, out, grid)
-                                 : emit_elementwise(step, out, grid);
+        return hd_op_dim(step->op) >= 0 ? emit_reduction(step, out, grid)
+                                        : emit_elementwise(step, out, grid);
     case HD_FAMILY_TAKE:
         return emit_take(step, out, grid);
     case HD_FAMILY_PRODUCT:

@@ -56,7 +56,7 @@ void hd_length_space(const hd_step *step, hd_space *space,
         for (int d = 0; d < view[i].ndims; d++)
             view[i].extent[d] = hd_length_of(step, i, d).room;
     }
-    hd_space_of(step->op, view, step->dim, space);
+    hd_space_of(step->op, view, space);
     for (int d = 0; d < space->ndims; d++)
         out[d] = d < space->nparallel ? hd_length_of(step, 0, d)
                                       : hd_length_of(step, 1, space->dim[1][d]);

@@ -152,7 +152,6 @@ void hd_layout_step(const hd_layout *l, int rank, int64_t step,
         out->span[part->view] =
             span_of_part(l, rank, part, out->unit[part->view]);
     }
-    hd_space_dims(l->module, node->op, out->span[0].ndims, out->step.dim);
 }
 
 // What stands for a tensor's elements stands for those of its other shape, in
@@ -176,7 +175,6 @@ void hd_layout_op(const hd_layout *l, const hd_op *op, hd_work_item *out)
         out->span[i] = op->code == HD_OP_RESHAPE
                            ? flat_span(l, &op->view[i], out->unit[i])
                            : span_of_view(l, &op->view[i], out->unit[i]);
-    hd_space_dims(l->module, op, out->span[0].ndims, out->step.dim);
 }
 
 hd_span hd_layout_piece(const hd_layout *l, int rank, int64_t step, bool result,

@@ -80,14 +80,12 @@ static int64_t extent_of_indices(const hd_module *module, const hd_op *op,
                                  int *view)
 {
     hd_type from;
-    int8_t dim[2];
 
     if (hd_op_family(op) != HD_FAMILY_TAKE)
         return 0;
     *view = 2;
     from = hd_view_type(&op->view[1]);
-    hd_space_dims(module, op, from.ndims, dim);
-    return hd_module_extent(module, from.dim[dim[0]]);
+    return hd_module_extent(module, from.dim[hd_op_dim(op)]);
 }
 
 // The least of what ops say that have the buffer there; 0: there is none.

@@ -587,15 +587,14 @@ int hd_view_kept_dim(const hd_view *view, int n)
     return dim;
 }
 
-int hd_op_pieces_dim(const hd_module *module, const hd_op *op, int i)
+int hd_op_pieces_dim(const hd_op *op, int i)
 {
     const hd_key *key = hd_op_key(op, hd_op_pieces_key(op, i));
 
     return !hd_op_is_led(op, i)
                ? -1
-               : hd_view_kept_dim(
-                     &op->view[i],
-                     key == NULL ? 0 : (int)hd_expr_value(module, key->expr));
+               : hd_view_kept_dim(&op->view[i],
+                                  key == NULL ? 0 : (int)key->number);
 }
 
 // Marks stay with the dimensions that are kept whole.

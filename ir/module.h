@@ -255,7 +255,7 @@ int hd_view_kept_ahead(const hd_view *view, int dim);
 int hd_view_kept_dim(const hd_view *view, int n);
 // The dimension of its buffer in which view `i` of a collective has a piece of
 // each rank, -1 if that has one rank's.
-int hd_op_pieces_dim(const hd_module *module, const hd_op *op, int i);
+int hd_op_pieces_dim(const hd_op *op, int i);
 // The next dimension of its buffer from `dim` on that the view keeps, all of it
 // or a block, and whose length a run says; past the last one if there is none.
 int hd_view_next_sized(const hd_view *view, int dim);

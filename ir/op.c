@@ -241,18 +241,42 @@ bool hd_op_has_scales(const hd_op *op, int i)
                       i == hd_op_key_view(op, HD_KEY_SCALE_B));
 }
 
+static int number_of(const hd_op *op, hd_key_code code, int fallback)
+{
+    const hd_key *key = hd_op_key(op, code);
+
+    return key != NULL ? (int)key->number : fallback;
+}
+
 int64_t hd_op_grain(const hd_op *op)
 {
-    const hd_key *grain = hd_op_key(op, HD_KEY_GRAIN);
+    return number_of(op, HD_KEY_GRAIN, 1);
+}
 
-    return grain != NULL ? (int64_t)grain->number : 1;
+int hd_op_dim(const hd_op *op)
+{
+    return number_of(op, HD_KEY_DIM, -1);
+}
+
+bool hd_op_swaps(const hd_op *op, int ndims, int d)
+{
+    return op->code == HD_OP_TRANSPOSE &&
+           (d == number_of(op, HD_KEY_DIM0, ndims - 2) ||
+            d == number_of(op, HD_KEY_DIM1, ndims - 1));
+}
+
+void hd_op_order(const hd_op *op, int ndims, int8_t order[HD_MAX_DIMS])
+{
+    int sum = number_of(op, HD_KEY_DIM0, ndims - 2) +
+              number_of(op, HD_KEY_DIM1, ndims - 1);
+
+    for (int d = 0; d < ndims; d++)
+        order[d] = (int8_t)(hd_op_swaps(op, ndims, d) ? sum - d : d);
 }
 
 int hd_op_over(const hd_op *op)
 {
-    const hd_key *over = hd_op_key(op, HD_KEY_OVER);
-
-    return over != NULL ? (int)over->number : 0;
+    return number_of(op, HD_KEY_OVER, 0);
 }
 
 const char *hd_op_callee(const hd_op *op)

@@ -270,6 +270,13 @@ bool hd_op_has_counts(const hd_op *op);
 // each of them may be, 1 without the key GRAIN.
 bool hd_op_has_scales(const hd_op *op, int i);
 int64_t hd_op_grain(const hd_op *op);
+// The dimension that the key DIM names; -1 without it.
+int hd_op_dim(const hd_op *op);
+// Of family TRANSPOSE, whose operand has `ndims` dimensions: which of these
+// each of the result's is. The verifier holds that there are those.
+void hd_op_order(const hd_op *op, int ndims, int8_t order[HD_MAX_DIMS]);
+// Whether dimension `d` of so many is one of the two that it swaps.
+bool hd_op_swaps(const hd_op *op, int ndims, int d);
 // Of a call: how many last dimensions belong together, and the function's name.
 int hd_op_over(const hd_op *op);
 const char *hd_op_callee(const hd_op *op);

@@ -16,6 +16,7 @@ enum {
     FIRST = 1024,   // those in front, or all
     GRAINED = 2048, // an index along several
     WIDENS = 4096,  // each may have one index
+    TURNED = 8192,  // in the op's order
 };
 
 // Of each letter what is one dimension, and any number of them.
@@ -44,7 +45,7 @@ typedef struct form {
 typedef struct signature {
     int family, op; // of all ops of a family, or of one; -1
     uint64_t keys;  // bit hd_key_code
-    uint16_t ahead, between;
+    uint16_t ahead;
     int nviews;
     form view[MOST_FORMS], rest, counts;
 } signature;
@@ -63,6 +64,7 @@ static const signature signatures[] = {
 #define J(a) ((a) | JOINED)
 #define F(a) ((a) | FIRST)
 #define W(a) ((a) | WIDENS)
+#define T(a) ((a) | TURNED)
 #define HD_SIG(ops, keys_, at, ...) {ops, .keys = keys_, at, __VA_ARGS__},
 #include "ir/signature.def"
 #undef Q
@@ -70,6 +72,7 @@ static const signature signatures[] = {
 #undef J
 #undef F
 #undef W
+#undef T
 };
 
 // Of the keys that the op has those that tell forms apart.
@@ -303,6 +306,16 @@ static bool solve(binder *b, hd_misfit *why)
     return true;
 }
 
+// What keys say of dimensions; nothing of those of other ops.
+static void find_dims(const hd_op *op, const int *ndims, int8_t *dim,
+                      int8_t order[HD_MAX_DIMS])
+{
+    *dim = (int8_t)hd_op_dim(op);
+    memset(order, 0, HD_MAX_DIMS);
+    if (hd_op_family(op) == HD_FAMILY_TRANSPOSE)
+        hd_op_order(op, ndims[op->noutputs], order);
+}
+
 // What each of a view's dimensions lies along: those that it lacks are the
 // first of its letters, or the last of a group that leads.
 static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
@@ -337,9 +350,12 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
         if ((of.at[i] & FIRST) != 0)
             size -= most - ndims;
         for (int at = 0; at < size; at++) {
-            along[all] = (int8_t)(alone ? HD_ALONE : *begin + at);
-            letter[all++] = of.at[i] | of.said;
+            int d = (of.at[i] & TURNED) != 0 ? out->order[at] : at;
+
+            along[all + d] = (int8_t)(alone ? HD_ALONE : *begin + at);
+            letter[all + d] = of.at[i] | of.said;
         }
+        all += size;
     }
     out->ndims[view] = ndims;
     for (int at = 0; at < ndims; at++) {
@@ -349,36 +365,22 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
     return true;
 }
 
-// The dimensions that keys name say how many are ahead of them.
-static bool place_keys(binder *b, const int8_t *dim)
+static bool bind_form(binder *b, hd_bound *out, hd_misfit *why)
 {
-    const signature *row = b->row;
-    bool turned = row->between != NO_LETTER && dim[1] < dim[0];
+    const hd_op *op = b->op;
 
-    assert(row->ahead == NO_LETTER || dim[turned] >= 0);
-    if (row->ahead != NO_LETTER)
-        b->size[row->ahead] = dim[turned];
-    if (row->between != NO_LETTER)
-        b->size[row->between] = (int8_t)(dim[!turned] - dim[turned] - 1);
-    return row->between == NO_LETTER || dim[0] != dim[1];
-}
-
-static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
-                      hd_misfit *why)
-{
     memset(out, 0, sizeof *out); // as a whole it is compared
     memset(b->size, UNKNOWN, sizeof b->size);
     memset(b->begin, UNKNOWN, sizeof b->begin);
-    if (!place_keys(b, dim))
-        return fail(why, &(hd_misfit){.kind = HD_MISFIT_FORM});
+    if (b->row->ahead != NO_LETTER)
+        b->size[b->row->ahead] = (int8_t)hd_op_dim(op);
     if (!solve(b, why))
         return false;
     if (b->size[one] != 1)
         b->size[one] = 0;
-    out->nviews = b->op->nviews;
-    out->grain = hd_op_grain(b->op);
-    out->dim[0] = b->row->ahead != NO_LETTER ? dim[0] : -1;
-    out->dim[1] = b->row->between != NO_LETTER ? dim[1] : -1;
+    out->nviews = op->nviews;
+    out->grain = hd_op_grain(op);
+    find_dims(op, b->ndims, &out->dim, out->order);
     for (int i = 0; i < out->nviews; i++) {
         if (!lay(b, i, out, why))
             return false;
@@ -392,8 +394,7 @@ static bool bind_form(binder *b, const int8_t *dim, hd_bound *out,
 }
 
 // Of several reasons the first form's is told.
-bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
-             hd_bound *out, hd_misfit *why)
+bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why)
 {
     hd_misfit first = {.kind = HD_MISFIT_FORM}, misfit;
     const signature *row = row_of(op, signatures);
@@ -407,7 +408,7 @@ bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
             b.ndims = ndims;
             b.leaves_out = leaves_out > 0;
 
-            if (bind_form(&b, dim, out, &misfit))
+            if (bind_form(&b, out, &misfit))
                 return true;
             if (first.kind == HD_MISFIT_FORM)
                 first = misfit;
@@ -425,23 +426,24 @@ hd_bound *hd_bound_room(hd_arena *arena, hd_opcode code)
 }
 
 static bool is_bound_so(const hd_bound *bound, const hd_op *op,
-                        const int *ndims, const int8_t *dim)
+                        const int *ndims)
 {
     bool so = bound != NULL && bound->nviews == op->nviews;
+    int8_t dim, order[HD_MAX_DIMS];
 
     for (int i = 0; so && i < op->nviews; i++)
         so = bound->ndims[i] == ndims[i];
-    for (int i = 0; so && i < 2; i++)
-        so = bound->dim[i] < 0 || bound->dim[i] == dim[i];
-    return so;
+    if (!so)
+        return false;
+    find_dims(op, ndims, &dim, order);
+    return bound->dim == dim && memcmp(bound->order, order, sizeof order) == 0;
 }
 
-const hd_bound *hd_bound_of(const hd_op *op, const int *ndims,
-                            const int8_t *dim, hd_bound *room)
+const hd_bound *hd_bound_of(const hd_op *op, const int *ndims, hd_bound *room)
 {
-    if (is_bound_so(op->bound, op, ndims, dim))
+    if (is_bound_so(op->bound, op, ndims))
         return op->bound;
-    if (!hd_bind(op, ndims, dim, room, NULL))
+    if (!hd_bind(op, ndims, room, NULL))
         assert(false); // the verifier has seen to it
     return room;
 }
@@ -576,8 +578,8 @@ hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
     return out;
 }
 
-bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
-                       bool tensor, hd_bound *out, hd_misfit *why)
+bool hd_signature_fits(const hd_op *op, const hd_type *type, bool tensor,
+                       hd_bound *out, hd_misfit *why)
 {
     int ndims[HD_MAX_VIEWS];
     hd_bound bound;
@@ -585,7 +587,7 @@ bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
     out = out != NULL ? out : &bound;
     for (int i = 0; i < op->nviews; i++)
         ndims[i] = type[i].ndims;
-    return hd_bind(op, ndims, dim, out, why) &&
+    return hd_bind(op, ndims, out, why) &&
            hd_bound_fits(out, type, 0, tensor, why);
 }
 

@@ -25,9 +25,10 @@ HD_BEGIN_DECLS
 
 struct hd_bound {
     int nviews;
-    int8_t dim[2]; // that keys name; -1: none, or they tell nothing apart
-    int ndims[HD_MAX_VIEWS]; // of each view
-    int64_t grain;           // of its scales
+    int8_t dim;                // that the key DIM names; -1: none
+    int8_t order[HD_MAX_DIMS]; // of family TRANSPOSE, as hd_op_order has it
+    int ndims[HD_MAX_VIEWS];   // of each view
+    int64_t grain;             // of its scales
     // What the views' dimensions lie along: first the result's own, in its
     // order, then what the first operand has beside these, then any other.
     int nparallel, nspace, nlines;
@@ -58,10 +59,9 @@ typedef struct hd_misfit {
 } hd_misfit;
 
 // Of an op whose views have so many dimensions, the result as many as operands
-// make if it has HD_INFERRED; `dim` is as hd_space_map has it. False if no form
-// has them, or the op has none at all; `why` is then the reason.
-bool hd_bind(const hd_op *op, const int *ndims, const int8_t *dim,
-             hd_bound *out, hd_misfit *why);
+// make if it has HD_INFERRED. False if no form has them, or the op has none at
+// all; `why` is then the reason.
+bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why);
 // Whether dimensions that lie along the same are as long and placed alike, of
 // the views from `first` on.
 bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
@@ -79,12 +79,11 @@ static inline bool hd_grain_fits(int64_t grain, hd_dim dim)
 hd_type hd_bound_result(const hd_bound *bound, const hd_type *type);
 // Binding and fitting: whether an op with views of such types is one of its
 // forms. `out`, where it is wanted, is how they are bound.
-bool hd_signature_fits(const hd_op *op, const hd_type *type, const int8_t *dim,
-                       bool tensor, hd_bound *out, hd_misfit *why);
+bool hd_signature_fits(const hd_op *op, const hd_type *type, bool tensor,
+                       hd_bound *out, hd_misfit *why);
 // How views of an op that fit are bound: as the verifier found it, or anew in
 // `room` where they have other dimensions than the program's.
-const hd_bound *hd_bound_of(const hd_op *op, const int *ndims,
-                            const int8_t *dim, hd_bound *room);
+const hd_bound *hd_bound_of(const hd_op *op, const int *ndims, hd_bound *room);
 
 // Whether the result's dimension is one of any number that have its letter, or
 // of one index, so that the op does an index of it as it does all.

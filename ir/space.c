@@ -32,7 +32,7 @@ static void lay_last(hd_space *space, int view, int ndims)
 // As the op's signature has it. What is done of each element of a batch lies
 // along that alone, counts of sequences too; counts of groups along nothing.
 static void lay_signature(const hd_op *op, const hd_shape *view,
-                          const int8_t *dim, hd_space *space)
+                          hd_space *space)
 {
     bool batched = hd_op_is_batched(op);
     int groups = hd_op_key_view(op, HD_KEY_GROUPS);
@@ -42,7 +42,7 @@ static void lay_signature(const hd_op *op, const hd_shape *view,
 
     for (int i = 0; i < op->nviews; i++)
         ndims[i] = view[i].ndims;
-    bound = hd_bound_of(op, ndims, dim, &room);
+    bound = hd_bound_of(op, ndims, &room);
     if (!batched)
         space->ndims = bound->nspace;
     for (int i = 1; i < bound->nviews; i++)
@@ -137,15 +137,14 @@ static int lay_counts(hd_space *space, const hd_op *op, int counts, int of)
                           hd_view_kept_ahead(view, view->buffer->counted));
 }
 
-void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
-                  hd_space *out)
+void hd_space_map(const hd_op *op, const hd_shape *view, hd_space *out)
 {
     assert(hd_op_is(op, HD_UNIT_COMPUTE));
     *out = space_over(view[0].ndims);
     if (op->code == HD_OP_RESHAPE)
         lay_last(out, 1, view[1].ndims);
     else
-        lay_signature(op, view, dim, out);
+        lay_signature(op, view, out);
     out->counted = lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS),
                               hd_op_counted(op));
     lay_counts(out, op, hd_op_key_view(op, HD_KEY_COUNTS_OF_KEYS),
@@ -169,10 +168,9 @@ static void lay_extents(const hd_op *op, const hd_shape *view, int i,
     }
 }
 
-void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
-                 hd_space *out)
+void hd_space_of(const hd_op *op, const hd_shape *view, hd_space *out)
 {
-    hd_space_map(op, view, dim, out);
+    hd_space_map(op, view, out);
     for (int d = 0; d < out->ndims; d++)
         out->extent[d] = d < out->nparallel ? view[0].extent[d]
                                             : view[1].extent[out->dim[1][d]];
@@ -189,31 +187,11 @@ void hd_space_of_step(const hd_step *step, hd_space *out)
         for (int d = 0; d < view[i].ndims; d++)
             view[i].extent[d] = step->span[i].extent[d];
     }
-    hd_space_of(step->op, view, step->dim, out);
-}
-
-static int8_t dim_value(const hd_module *module, const hd_op *op,
-                        hd_key_code code, int fallback)
-{
-    const hd_key *key = hd_op_key(op, code);
-
-    return (int8_t)(key == NULL ? fallback : hd_expr_value(module, key->expr));
-}
-
-void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
-                   int8_t dim[2])
-{
-    dim[0] = dim_value(module, op, HD_KEY_DIM, -1);
-    dim[1] = -1;
-    if (hd_op_family(op) != HD_FAMILY_TRANSPOSE)
-        return;
-    dim[0] = dim_value(module, op, HD_KEY_DIM0, ndims - 2);
-    dim[1] = dim_value(module, op, HD_KEY_DIM1, ndims - 1);
+    hd_space_of(step->op, view, out);
 }
 
 // Of the dimensions that the op's views keep.
-static void shape_op(const hd_module *module, const hd_op *op, hd_shape *view,
-                     int8_t dim[2])
+static void shape_op(const hd_op *op, hd_shape *view)
 {
     for (int i = 0; i < op->nviews; i++) {
         hd_type type = hd_view_type(&op->view[i]);
@@ -222,26 +200,22 @@ static void shape_op(const hd_module *module, const hd_op *op, hd_shape *view,
         for (int d = 0; d < type.ndims; d++)
             view[i].extent[d] = type.dim[d].extent;
     }
-    hd_space_dims(module, op, op->ninputs > 0 ? view[op->noutputs].ndims : 0,
-                  dim);
 }
 
-void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out)
+void hd_space_of_op(const hd_op *op, hd_space *out)
 {
     hd_shape view[HD_MAX_VIEWS];
-    int8_t dim[2];
 
-    shape_op(module, op, view, dim);
-    hd_space_of(op, view, dim, out);
+    shape_op(op, view);
+    hd_space_of(op, view, out);
 }
 
-void hd_space_map_op(const hd_module *module, const hd_op *op, hd_space *out)
+void hd_space_map_op(const hd_op *op, hd_space *out)
 {
     hd_shape view[HD_MAX_VIEWS];
-    int8_t dim[2];
 
-    shape_op(module, op, view, dim);
-    hd_space_map(op, view, dim, out);
+    shape_op(op, view);
+    hd_space_map(op, view, out);
 }
 
 void hd_space_strides(const hd_space *space, int view, const int64_t *stride,

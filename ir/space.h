@@ -46,19 +46,15 @@ typedef struct hd_shape {
 } hd_shape;
 
 // How the dimensions of an op of unit COMPUTE lie, whether their extents fit or
-// not: it says no extents, and views repeat along what they lack alone. `dim`
-// holds the reduced dimension, that which `take` takes from, or the two that
-// change places, as hd_step does.
-void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
-                  hd_space *out);
+// not: it says no extents, and views repeat along what they lack alone.
+void hd_space_map(const hd_op *op, const hd_shape *view, hd_space *out);
 // Of a verified op whose views have these shapes.
-void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
-                 hd_space *out);
+void hd_space_of(const hd_op *op, const hd_shape *view, hd_space *out);
 void hd_space_of_step(const hd_step *step, hd_space *out);
 // Of the dimensions that its views keep, all ranks' of those that are sharded.
-void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out);
+void hd_space_of_op(const hd_op *op, hd_space *out);
 // Likewise, as hd_space_map has it: a view's dimension of one index is one.
-void hd_space_map_op(const hd_module *module, const hd_op *op, hd_space *out);
+void hd_space_map_op(const hd_op *op, hd_space *out);
 // Whether operands end where the result does, the dimensions that a call takes
 // as a whole, or a product contracts, among them: those in front lie along
 // those in front.
@@ -75,9 +71,6 @@ static inline bool hd_space_is_grained(const hd_space *space, int view, int d)
 // The dimension of the space that dimension `own` of view `view` lies along, -1
 // if it repeats there.
 int hd_space_along(const hd_space *space, int view, int own);
-// What `dim` is for an op of a verified module; `ndims` of its first operand.
-void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
-                   int8_t dim[2]);
 
 // A view of a step along the dimensions of its result; along those in a grain
 // where the first index lies.

@@ -865,29 +865,25 @@ static void types_of(const hd_op *op, hd_type type[HD_MAX_VIEWS])
 }
 
 static bool fits(verifier *v, const hd_op *op, const hd_type *type,
-                 const int8_t *dim, hd_misfit *why)
+                 hd_misfit *why)
 {
-    v->is_bound =
-        hd_signature_fits(op, type, dim, is_tensor(v), &v->bound, why);
+    v->is_bound = hd_signature_fits(op, type, is_tensor(v), &v->bound, why);
     return v->is_bound;
 }
 
 // Views whose dimensions are each other's.
 static hd_status check_alike(verifier *v, const hd_op *op)
 {
-    static const int8_t dim[2] = {-1, -1};
     hd_type type[HD_MAX_VIEWS];
     hd_misfit why;
 
     types_of(op, type);
-    return fits(v, op, type, dim, &why)
-               ? HD_OK
-               : refuse_misfit(v, op, HD_E0311, type, &why);
+    return fits(v, op, type, &why) ? HD_OK
+                                   : refuse_misfit(v, op, HD_E0311, type, &why);
 }
 
 // Operands decide what the result is. `right` says whether its dtype is.
-static hd_status check_result(verifier *v, const hd_op *op, const int8_t *dim,
-                              bool right)
+static hd_status check_result(verifier *v, const hd_op *op, bool right)
 {
     int ndims[HD_MAX_VIEWS] = {HD_INFERRED};
     hd_type type[HD_MAX_VIEWS], want;
@@ -895,11 +891,11 @@ static hd_status check_result(verifier *v, const hd_op *op, const int8_t *dim,
     hd_misfit why;
 
     types_of(op, type);
-    if (fits(v, op, type, dim, NULL) && right)
+    if (fits(v, op, type, NULL) && right)
         return HD_OK;
     for (int i = 1; i < op->nviews; i++)
         ndims[i] = type[i].ndims;
-    if (!hd_bind(op, ndims, dim, &bound, &why) ||
+    if (!hd_bind(op, ndims, &bound, &why) ||
         !hd_bound_fits(&bound, type, op->noutputs, is_tensor(v), &why))
         return refuse_misfit(v, op, HD_E0311, type, &why);
     want = hd_bound_result(&bound, type);
@@ -952,59 +948,50 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
     return HD_OK;
 }
 
-static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
-                           int ndims, int fallback, int8_t *out)
+// `fallback` is what the key says where it is absent.
+static hd_status check_dim(verifier *v, const hd_op *op, hd_key_code code,
+                           int ndims, int fallback)
 {
     const hd_key *key = hd_op_key(op, code);
-    int64_t value = fallback;
+    int value = key != NULL ? (int)key->number : fallback;
 
-    if (key != NULL) {
-        if (!hd_expr_is_const(v->module, key->expr))
-            return hd_error(v->diag, HD_E0312, key->loc,
-                            "a dimension is a constant");
-        value = hd_expr_value(v->module, key->expr);
-    }
-    if (value < 0 || value >= ndims)
-        return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->loc,
-                        "dimension %lld of a tensor of %d dimension%s",
-                        (long long)value, ndims, plural(ndims));
-    *out = (int8_t)value;
-    return HD_OK;
+    if (value >= 0 && value < ndims)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->loc,
+                    "dimension %d of a tensor of %d dimension%s", value, ndims,
+                    plural(ndims));
 }
 
 static hd_status check_reduction(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
-    int8_t dim[2] = {-1, -1};
 
     if (hd_op_key(op, HD_KEY_DIM) == NULL)
         return check_operands(v, op, out.dtype, 1);
     HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
-    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim[0]));
-    return check_result(v, op, dim, takes_dtype(v, op, out.dtype, in.dtype));
+    HD_TRY(check_dim(v, op, HD_KEY_DIM, in.ndims, -1));
+    return check_result(v, op, takes_dtype(v, op, out.dtype, in.dtype));
 }
 
 static hd_status check_transpose(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
-    int8_t dim[2];
 
-    HD_TRY(dim_value(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2, &dim[0]));
-    HD_TRY(dim_value(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1, &dim[1]));
-    return check_result(v, op, dim, out.dtype == in.dtype);
+    HD_TRY(check_dim(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2));
+    HD_TRY(check_dim(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1));
+    return check_result(v, op, out.dtype == in.dtype);
 }
 
 static hd_status check_take(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1), indices = type_of(op, 2);
-    int8_t dim[2] = {-1, -1};
 
-    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim[0]));
+    HD_TRY(check_dim(v, op, HD_KEY_DIM, in.ndims, -1));
     if (indices.dtype != HD_DTYPE_I32)
         return hd_error(v->diag, HD_E0314, op->view[2].loc,
                         "%s by indices of %s; they are i32", op_text(op),
                         hd_dtype_text(indices.dtype));
-    return check_result(v, op, dim, out.dtype == in.dtype);
+    return check_result(v, op, out.dtype == in.dtype);
 }
 
 // How many of `a`, and how many of `b`, are the fewest that have as many
@@ -1255,7 +1242,7 @@ static bool find_product(const verifier *v, const hd_op *op,
     hd_bound bound;
 
     product.nviews = 3;
-    if (ndims > HD_MAX_DIMS || !hd_bind(&product, n, NULL, &bound, NULL) ||
+    if (ndims > HD_MAX_DIMS || !hd_bind(&product, n, &bound, NULL) ||
         !hd_bound_fits(&bound, type, 1, is_tensor(v), NULL))
         return false;
     *out = hd_bound_result(&bound, type);
@@ -1275,7 +1262,7 @@ static bool fits_widened(const verifier *v, const hd_op *op,
         all[2] = hd_type_with(&all[2], batch, hd_dim_whole(1));
     *out = all[2];
     return out->ndims > type[2].ndims &&
-           hd_signature_fits(op, all, NULL, is_tensor(v), NULL, NULL);
+           hd_signature_fits(op, all, is_tensor(v), NULL, NULL);
 }
 
 // What would fit, where something near does.
@@ -1289,7 +1276,7 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *type)
 
     if (a == 0 || b < 2)
         return;
-    if (hd_signature_fits(&other, type, NULL, is_tensor(v), NULL, NULL)) {
+    if (hd_signature_fits(&other, type, is_tensor(v), NULL, NULL)) {
         hd_note(v->diag, op->loc,
                 "it fits %s 'tb', which is for a second "
                 "operand stored [N, K]",
@@ -1358,7 +1345,7 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
     type[1] = a;
     if (groups != NULL)
         HD_TRY(check_counts(v, groups, &type[groups->view]));
-    if (!fits(v, op, type, NULL, &why))
+    if (!fits(v, op, type, &why))
         return refuse_product(v, op, type, &why);
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &type[2]));
     if (bias != NULL)
@@ -2022,24 +2009,24 @@ static bool is_whole(const hd_view *view)
 
 // Whether `made` is `op` done to its counts, there or back: the same dimensions
 // change places, and marks go from one side's to the other's.
-static bool makes_counts_of(const verifier *v, const hd_op *op,
-                            const hd_op *made)
+static bool makes_counts_of(const hd_op *op, const hd_op *made)
 {
     const hd_buffer *to = op->view[0].buffer->by,
                     *from = op->view[1].buffer->by;
     const hd_buffer *a = made->view[0].buffer, *b = made->view[1].buffer;
-    int8_t dim[2] = {-1, -1}, other[2] = {-1, -1};
+    bool there = a == to && b == from, so = true;
+    int8_t order[HD_MAX_DIMS], other[HD_MAX_DIMS];
 
     if (made->code != op->code || !is_whole(&made->view[0]) ||
-        !is_whole(&made->view[1]) ||
-        !((a == to && b == from) || (a == from && b == to)))
+        !is_whole(&made->view[1]) || !(there || (a == from && b == to)))
         return false;
     if (op->code == HD_OP_SET)
         return true;
-    hd_space_dims(v->module, op, op->view[1].buffer->type.ndims, dim);
-    hd_space_dims(v->module, made, from->type.ndims, other);
-    return (dim[0] == other[0] && dim[1] == other[1]) ||
-           (dim[0] == other[1] && dim[1] == other[0]);
+    hd_op_order(op, op->view[1].buffer->type.ndims, order);
+    hd_op_order(made, from->type.ndims, other);
+    for (int d = 0; d < from->type.ndims; d++)
+        so &= there ? order[d] == other[d] : order[other[d]] == d;
+    return so;
 }
 
 // Whether both sides of a `set` or a `transpose` have counts of which the one
@@ -2061,7 +2048,7 @@ static bool counts_follow(const verifier *v, const hd_op *op)
         return false;
     for (const hd_stmt *s = v->module->body.first; s != NULL && s->op != op;
          s = s->next)
-        if (s->kind == HD_STMT_OP && makes_counts_of(v, op, s->op))
+        if (s->kind == HD_STMT_OP && makes_counts_of(op, s->op))
             return true;
     return false;
 }
@@ -2327,7 +2314,7 @@ static bool same_local_shape(const hd_type *a, const hd_type *b)
 
 // What a collective has of a dimension over its ranks, by its key or in front:
 // n indices, or where the key may stand, as many in each of n pieces.
-static bool has_pieces(const verifier *v, const hd_op *op, int i, int64_t n)
+static bool has_pieces(const hd_op *op, int i, int64_t n)
 {
     hd_type type = type_of(op, i);
     const hd_key *key = hd_op_key(op, hd_op_pieces_key(op, i));
@@ -2335,17 +2322,17 @@ static bool has_pieces(const verifier *v, const hd_op *op, int i, int64_t n)
 
     if (type.ndims == 0)
         return false;
-    dim = type.dim[key == NULL ? 0 : hd_expr_value(v->module, key->expr)];
+    dim = type.dim[key == NULL ? 0 : (int)key->number];
     return !hd_dim_is_sized(dim) &&
            (key == NULL ? hd_dim_local(dim) == n : hd_dim_local(dim) % n == 0);
 }
 
 // Pieces match in number; how each side shapes them is its own affair.
-static bool is_row_of(const verifier *v, const hd_op *op, int whole, int64_t n)
+static bool is_row_of(const hd_op *op, int whole, int64_t n)
 {
     hd_type all = type_of(op, whole), piece = type_of(op, 1 - whole);
 
-    return has_pieces(v, op, whole, n) && same_sizes(&all, &piece) &&
+    return has_pieces(op, whole, n) && same_sizes(&all, &piece) &&
            hd_type_local_elements(&all) == n * hd_type_local_elements(&piece);
 }
 
@@ -2357,11 +2344,11 @@ static bool has_pieces_key(const hd_op *op)
 }
 
 // Where neither side says where it has them, both are alike.
-static bool are_rows(const verifier *v, const hd_op *op, int64_t n)
+static bool are_rows(const hd_op *op, int64_t n)
 {
     hd_type a = type_of(op, 0), b = type_of(op, 1);
 
-    return has_pieces(v, op, 0, n) && has_pieces(v, op, 1, n) &&
+    return has_pieces(op, 0, n) && has_pieces(op, 1, n) &&
            (has_pieces_key(op)
                 ? same_sizes(&a, &b) &&
                       hd_type_local_elements(&a) == hd_type_local_elements(&b)
@@ -2414,20 +2401,20 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         form = named ? "the result has %lld pieces of that dimension, of each "
                        "rank what it sends"
                      : "the result is [%lld, ..], of each rank what it sends";
-        fits = is_row_of(v, op, 0, n);
+        fits = is_row_of(op, 0, n);
         break;
     case HD_ENDS_OPERAND:
         form = named ? "the operand has %lld pieces of that dimension, for "
                        "each rank what it gets"
                      : "the operand is [%lld, ..], for each rank what it gets";
-        fits = is_row_of(v, op, 1, n);
+        fits = is_row_of(op, 1, n);
         break;
     case HD_ENDS_BOTH:
         form = named ? "each side has %lld pieces of its dimension, as much as "
                        "the other"
                      : "both sides are [%lld, ..] of one shape, an index a "
                        "rank";
-        fits = are_rows(v, op, n);
+        fits = are_rows(op, n);
         break;
     }
     if (fits && a.dtype == b.dtype)
@@ -2482,8 +2469,6 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
 // Until pipelines are known moves name a dimension, and views of any stride.
 static hd_status check_pieces(verifier *v, const hd_op *op)
 {
-    int8_t dim;
-
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         const hd_key *key = hd_op_key(op, hd_op_pieces_key(op, i));
         hd_type type = type_of(op, i);
@@ -2496,7 +2481,7 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
                             "pipelines: what it moves lies with the dimension "
                             "over the ranks in front then",
                             op_text(op), hd_key_info_get(key->code)->text);
-        HD_TRY(dim_value(v, op, key->code, type.ndims, 0, &dim));
+        HD_TRY(check_dim(v, op, key->code, type.ndims, 0));
     }
     if (v->module->stage < HD_STAGE_TRANSFER)
         return HD_OK;

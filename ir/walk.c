@@ -522,8 +522,7 @@ static hd_step start_step(const walker *w, const hd_op *op)
                      .stream = (int8_t)w->stream,
                      .group = w->grouping ? w->ngroups : 0,
                      .span = &w->span[w->nmembers * HD_MAX_VIEWS],
-                     .peer = -1,
-                     .dim = {-1, -1}};
+                     .peer = -1};
 }
 
 // Puts a step before the members of the group so far.
@@ -700,8 +699,6 @@ static hd_status walk_op(walker *w, const hd_op *op)
     w->nsteps++;
     if (counts)
         return HD_OK;
-    hd_space_dims(w->module, op, op->nviews > 0 ? step->span[0].ndims : 0,
-                  step->dim);
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         unmask_rows(step);
     HD_TRY(resolve_events(w, step));

@@ -59,8 +59,6 @@ typedef struct hd_step {
         int32_t causal;
     };
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
-    // sum and max over a dimension, take: dim[0], else -1. transpose: both.
-    int8_t dim[2];
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX

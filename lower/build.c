@@ -81,7 +81,7 @@ void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim)
     for (at = op->nkeys++; at > 0 && op->key[at - 1].code > code; at--)
         op->key[at] = op->key[at - 1];
     op->key[at] =
-        (hd_key){code, op->loc, hd_expr_const(module, kept), .view = -1};
+        (hd_key){code, op->loc, HD_EXPR_NONE, .view = -1, .number = kept};
 }
 
 void hd_build_number(hd_op *op, hd_key_code code, double number)
@@ -244,9 +244,12 @@ bool hd_view_is_uneven(const hd_view *view, int but)
 }
 
 // No index can be picked of the rows and columns of a matrix, which would leave
-// a batch in their place.
+// a batch in their place, nor of one of two that are swapped, which would leave
+// no swap.
 bool hd_op_has_parts(const hd_op *op, int along, bool block)
 {
+    if (hd_op_swaps(op, op->bound->ndims[0], along))
+        return false;
     return hd_bound_picks(op->bound, along) ||
            (block && hd_op_family(op) == HD_FAMILY_PRODUCT &&
             hd_op_key(op, HD_KEY_GROUPS) == NULL &&
@@ -283,13 +286,13 @@ static hd_view past_ones(hd_module *module, hd_view view, int dim, int skip)
 
 // Where view `i` has the pieces of ranks, or its own one; of what each rank has
 // all of, the first dimension that it keeps of more than one index, or -1.
-static int piece_dim(const hd_module *module, const hd_op *op, int i)
+static int piece_dim(const hd_op *op, int i)
 {
     const hd_type *type = &op->view[i].buffer->type;
     int dim = 0;
 
     if (hd_op_is_led(op, i))
-        return hd_op_pieces_dim(module, op, i);
+        return hd_op_pieces_dim(op, i);
     if (hd_op_is_led(op, 1 - i))
         return hd_type_axis_dim(type, op->axis);
     while (dim < type->ndims && (hd_view_picks(&op->view[i], dim) ||
@@ -305,7 +308,7 @@ void hd_build_past_ones(void *module, hd_op *op)
     if (!hd_op_is_collective(op) || hd_op_fused(op) != HD_MOVE_NONE)
         return;
     for (int i = 0; i < 2; i++)
-        last[i] = dim[i] = piece_dim(module, op, i);
+        last[i] = dim[i] = piece_dim(op, i);
     if (hd_op_is_led(op, 0) && hd_op_is_led(op, 1))
         last[0] = last[1] = dim[0] > dim[1] ? dim[0] : dim[1];
     for (int i = 0; i < 2; i++) {

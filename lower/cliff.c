@@ -103,14 +103,14 @@ static bool is_reduction(const hd_op *op)
            hd_op_key(op, HD_KEY_DIM) != NULL;
 }
 
-static sides sides_of(const hd_module *module, const hd_op *op)
+static sides sides_of(const hd_op *op)
 {
     sides s = {hd_view_type(&op->view[1]), hd_view_type(&op->view[0]), -1, -1};
     hd_dim dim;
 
     if (!is_reduction(op))
         return s;
-    s.reduced = (int)hd_expr_value(module, hd_op_key(op, HD_KEY_DIM)->expr);
+    s.reduced = hd_op_dim(op);
     dim = s.from.dim[s.reduced];
     if (is_spread(dim))
         s.axis = dim.mark;
@@ -243,7 +243,7 @@ static bool find_moved(const hd_module *module, const hd_stmt *stmt, moved *m)
 
     if (op->code != HD_OP_SET && !is_reduction(op))
         return false;
-    s = sides_of(module, op);
+    s = sides_of(op);
     *m = (moved){
         .op = op, .loc = op->loc, .have = hd_view_ranks(module, &op->view[1])};
     m->apart = !hd_ranks_cover(m->have, hd_view_ranks(module, &op->view[0]));
@@ -450,7 +450,7 @@ static const char *show_bytes(double bytes, char out[32])
 // How many parts a pipeline along the axis that is moved along has.
 static int64_t count_parts(const hd_module *module, const moved *m)
 {
-    sides s = sides_of(module, m->op);
+    sides s = sides_of(m->op);
     int axis = s.axis;
 
     for (int i = 0; i < s.from.ndims && axis < 0; i++)
@@ -563,7 +563,7 @@ static bool is_cliff(const moved *m)
 
 static void tell_more(const hd_module *module, const moved *m, hd_diag *diag)
 {
-    teller t = {module, diag, m, sides_of(module, m->op)};
+    teller t = {module, diag, m, sides_of(m->op)};
     char moves[32], needs[32];
 
     hd_warning(diag, HD_E0505, m->loc,

@@ -140,7 +140,7 @@ static const char *why_unfit(const fuser *f, const hd_op *op)
     if (!hd_fused_types(f->module, op, &type[0], &type[1]))
         return "it would have too many dimensions";
     product.nviews = 3;
-    if (!hd_signature_fits(&product, type, NULL, false, NULL, NULL))
+    if (!hd_signature_fits(&product, type, false, NULL, NULL))
         return "its views would have other shapes than a matmul's";
     return NULL;
 }
@@ -189,7 +189,7 @@ static const char *pick_alike(const fuser *f, const hd_op *matmul, hd_op *op,
 
     for (int i = 0; i < op->nviews; i++)
         shape[i].ndims = hd_view_type(&op->view[i]).ndims;
-    hd_space_map(op, shape, NULL, &space);
+    hd_space_map(op, shape, &space);
     for (int d = 0; d < space.ndims; d++) {
         int own = space.dim[from][d];
 

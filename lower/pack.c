@@ -77,7 +77,7 @@ static void put_in_front(fronts *f, int dim, int64_t pieces)
 static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
-    int led = hd_op_pieces_dim(module, op, i);
+    int led = hd_op_pieces_dim(op, i);
     int64_t ranks = module->axis[op->axis].size;
     fronts f = {0};
 
@@ -183,7 +183,7 @@ static void check_uses(void *context, hd_op *op)
     const fronts *f = &p->layout.f;
 
     for (int i = 0; i < op->nviews; i++) {
-        int led = op == p->op ? hd_op_pieces_dim(p->module, op, i) : NONE;
+        int led = op == p->op ? hd_op_pieces_dim(op, i) : NONE;
 
         for (int k = 0; k < f->n && op->view[i].buffer == p->buffer; k++)
             p->fits &= takes_piece(&op->view[i], f->dim[k], f->pieces[k]) ||
@@ -196,7 +196,7 @@ static void rename_uses(void *context, hd_op *op)
     const packer *p = context;
 
     for (int i = 0; i < op->nviews; i++) {
-        int led = op == p->op ? hd_op_pieces_dim(p->module, op, i) : NONE;
+        int led = op == p->op ? hd_op_pieces_dim(op, i) : NONE;
 
         if (op->view[i].buffer != p->buffer)
             continue;
@@ -286,7 +286,7 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
         fronts f = find_fronts(b->module, op, i);
         layout l = lay_out(&op->view[i].buffer->type, &f);
         packing p = {.plain = op->view[i],
-                     .led = hd_op_pieces_dim(b->module, op, i),
+                     .led = hd_op_pieces_dim(op, i),
                      .at = l.at + f.n - 1,
                      .n = b->module->axis[op->axis].size,
                      .packs = i >= op->noutputs,
@@ -309,7 +309,7 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
 static void lead_pieces(hd_build *b, hd_op *op)
 {
     for (int i = 0; i < 2 && hd_op_is_collective(op); i++) {
-        int dim = hd_op_pieces_dim(b->module, op, i);
+        int dim = hd_op_pieces_dim(op, i);
 
         if (dim == NONE)
             continue;

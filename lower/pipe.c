@@ -304,7 +304,7 @@ static bool pass_on_chunks(hd_pipe *p, const hd_op *op)
     hd_space space;
     int d;
 
-    hd_space_of_op(p->module, op, &space);
+    hd_space_of_op(op, &space);
     d = chunks_along(p, op, &space);
     for (int i = 0; i < op->nviews && d >= 0; i++) {
         int *split = &p->split[op->view[i].buffer->id];
@@ -396,7 +396,7 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
     int made = p->split[op->view[i].buffer->id], d, dim;
     hd_space space;
 
-    hd_space_of_op(p->module, op, &space);
+    hd_space_of_op(op, &space);
     d = chunks_along(p, op, &space);
     if (made >= 0 && needs_whole(op, d))
         return NO_CHUNKS;
@@ -414,7 +414,7 @@ static bool splits_grain(const hd_pipe *p, const hd_op *op, int i)
 
     if (!hd_op_has_scales(op, i))
         return false;
-    hd_space_of_op(p->module, op, &space);
+    hd_space_of_op(op, &space);
     d = chunks_along(p, op, &space);
     return d >= 0 && hd_space_is_grained(&space, i, d) &&
            space.extent[d] / p->chunks % hd_op_grain(op) != 0;
@@ -556,7 +556,7 @@ static bool is_behind_shards(const hd_pipe *p, const hd_op *op,
     int s = hd_key_is_dim(key->code) ? hd_pipe_index(p, view) : -1;
 
     return s >= 0 && hd_view_picks(view, s) &&
-           hd_expr_value(p->module, key->expr) >= hd_view_kept_ahead(view, s);
+           (int)key->number >= hd_view_kept_ahead(view, s);
 }
 
 // Where that is kept, it counts.
@@ -565,8 +565,7 @@ static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
 {
     for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++)
         if (is_behind_shards(p, from, &from->key[i]))
-            to->key[i].expr = hd_pipe_binary(p, HD_EXPR_ADD, to->key[i].expr,
-                                             hd_pipe_number(p, 1));
+            to->key[i].number++;
 }
 
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
@@ -598,7 +597,7 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
     if (at >= 0 && made >= 0 &&
         hd_view_picks(&op->view[i], at) != hd_view_picks(&op->view[0], made))
         return true;
-    hd_space_map_op(p->module, op, &space);
+    hd_space_map_op(op, &space);
     for (int d = 0; d < space.nparallel && at >= 0; d++) {
         int own = space.dim[i][d];
 
@@ -630,7 +629,7 @@ bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
     for (int i = 0; i < product.nviews; i++)
         type[i] = hd_view_type(&view[i]);
     return hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-           hd_signature_fits(&product, type, NULL, false, NULL, NULL);
+           hd_signature_fits(&product, type, false, NULL, NULL);
 }
 
 // Whether operand `i` of a product has no dimension in the place of the shards,
@@ -684,11 +683,9 @@ static int taken_at(const hd_pipe *p, const hd_op *op, const hd_type *type,
 // a batch, there is no one `take` of it.
 static bool is_take(hd_pipe *p, const hd_op *op)
 {
-    const hd_key *key = hd_op_key(op, HD_KEY_DIM);
-    int dim =
-        (int)hd_expr_value(p->module, key->expr) + is_behind_shards(p, op, key);
+    hd_key key = *hd_op_key(op, HD_KEY_DIM);
+    hd_op all = *op;
     int at = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
-    int8_t dims[2] = {(int8_t)dim, -1};
     hd_type type[3];
 
     for (int i = 0; i < 3; i++) {
@@ -697,8 +694,11 @@ static bool is_take(hd_pipe *p, const hd_op *op)
 
         type[i] = hd_view_type(&view);
     }
-    return taken_at(p, op, type, dim) == at &&
-           hd_signature_fits(op, type, dims, true, NULL, NULL);
+    key.number += is_behind_shards(p, op, &key);
+    all.key = &key;
+    all.nkeys = 1;
+    return taken_at(p, op, type, (int)key.number) == at &&
+           hd_signature_fits(&all, type, true, NULL, NULL);
 }
 
 // Whether the op does all shards at once as it does one.

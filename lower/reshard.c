@@ -124,7 +124,7 @@ static hd_buffer *part_buffer(hd_build *b, const hd_view *view)
 // Whether a loop over the result's stream dimension has no way to name what an
 // iteration needs of an operand: an index of some of those of a dimension, or
 // the one that repeats ahead of dimensions that the part lacks.
-static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
+static bool has_own_stream(const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
     const hd_view *out = &op->view[0];
@@ -134,7 +134,7 @@ static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
     if (s < 0 || i < op->noutputs || !is_part(view) || hd_view_picks(out, s) ||
         hd_view_range(out, s) != NULL)
         return false;
-    hd_space_map_op(b->module, op, &space);
+    hd_space_map_op(op, &space);
     for (int kept = space.dim[i][hd_view_kept_ahead(out, s)];
          dim < view->buffer->type.ndims; dim++)
         if (!hd_view_picks(view, dim) && kept-- == 0)
@@ -147,8 +147,8 @@ static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
 // View `i` of an op that every rank does alone.
 static hd_view own_view(hd_build *b, const hd_op *op, int i)
 {
-    return has_own_stream(b, op, i) ? whole(b, part_buffer(b, &op->view[i]))
-                                    : hd_view_own(b->module, op->view[i]);
+    return has_own_stream(op, i) ? whole(b, part_buffer(b, &op->view[i]))
+                                 : hd_view_own(b->module, op->view[i]);
 }
 
 // Where a result goes once it has moved: a part of a tensor has one of its own
@@ -948,8 +948,8 @@ static void reduce_here(hd_build *b, const hd_op *op, hd_view out)
 {
     hd_view in = own_view(b, op, 1);
 
-    hd_build_key(hd_build_unary(b, op->code, -1, out, in), HD_KEY_DIM,
-                 hd_op_key(op, HD_KEY_DIM)->expr);
+    hd_build_number(hd_build_unary(b, op->code, -1, out, in), HD_KEY_DIM,
+                    hd_op_dim(op));
 }
 
 // What ranks have, joined on the root, piece by piece, and sent to all from
@@ -1017,8 +1017,8 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
                            &none);
         fill_neutral(&none, hd_op_fold(op), out);
     }
-    hd_build_key(hd_build_unary(&here, op->code, -1, out, whole(b, from)),
-                 HD_KEY_DIM, hd_op_key(op, HD_KEY_DIM)->expr);
+    hd_build_number(hd_build_unary(&here, op->code, -1, out, whole(b, from)),
+                    HD_KEY_DIM, hd_op_dim(op));
     return to;
 }
 
@@ -1143,7 +1143,7 @@ static hd_buffer *round_sum(hd_build *b, hd_buffer *from, hd_buffer *goal)
 
 static void emit_reduction(hd_build *b, const hd_op *op)
 {
-    int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
+    int dim = hd_op_dim(op);
     hd_type out = hd_view_type(&op->view[0]), rest = reduced_here(op, dim);
     hd_dim reduced = hd_view_type(&op->view[1]).dim[dim];
     hd_buffer *goal, *to;

@@ -533,8 +533,8 @@ static void emit_after(hd_pipe *p, hd_build *b)
         in = all_slots(p, m);
         if (is_for_all(m))
             out = kept_view(p, m, HD_EXPR_NONE);
-        hd_build_key(hd_build_unary(b, fold_code(m), -1, out, in), HD_KEY_DIM,
-                     hd_pipe_number(p, hd_view_kept_ahead(&in, m->dim)));
+        hd_build_number(hd_build_unary(b, fold_code(m), -1, out, in),
+                        HD_KEY_DIM, hd_view_kept_ahead(&in, m->dim));
         if (!is_for_all(m))
             continue;
         copy_kept(p, b, m, HD_EXPR_NONE);

@@ -77,8 +77,7 @@ static int repeated_dim(const hd_op *op, int i, int s)
 
 // Whether an iteration can name the scales of what it has: it picks one of each
 // index, or the only one, or has all of those of a block.
-static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
-                         const hd_space *space)
+static bool takes_scales(const hd_op *op, int s, int i, const hd_space *space)
 {
     const hd_dim *dim = &op->view[0].buffer->type.dim[s];
     int along = hd_view_kept_ahead(&op->view[0], s);
@@ -88,7 +87,7 @@ static bool takes_scales(const hd_module *module, const hd_op *op, int s, int i,
         return true;
     if (hd_space_is_grained(space, i, along))
         return hd_dim_is_cut(*dim) && hd_grain_fits(hd_op_grain(op), *dim);
-    hd_space_map_op(module, op, &map);
+    hd_space_map_op(op, &map);
     return hd_dim_is_cut(*dim) || hd_space_beside(op, i, s) >= 0 ||
            (map.dim[i][along] == HD_REPEATED) ==
                (space->dim[i][along] == HD_REPEATED);
@@ -104,8 +103,7 @@ static bool is_beside(int along, int of)
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that: if the op takes any number of such
 // dimensions, so that it takes an index as it takes all.
-static bool plan_compute(const hd_module *module, const hd_op *op, int s,
-                         plan *p)
+static bool plan_compute(const hd_op *op, int s, plan *p)
 {
     bool cut = hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
     int along = hd_view_kept_ahead(&op->view[0], s);
@@ -115,14 +113,14 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     if (hd_op_has_counts(op) ||
         (!parts && (cut || hd_op_family(op) != HD_FAMILY_TRANSPOSE)))
         return false;
-    hd_space_of_op(module, op, &space);
+    hd_space_of_op(op, &space);
     p->copies = !parts;
     if (p->copies && !is_beside(along, space.dim[1][along]))
         return false;
     for (int i = 1; i < op->nviews; i++) {
         bool one = space.dim[i][along] == HD_REPEATED;
 
-        if (!takes_scales(module, op, s, i, &space))
+        if (!takes_scales(op, s, i, &space))
             return false;
         // Blocks keep the dimension, along which one index repeats.
         p->one[i] = one && !cut;
@@ -177,7 +175,7 @@ static bool scatters(const hd_op *op)
 static bool plan_pieces(const hd_module *module, const hd_op *op, int piece,
                         plan *p)
 {
-    int dim = hd_op_pieces_dim(module, op, piece);
+    int dim = hd_op_pieces_dim(op, piece);
     hd_dim all = op->view[piece].buffer->type.dim[dim];
 
     if (all.mark != HD_STREAM || hd_view_range(&op->view[piece], dim) != NULL ||
@@ -249,16 +247,15 @@ static int tile_dim(const hd_op *op)
 }
 
 // Whether a dimension is one that ranks have pieces of, or one each.
-static bool is_of_ranks(const hd_module *module, const hd_op *op, int i,
-                        int dim)
+static bool is_of_ranks(const hd_op *op, int i, int dim)
 {
-    return dim == hd_op_pieces_dim(module, op, i) ||
+    return dim == hd_op_pieces_dim(op, i) ||
            hd_dim_is_sharded(op->view[i].buffer->type.dim[dim]) ||
            hd_view_picks(&op->view[i], dim) ||
            hd_view_range(&op->view[i], dim) != NULL;
 }
 
-static bool plan_tile(const hd_module *module, const hd_op *op, plan *p)
+static bool plan_tile(const hd_op *op, plan *p)
 {
     int out, in;
 
@@ -267,9 +264,8 @@ static bool plan_tile(const hd_module *module, const hd_op *op, plan *p)
     out = tile_dim(op);
     in = operand_dim(op, out);
     // Of an operand [n, S] each tile has gaps: NCCL would take a call a piece.
-    if (is_of_ranks(module, op, 0, out) || is_of_ranks(module, op, 1, in) ||
-        (op->code == HD_OP_REDUCE_SCATTER &&
-         in > hd_op_pieces_dim(module, op, 1)))
+    if (is_of_ranks(op, 0, out) || is_of_ranks(op, 1, in) ||
+        (op->code == HD_OP_REDUCE_SCATTER && in > hd_op_pieces_dim(op, 1)))
         return false;
     *p = (plan){.extent = count_tiles(op->view[0].buffer->type.dim[out],
                                       op->view[1].buffer->type.dim[in]),
@@ -434,7 +430,7 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_TAKE:
     case HD_FAMILY_CALL:
-        return plan_compute(module, op, s, p);
+        return plan_compute(op, s, p);
     case HD_FAMILY_PICK: // of several results, that is
     case HD_FAMILY_ATTEND:
     case HD_FAMILY_MOVE:
@@ -494,7 +490,7 @@ static bool plan_branch(hd_module *module, const hd_stmt *stmt, plan *p)
     if (first == NULL || first->kind != HD_STMT_OP ||
         stmt->otherwise.first != NULL || first->op->noutputs != 1)
         return false;
-    tile = plan_tile(module, first->op, p);
+    tile = plan_tile(first->op, p);
     if (!tile && (!hd_op_is(first->op, HD_UNIT_COMPUTE) ||
                   !plan_by_index(module, first->op, true, p)))
         return false;
@@ -517,7 +513,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         return true;
     if (op->code == HD_OP_REDUCE_SCATTER && plan_pieces(module, op, 1, p))
         return true;
-    return plan_tile(module, op, p) || plan_by_index(module, op, false, p);
+    return plan_tile(op, p) || plan_by_index(module, op, false, p);
 }
 
 // ------------------------------------------------------------------- runs
@@ -683,24 +679,19 @@ static void start_run(run *r)
 // ------------------------------------------------------------------ loops
 
 // Keys that name a dimension of the first operand count those that it keeps.
-static void shift_dim_keys(hd_module *module, hd_op *op, const plan *p)
+static void shift_dim_keys(hd_op *op, const plan *p)
 {
-    for (int i = 0; i < op->nkeys && p->dim[1] != WHOLE; i++) {
-        hd_expr *dim = &op->key[i].expr;
-
+    for (int i = 0; i < op->nkeys && p->dim[1] != WHOLE; i++)
         if (hd_key_is_dim(op->key[i].code) &&
             hd_view_picks(&op->view[1], p->dim[1]) &&
-            hd_expr_value(module, *dim) >
+            (int)op->key[i].number >
                 hd_view_kept_ahead(&op->view[1], p->dim[1]))
-            *dim = hd_expr_binary(module, HD_EXPR_SUB, *dim,
-                                  hd_expr_const(module, 1));
-    }
+            op->key[i].number--;
 }
 
 static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
-    int pieces[2] = {hd_op_pieces_dim(module, op, 0),
-                     hd_op_pieces_dim(module, op, 1)};
+    int pieces[2] = {hd_op_pieces_dim(op, 0), hd_op_pieces_dim(op, 1)};
 
     for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
@@ -715,7 +706,7 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
         op->code = HD_OP_COPY;
         op->nkeys = 0;
     } else if (pieces[0] < 0 && pieces[1] < 0) {
-        shift_dim_keys(module, op, p);
+        shift_dim_keys(op, p);
     }
 }
 
@@ -1076,7 +1067,7 @@ static const char *why_not_taken(const run *r, const hd_op *op, int i,
                                  const char *verb)
 {
     const hd_buffer *buffer = op->view[i].buffer;
-    int dim = hd_op_pieces_dim(r->module, op, i);
+    int dim = hd_op_pieces_dim(op, i);
     hd_dim all = buffer->type.dim[dim];
 
     if (all.mark == HD_STREAM)

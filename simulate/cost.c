@@ -20,7 +20,7 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
 {
     int n = 0;
 
-    out->step = (hd_step){.op = node->op, .span = out->span, .dim = {-1, -1}};
+    out->step = (hd_step){.op = node->op, .span = out->span};
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
         out->step.causal = node->causal;
     for (int64_t i = node->part; i < node[1].part; i++)

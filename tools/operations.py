@@ -50,7 +50,7 @@ NOTATION = (
     "A form has a letter for each dimension of its views. One letter is as long and placed alike "
     "wherever it stands; `R..` is any number of dimensions. Upper case may lie over ranks, lower "
     "case is on each rank whole. `B..?` may be missing in front, or have one index that every rank "
-    "has; `B..*` may have one index in each; `B..<` its first dimensions, or all; `k+` is what is "
+    "has; `B..*` may have one index in each; `B..<` its first dimensions, or all; `R..~` all, in the order that keys say; `k+` is what is "
     "joined, of tensor programs also over ranks where it is `K+`; `one` is one index or no dimension; `own` what `over` "
     "counts; `[..]@` is placed in any way in tensor programs.")
 VALUES = {
@@ -136,13 +136,13 @@ def forms(names):
     return found
 
 
-LETTER = {"Q": "{}?", "P": "({})", "J": "{}+", "F": "{}<", "W": "{}*"}
+LETTER = {"Q": "{}?", "T": "{}~", "P": "({})", "J": "{}+", "F": "{}<", "W": "{}*"}
 
 
 def letters(text):
     """"[B.. R.. k+]", of "B_, R_, J(k)"."""
     shown = []
-    for said, letter in re.findall(r"(?:([QPJFW])\()?(\w+)\)?", text):
+    for said, letter in re.findall(r"(?:([QPJFWT])\()?(\w+)\)?", text):
         letter = letter.replace("_", "..")
         shown.append(LETTER[said].format(letter) if said else letter)
     return "[" + " ".join(shown) + "]"

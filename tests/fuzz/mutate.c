@@ -226,7 +226,8 @@ static void change_key(mutator *m, hd_op *op)
         key->expr = change_expr(m, key->expr);
     } else if (hd_key_info_get(key->code)->value == HD_VALUE_ACT) {
         key->act = (hd_act)(1 + pick(m, 3));
-    } else if (hd_key_info_get(key->code)->value == HD_VALUE_FACTOR) {
+    } else if (hd_key_info_get(key->code)->value == HD_VALUE_FACTOR ||
+               hd_key_info_get(key->code)->value == HD_VALUE_INT) {
         key->number = pick(m, 12) - 2;
     }
 }

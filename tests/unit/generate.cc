@@ -65,13 +65,11 @@ bool MovesCounted(const hd_op *op)
 }
 
 // Whether it reduces a dimension that is sharded.
-bool IsOverRanks(const hd_module *module, const hd_op *op)
+bool IsOverRanks(const hd_op *op)
 {
-    const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
+    int dim = hd_op_dim(op);
 
-    return dim != nullptr &&
-           hd_dim_is_sharded(hd_view_type(&op->view[1])
-                                 .dim[hd_expr_value(module, dim->expr)]);
+    return dim >= 0 && hd_dim_is_sharded(hd_view_type(&op->view[1]).dim[dim]);
 }
 
 // The words of all that is drawn: an op, an op's key, an op with an operand
@@ -96,7 +94,7 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
                 drawn.insert(op + " into a part");
             if (HasPart(s->op))
                 drawn.insert(op + " of a part");
-            if (IsOverRanks(module.get(), s->op))
+            if (IsOverRanks(s->op))
                 drawn.insert(op + " over ranks");
             if (MovesCounted(s->op))
                 drawn.insert(op + " to other counts");

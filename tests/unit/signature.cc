@@ -450,11 +450,20 @@ bool Folds(const hd_type &out, const hd_type &in, int dim, bool tensor)
     return tensor ? AsLong(out, rest) : !over && hd_type_same_dims(&out, &rest);
 }
 
-bool Transposes(const hd_type &out, const hd_type &in, const int8_t *dim)
+// What the key says, or what is said without it.
+int Number(const hd_op *op, hd_key_code code, int without)
+{
+    const hd_key *key = hd_op_key(op, code);
+
+    return key == nullptr ? without : int(key->number);
+}
+
+bool Transposes(const hd_op *op, const hd_type &out, const hd_type &in)
 {
     hd_type want = in;
 
-    std::swap(want.dim[dim[0]], want.dim[dim[1]]);
+    std::swap(want.dim[Number(op, HD_KEY_DIM0, in.ndims - 2)],
+              want.dim[Number(op, HD_KEY_DIM1, in.ndims - 1)]);
     return hd_type_same_dims(&out, &want);
 }
 
@@ -557,7 +566,6 @@ bool Groups(const hd_type &c, const hd_type &a, const hd_type &b,
 struct Judged {
     const hd_op *op;
     hd_type type[HD_MAX_VIEWS];
-    int8_t dim[2];
     bool tensor;
     hd_type lead; // of a batch
 };
@@ -667,9 +675,10 @@ bool IsFine(const Judged &j)
                    ? AsLong(j.type[0], j.type[1])
                    : hd_type_same_dims(&j.type[0], &j.type[1]);
     case HD_FAMILY_TRANSPOSE:
-        return Transposes(j.type[0], j.type[1], j.dim);
+        return Transposes(j.op, j.type[0], j.type[1]);
     case HD_FAMILY_TAKE:
-        return Takes(j.type[0], j.type[1], j.type[2], j.dim[0]);
+        return Takes(j.type[0], j.type[1], j.type[2],
+                     Number(j.op, HD_KEY_DIM, 0));
     case HD_FAMILY_PRODUCT:
         return MatmulIsFine(j);
     case HD_FAMILY_PICK:
@@ -679,8 +688,9 @@ bool IsFine(const Judged &j)
     case HD_FAMILY_CALL:
         return CallIsFine(j);
     case HD_FAMILY_FOLD:
-        if (j.dim[0] >= 0)
-            return Folds(j.type[0], j.type[1], j.dim[0], j.tensor);
+        if (Has(j.op, HD_KEY_DIM))
+            return Folds(j.type[0], j.type[1], Number(j.op, HD_KEY_DIM, 0),
+                         j.tensor);
         break;
     default:
         break;
@@ -748,14 +758,14 @@ struct Tally {
 // Whether keys name dimensions that there are: else that is what is refused.
 bool NamesDims(const Judged &j)
 {
-    bool transposes = hd_op_family(j.op) == HD_FAMILY_TRANSPOSE;
+    int ndims = j.type[1].ndims;
 
-    if (hd_op_over(j.op) > j.type[0].ndims)
-        return false;
-    for (int8_t dim : j.dim)
-        if (dim >= j.type[1].ndims || (transposes && dim < 0))
-            return false;
-    return true;
+    return hd_op_over(j.op) <= j.type[0].ndims &&
+           Number(j.op, HD_KEY_DIM, -1) < ndims &&
+           Number(j.op, HD_KEY_DIM0, -1) < ndims &&
+           Number(j.op, HD_KEY_DIM1, -1) < ndims &&
+           (hd_op_family(j.op) != HD_FAMILY_TRANSPOSE || ndims > 1 ||
+            Has(j.op, HD_KEY_DIM0));
 }
 
 void Judge(const Statement &s, Tally *tally)
@@ -776,13 +786,10 @@ void Judge(const Statement &s, Tally *tally)
         j.tensor = !s.host;
         for (int i = 0; i < j.op->nviews; i++)
             j.type[i] = hd_view_type(&j.op->view[i]);
-        hd_space_dims(module, j.op,
-                      j.op->ninputs > 0 ? j.type[j.op->noutputs].ndims : 0,
-                      j.dim);
         if (NamesDims(j)) {
             hd_misfit why;
             bool rows =
-                hd_signature_fits(j.op, j.type, j.dim, j.tensor, nullptr, &why);
+                hd_signature_fits(j.op, j.type, j.tensor, nullptr, &why);
             bool rules = IsFine(j);
 
             status = hd_verify(module, diag);

@@ -30,7 +30,7 @@ hd_space SpaceOf(const std::string &text)
 
     EXPECT_EQ(p.status, HD_OK) << p.Said();
     if (p.status == HD_OK)
-        hd_space_of_op(p.module, p.module->body.first->op, &space);
+        hd_space_of_op(p.module->body.first->op, &space);
     return space;
 }
 

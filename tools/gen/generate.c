@@ -1448,15 +1448,13 @@ static bool draw_form(maker *m, statement *s)
 // two need no word.
 static void draw_dims(maker *m, statement *s)
 {
-    int ndims = s->result[0].ndims, i = pick(m, ndims), j = i;
+    tensor *t = &s->result[0];
+    int i = pick(m, t->ndims), j = pick(m, t->ndims);
+    dim dim = t->dim[i];
 
-    if (s->row->ahead != NO_LETTER)
-        i = j = s->n[s->row->ahead & LETTER];
-    if (s->row->between != NO_LETTER)
-        j += 1 + s->n[s->row->between & LETTER];
-    if (i + j != 2 * ndims - 3 && once_in(m, 2))
-        add_key(s, " dim0 %d dim1 %d", j, i);
-    else if (i + j != 2 * ndims - 3)
+    t->dim[i] = t->dim[j];
+    t->dim[j] = dim;
+    if (i + j != 2 * t->ndims - 3)
         add_key(s, " dim0 %d dim1 %d", i, j);
 }
 

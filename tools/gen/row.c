@@ -23,6 +23,7 @@ static const row rows[] = {
 #define W(a) ((a) | WIDENS)
 #define J(a) ((a) | JOINED)
 #define F(a) ((a) | FIRST)
+#define T(a) (a) // whose order is drawn apart
 #define HD_SIG(op, keys_, at, ...) {op, .keys = keys_, at, __VA_ARGS__},
 #include "ir/signature.def"
     {.op = NOPS},

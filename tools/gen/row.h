@@ -67,7 +67,7 @@ typedef struct form {
 typedef struct row {
     enum op op;
     uint64_t keys; // bits `key`
-    uint16_t ahead, between;
+    uint16_t ahead;
     int nviews;
     form view[MOST_FORMS], rest, counts;
 } row;
