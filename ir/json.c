@@ -161,6 +161,8 @@ static void put_key(writer *w, const hd_op *op, const hd_key *key)
         put_expr(w, key->expr);
     else if (info->value == HD_VALUE_ACT)
         hd_text_printf(&w->text, "\"%s\"", hd_act_text(key->act));
+    else if (info->value == HD_VALUE_INTS)
+        hd_key_ints_print(key, "[", ",", "]", &w->text);
     else if (w->step != NULL)
         hd_number_print(key->number, &w->text);
     else

@@ -1,6 +1,7 @@
 // The rows of ops.def as tables, and what follows from them for one op.
 #include "ir/op.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -82,9 +83,36 @@ const hd_key_info *hd_key_info_get(hd_key_code code)
     return &key_info[code];
 }
 
-bool hd_key_is_dim(hd_key_code code)
+bool hd_key_names_dims(hd_key_code code)
 {
-    return code == HD_KEY_DIM || code == HD_KEY_DIM0 || code == HD_KEY_DIM1;
+    return code == HD_KEY_DIM || code == HD_KEY_DIM0 || code == HD_KEY_DIM1 ||
+           code == HD_KEY_ORDER;
+}
+
+void hd_key_drop_dim(hd_key *key, int at)
+{
+    int n = 0;
+
+    assert(hd_key_names_dims(key->code));
+    key->number -= key->number > at;
+    for (int i = 0; i < key->nints; i++)
+        if (key->ints[i] != at)
+            key->ints[n++] = key->ints[i] - (key->ints[i] > at);
+    key->nints = n;
+}
+
+void hd_key_add_dim(hd_key *key, int at)
+{
+    assert(hd_key_names_dims(key->code));
+    key->number += key->number >= at;
+    for (int i = 0; i < key->nints; i++)
+        key->ints[i] += key->ints[i] >= at;
+    if (key->code != HD_KEY_ORDER)
+        return;
+    assert(at <= key->nints && key->nints < HD_MAX_DIMS);
+    for (int i = key->nints++; i > at; i--)
+        key->ints[i] = key->ints[i - 1];
+    key->ints[at] = at;
 }
 
 static bool spells(const char *word, const char *text, size_t length)
@@ -267,11 +295,14 @@ bool hd_op_swaps(const hd_op *op, int ndims, int d)
 
 void hd_op_order(const hd_op *op, int ndims, int8_t order[HD_MAX_DIMS])
 {
+    const hd_key *key = hd_op_key(op, HD_KEY_ORDER);
     int sum = number_of(op, HD_KEY_DIM0, ndims - 2) +
               number_of(op, HD_KEY_DIM1, ndims - 1);
 
     for (int d = 0; d < ndims; d++)
-        order[d] = (int8_t)(hd_op_swaps(op, ndims, d) ? sum - d : d);
+        order[d] = (int8_t)(key != NULL                 ? key->ints[d]
+                            : hd_op_swaps(op, ndims, d) ? sum - d
+                                                        : d);
 }
 
 int hd_op_over(const hd_op *op)
@@ -455,6 +486,7 @@ static hd_access access_of_key(hd_key_code code)
     case HD_VALUE_ACT:
     case HD_VALUE_BY:
     case HD_VALUE_INT:
+    case HD_VALUE_INTS:
     case HD_VALUE_NAME:
         break;
     }

@@ -19,7 +19,7 @@ typedef enum hd_family {
     HD_FAMILY_COPY,      // the same elements, perhaps as another dtype
     HD_FAMILY_MAP,       // each element of the operands' elements there
     HD_FAMILY_FOLD,      // operands, or the indices of a dimension, joined
-    HD_FAMILY_TRANSPOSE, // two dimensions change places
+    HD_FAMILY_TRANSPOSE, // dimensions change places
     HD_FAMILY_TAKE,      // indices of a dimension that other data say
     HD_FAMILY_PRODUCT,   // a matmul and what follows it
     HD_FAMILY_PICK,      // data decides what goes where
@@ -104,6 +104,7 @@ typedef enum hd_value_kind {
     HD_VALUE_ACT,
     HD_VALUE_BY,
     HD_VALUE_INT,
+    HD_VALUE_INTS,
     HD_VALUE_NAME,
 } hd_value_kind;
 
@@ -169,8 +170,8 @@ typedef struct hd_key_info {
 
 const hd_op_info *hd_op_info_get(hd_opcode code);
 const hd_key_info *hd_key_info_get(hd_key_code code);
-// Whether its value is the number of a dimension of the first operand.
-bool hd_key_is_dim(hd_key_code code);
+// Whether it names dimensions of the first operand.
+bool hd_key_names_dims(hd_key_code code);
 // False if the text names none.
 bool hd_op_find(const char *text, size_t length, hd_opcode *out);
 bool hd_key_find(const char *text, size_t length, hd_key_code *out);
@@ -215,6 +216,8 @@ typedef struct hd_key {
     double number; // FACTOR without a view, INT
     hd_act act;    // ACT
     const char *name; // NAME: the module's; NULL for others
+    int nints;        // INTS: how many, and which
+    int32_t ints[HD_MAX_DIMS];
 } hd_key;
 
 #define HD_MAX_OPERANDS 16 // outputs and inputs together
@@ -238,6 +241,10 @@ typedef struct hd_op {
                      // no signature
 } hd_op;
 
+// Of a key that names dimensions: it names those that it did, of an operand
+// that lacks dimension `at`, or has it again where the result has it.
+void hd_key_drop_dim(hd_key *key, int at);
+void hd_key_add_dim(hd_key *key, int at);
 // NULL if the op does not carry it.
 const hd_key *hd_op_key(const hd_op *op, hd_key_code code);
 hd_family hd_op_family(const hd_op *op);

@@ -778,7 +778,7 @@ static hd_status parse_number(parser *p, double *out)
 }
 
 // The same on all ranks; which numbers an op takes is for verify to say.
-static hd_status parse_whole(parser *p, hd_key *key)
+static hd_status parse_whole(parser *p, hd_key_code code, int32_t *out)
 {
     hd_loc loc = p->token.loc;
     hd_expr expr;
@@ -787,23 +787,44 @@ static hd_status parse_whole(parser *p, hd_key *key)
     if (hd_expr_is_const(p->module, expr) &&
         hd_expr_value(p->module, expr) >= INT32_MIN &&
         hd_expr_value(p->module, expr) <= INT32_MAX) {
-        key->number = (double)hd_expr_value(p->module, expr);
+        *out = (int32_t)hd_expr_value(p->module, expr);
         return HD_OK;
     }
     return hd_error(p->diag, HD_E0312, loc, "%s takes a constant below 2^31",
-                    hd_key_info_get(key->code)->text);
+                    hd_key_info_get(code)->text);
+}
+
+// (1, 0, 2)
+static hd_status parse_ints(parser *p, hd_key *key)
+{
+    HD_TRY(expect_mark(p, "(", "numbers in parentheses, as in order (1, 0)"));
+    if (accept_mark(p, ")"))
+        return HD_OK;
+    do {
+        if (key->nints == HD_MAX_DIMS)
+            return too_many(p, "numbers", HD_MAX_DIMS);
+        HD_TRY(parse_whole(p, key->code, &key->ints[key->nints]));
+        key->nints++;
+    } while (accept_mark(p, ","));
+    return expect_mark(p, ")", "',' or ')'");
 }
 
 // Views follow the `n` that are there.
 static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 {
+    int32_t whole;
+
     switch (hd_key_info_get(key->code)->value) {
     case HD_VALUE_FLAG:
     case HD_VALUE_BY:   // no text has it
     case HD_VALUE_NAME: // nor that as a key
         return HD_OK;
     case HD_VALUE_INT:
-        return parse_whole(p, key);
+        HD_TRY(parse_whole(p, key->code, &whole));
+        key->number = whole;
+        return HD_OK;
+    case HD_VALUE_INTS:
+        return parse_ints(p, key);
     case HD_VALUE_EXPR:
         return parse_expr(p, &key->expr);
     case HD_VALUE_READ:
@@ -1041,6 +1062,11 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
         !hd_op_find(p->token.text, p->token.length, &op->code))
         return unknown_op(p);
     op->front = p->module->form == 1;
+    if (!hd_op_is_of_text(op))
+        return hd_error(p->diag, HD_E0101, op->loc,
+                        "the text form %d has no %s; a file that has it begins "
+                        "with 'heddle %d'",
+                        p->module->form, token_text(p), HD_FORMAT);
     op->bound = hd_bound_room(p->module->arena, op->code);
     info = hd_op_info_get(op->code);
     advance(p);

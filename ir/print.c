@@ -122,6 +122,15 @@ void hd_key_number_print(const hd_key *key, hd_text *text)
         hd_text_puts(text, ".0");
 }
 
+void hd_key_ints_print(const hd_key *key, const char *before,
+                       const char *between, const char *after, hd_text *text)
+{
+    hd_text_puts(text, before);
+    for (int i = 0; i < key->nints; i++)
+        hd_text_printf(text, "%s%d", i > 0 ? between : "", (int)key->ints[i]);
+    hd_text_puts(text, after);
+}
+
 static void print_key(const hd_module *module, const hd_op *op,
                       const hd_key *key, hd_text *text)
 {
@@ -137,6 +146,8 @@ static void print_key(const hd_module *module, const hd_op *op,
         hd_expr_print(module, key->expr, text);
     else if (info->value == HD_VALUE_ACT)
         hd_text_puts(text, hd_act_text(key->act));
+    else if (info->value == HD_VALUE_INTS)
+        hd_key_ints_print(key, "(", ", ", ")", text);
     else
         hd_key_number_print(key, text);
 }

@@ -22,6 +22,9 @@ bool hd_key_is_shown(hd_key_code code);
 void hd_number_print(double value, hd_text *text);
 // Of a key that is a number.
 void hd_key_number_print(const hd_key *key, hd_text *text);
+// Of one that is several: "(1, 0, 2)" with these.
+void hd_key_ints_print(const hd_key *key, const char *before,
+                       const char *between, const char *after, hd_text *text);
 // "%ag[3, :, low..past]"
 void hd_view_print(const hd_module *module, const hd_view *view, hd_text *text);
 // "64 in 4@stream by %n": a dimension as its declaration has it.

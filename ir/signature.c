@@ -130,6 +130,7 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
         case HD_VALUE_ACT:
         case HD_VALUE_BY:
         case HD_VALUE_INT:
+        case HD_VALUE_INTS:
         case HD_VALUE_NAME:
             return none;
         }
@@ -143,19 +144,41 @@ static bool is_group(uint16_t letter)
            (letter & LETTER) == own;
 }
 
+// The next row of an op; NULL: there is none.
+static const signature *row_from(const hd_op *op, const signature *from)
+{
+    const signature *end = signatures + sizeof signatures / sizeof *signatures;
+    int code = code_of(op), family = (int)hd_op_family(op);
+
+    while (from < end && from->op != code && from->family != family)
+        from++;
+    return from < end ? from : NULL;
+}
+
+static bool is_of_text(const signature *row, const hd_op *op)
+{
+    return (row->keys & (op->front ? BACK : FRONT)) == 0;
+}
+
 // The first form that the op's keys have; NULL: it has none.
 static const signature *row_of(const hd_op *op, const signature *from)
 {
-    const signature *end = signatures + sizeof signatures / sizeof *signatures;
-    uint64_t keys = keys_of(op), other = op->front ? BACK : FRONT;
-    int code = code_of(op), family = (int)hd_op_family(op);
+    uint64_t keys = keys_of(op);
 
-    for (; from < end; from++)
-        if ((from->keys & ~(FRONT | BACK)) == keys &&
-            (from->keys & other) == 0 &&
-            (from->op == code || from->family == family))
-            return from;
-    return NULL;
+    while ((from = row_from(op, from)) != NULL &&
+           !((from->keys & ~(FRONT | BACK)) == keys && is_of_text(from, op)))
+        from++;
+    return from;
+}
+
+bool hd_op_is_of_text(const hd_op *op)
+{
+    const signature *row = row_from(op, signatures);
+    bool is = row == NULL;
+
+    for (; row != NULL && !is; row = row_from(op, row + 1))
+        is = is_of_text(row, op);
+    return is;
 }
 
 int hd_op_inner(const hd_op *op, int i)

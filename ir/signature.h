@@ -103,6 +103,9 @@ int hd_op_batch(const hd_op *op, int i, int ndims);
 // widest of all.
 int hd_op_lse(const hd_op *op);
 
+// Whether the text form that the op is of has any of its kind.
+bool hd_op_is_of_text(const hd_op *op);
+
 // Room for what the verifier finds of an op; NULL if that is nothing.
 hd_bound *hd_bound_room(hd_arena *arena, hd_opcode code);
 

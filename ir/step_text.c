@@ -128,6 +128,8 @@ static void print_key(const hd_module *module, const hd_step *step,
         hd_expr_print(module, key->expr, text);
     else if (info->value == HD_VALUE_ACT)
         hd_text_puts(text, hd_act_text(key->act));
+    else if (info->value == HD_VALUE_INTS)
+        hd_key_ints_print(key, "(", ", ", ")", text);
     else
         hd_number_print(key->number, text);
 }

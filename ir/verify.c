@@ -948,6 +948,13 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
     return HD_OK;
 }
 
+static hd_status refuse_dim(verifier *v, hd_loc loc, int dim, int ndims)
+{
+    return hd_error(v->diag, HD_E0312, loc,
+                    "dimension %d of a tensor of %d dimension%s", dim, ndims,
+                    plural(ndims));
+}
+
 // `fallback` is what the key says where it is absent.
 static hd_status check_dim(verifier *v, const hd_op *op, hd_key_code code,
                            int ndims, int fallback)
@@ -957,9 +964,7 @@ static hd_status check_dim(verifier *v, const hd_op *op, hd_key_code code,
 
     if (value >= 0 && value < ndims)
         return HD_OK;
-    return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->loc,
-                    "dimension %d of a tensor of %d dimension%s", value, ndims,
-                    plural(ndims));
+    return refuse_dim(v, key != NULL ? key->loc : op->loc, value, ndims);
 }
 
 static hd_status check_reduction(verifier *v, const hd_op *op)
@@ -973,12 +978,39 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
     return check_result(v, op, takes_dtype(v, op, out.dtype, in.dtype));
 }
 
+// Each dimension is there once.
+static hd_status check_order(verifier *v, const hd_op *op, const hd_key *key,
+                             int ndims)
+{
+    unsigned seen = 0;
+
+    if (key->nints != ndims)
+        return hd_error(v->diag, HD_E0312, key->loc,
+                        "an order of %d dimension%s; %%%s has %d", key->nints,
+                        plural(key->nints), op->view[1].buffer->name, ndims);
+    for (int i = 0; i < ndims; i++) {
+        if (key->ints[i] < 0 || key->ints[i] >= ndims)
+            return refuse_dim(v, key->loc, key->ints[i], ndims);
+        if ((seen >> key->ints[i] & 1) != 0)
+            return hd_error(v->diag, HD_E0312, key->loc,
+                            "dimension %d twice in an order",
+                            (int)key->ints[i]);
+        seen |= 1u << key->ints[i];
+    }
+    return HD_OK;
+}
+
 static hd_status check_transpose(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
+    const hd_key *order = hd_op_key(op, HD_KEY_ORDER);
 
-    HD_TRY(check_dim(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2));
-    HD_TRY(check_dim(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1));
+    if (order != NULL) {
+        HD_TRY(check_order(v, op, order, in.ndims));
+    } else {
+        HD_TRY(check_dim(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2));
+        HD_TRY(check_dim(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1));
+    }
     return check_result(v, op, out.dtype == in.dtype);
 }
 
@@ -2037,7 +2069,7 @@ static bool counts_follow(const verifier *v, const hd_op *op)
 {
     const hd_view *to = &op->view[0], *from = &op->view[1];
 
-    if ((op->code != HD_OP_SET && op->code != HD_OP_TRANSPOSE &&
+    if ((op->code != HD_OP_SET && hd_op_family(op) != HD_FAMILY_TRANSPOSE &&
          (is_tensor(v) || op->code != HD_OP_COPY)) ||
         to->buffer->by == NULL || from->buffer->by == NULL)
         return false;
@@ -2135,7 +2167,7 @@ static hd_status counts_differ(verifier *v, const hd_op *op,
                  "those of its %s are the same in all views; `copy` to a "
                  "tensor without",
                  hd_op_has_keys(op, (int)(view - op->view)) ? "keys" : "rows");
-    else if (op->code != HD_OP_SET && op->code != HD_OP_TRANSPOSE)
+    else if (op->code != HD_OP_SET && hd_op_family(op) != HD_FAMILY_TRANSPOSE)
         snprintf(why, sizeof why,
                  "those of an operation are the same ones, of one dimension; "
                  "`copy` to a tensor without");

@@ -547,25 +547,16 @@ static hd_view view_for(hd_pipe *p, const hd_op *op, int i,
 
 // --------------------------------------------------------------- computing
 
-// Whether the dimension that a key names has that of the loop, which an index
-// picks of, ahead of it.
-static bool is_behind_shards(const hd_pipe *p, const hd_op *op,
-                             const hd_key *key)
+// What the key is where the dimension of the loop, of which an index is picked,
+// is kept. What turns that is not done so.
+static hd_key key_of_all(const hd_pipe *p, const hd_op *op, hd_key key)
 {
-    const hd_view *view = &op->view[1];
-    int s = hd_key_is_dim(key->code) ? hd_pipe_index(p, view) : -1;
+    const hd_view *in = &op->view[1];
+    int s = hd_key_names_dims(key.code) ? hd_pipe_index(p, in) : -1;
 
-    return s >= 0 && hd_view_picks(view, s) &&
-           (int)key->number >= hd_view_kept_ahead(view, s);
-}
-
-// Where that is kept, it counts.
-static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
-                         const hd_trip_piece *at)
-{
-    for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++)
-        if (is_behind_shards(p, from, &from->key[i]))
-            to->key[i].number++;
+    if (s >= 0 && hd_view_picks(in, s))
+        hd_key_add_dim(&key, hd_view_kept_ahead(in, s));
+    return key;
 }
 
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
@@ -575,7 +566,8 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
 
     for (int i = 0; i < op->nviews; i++)
         copy->view[i] = view_for(p, op, i, at);
-    fix_dim_keys(p, op, copy, at);
+    for (int i = 0; i < copy->nkeys && at->shard == HD_EXPR_ALL; i++)
+        copy->key[i] = key_of_all(p, op, copy->key[i]);
     for (int i = 0; i < copy->nkeys && at->shard >= 0; i++)
         if (copy->key[i].expr >= 0)
             copy->key[i].expr = hd_expr_replace(p->module, copy->key[i].expr,
@@ -683,7 +675,7 @@ static int taken_at(const hd_pipe *p, const hd_op *op, const hd_type *type,
 // a batch, there is no one `take` of it.
 static bool is_take(hd_pipe *p, const hd_op *op)
 {
-    hd_key key = *hd_op_key(op, HD_KEY_DIM);
+    hd_key key = key_of_all(p, op, *hd_op_key(op, HD_KEY_DIM));
     hd_op all = *op;
     int at = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
     hd_type type[3];
@@ -694,7 +686,6 @@ static bool is_take(hd_pipe *p, const hd_op *op)
 
         type[i] = hd_view_type(&view);
     }
-    key.number += is_behind_shards(p, op, &key);
     all.key = &key;
     all.nkeys = 1;
     return taken_at(p, op, type, (int)key.number) == at &&

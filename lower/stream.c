@@ -678,15 +678,15 @@ static void start_run(run *r)
 
 // ------------------------------------------------------------------ loops
 
-// Keys that name a dimension of the first operand count those that it keeps.
-static void shift_dim_keys(hd_op *op, const plan *p)
+// Keys that name dimensions of the first operand count those that it keeps.
+static void drop_dim(hd_op *op, const plan *p)
 {
-    for (int i = 0; i < op->nkeys && p->dim[1] != WHOLE; i++)
-        if (hd_key_is_dim(op->key[i].code) &&
-            hd_view_picks(&op->view[1], p->dim[1]) &&
-            (int)op->key[i].number >
-                hd_view_kept_ahead(&op->view[1], p->dim[1]))
-            op->key[i].number--;
+    if (p->dim[1] == WHOLE || !hd_view_picks(&op->view[1], p->dim[1]))
+        return;
+    for (int i = 0; i < op->nkeys; i++)
+        if (hd_key_names_dims(op->key[i].code))
+            hd_key_drop_dim(&op->key[i],
+                            hd_view_kept_ahead(&op->view[1], p->dim[1]));
 }
 
 static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
@@ -706,7 +706,7 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
         op->code = HD_OP_COPY;
         op->nkeys = 0;
     } else if (pieces[0] < 0 && pieces[1] < 0) {
-        shift_dim_keys(op, p);
+        drop_dim(op, p);
     }
 }
 

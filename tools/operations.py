@@ -55,7 +55,7 @@ NOTATION = (
     "counts; `[..]@` is placed in any way in tensor programs.")
 VALUES = {
     "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
-    "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number",
+    "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number", "INTS": "numbers, in parentheses",
     "LEFT": "a view along the first operand, read", "RIGHT": "a view along the second operand, read",
     "FACTOR": "a number such as `1 / n`, or a view of one element, read", "COUNTS": "a view of counts, read",
     "ACT": "`relu`, `gelu` or `silu`",

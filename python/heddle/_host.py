@@ -138,7 +138,7 @@ class HostBuilder(Maker):
     def op(self, name: str, *operands: Tensor, out: Union[Tensor, Sequence[Tensor]] = (),
            axis: Optional[str] = None, callee: Optional[str] = None, **keys: Any) -> None:
         """Any operation, as docs/operations.md lists them, with its keys: True for one
-        without a value, a tensor, a number, an `Expr`, or a word such as "gelu"; `from_` is
+        without a value, a tensor, a number, several, an `Expr`, or a word such as "gelu"; `from_` is
         the key `from`. `callee` is the function that a `call` names."""
         results = [out] if isinstance(out, Tensor) else list(out)
         attributes = [(key.rstrip("_"), self._value(value)) for key, value in keys.items()
@@ -151,6 +151,8 @@ class HostBuilder(Maker):
             return None
         if isinstance(value, (Tensor, str)):
             return value
+        if isinstance(value, (tuple, list)):
+            return f"({', '.join(str(integer(one, 'a number')) for one in value)})"
         return value.text if isinstance(value, Expr) else number(value)
 
     def send(self, x: Tensor, *, to: Index, get: bool = False, done: Optional[Tensor] = None,

@@ -17,7 +17,7 @@ from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_m
                         builder_of, dims_of, integer, laid, number, shared_ranks)
 
 __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min",
-           "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
+           "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
 
 Attributes = List[Tuple[str, Any]]
 Causal = Union[bool, int, str, Expr]
@@ -261,6 +261,17 @@ def transpose(x: Tensor, dim0: int = -2, dim1: int = -1, *, out: Result = None) 
     if (i, j) == (x.ndim - 2, x.ndim - 1):
         attributes = []
     return builder_of(x)._make("transpose", x.dtype, tuple(dims), [x], attributes, out)
+
+
+def permute(x: Tensor, order: Sequence[int], *, out: Result = None) -> Tensor:
+    """Dimensions in any order, with their axes: the first of the result is `order[0]`
+    of `x`. Counts of one are to be declared."""
+    at = [axis_of(x, dim) for dim in order]
+    if sorted(at) != list(range(x.ndim)):
+        refuse(f"{list(order)} is no order of the dimensions of {x!r}")
+    dims = tuple(Dim(x._dims[i].extent, x._dims[i].mark) for i in at)
+    attributes: Attributes = [("order", f"({', '.join(map(str, at))})")]
+    return builder_of(x)._make("permute", x.dtype, dims, [x], attributes, out)
 
 
 def take(x: Tensor, indices: Tensor, dim: int, *, out: Result = None) -> Tensor:

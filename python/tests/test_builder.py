@@ -556,6 +556,17 @@ class Built(unittest.TestCase):
             values, bounds = reference.local(name, 0)
             self.assertTrue((abs(values - want[name]) <= bounds + 1e-300).all(), name)
 
+    def test_dimensions_are_in_any_order(self):
+        b = heddle.Builder("order", mesh={"tp": 2})
+        x = b.input("x", "f32", (2, 3, 4), ("tp", None, None))
+        turned = ops.permute(x, (-1, 0, np.int64(1)))
+        self.assertEqual((turned.shape, turned.axes), ((4, 2, 3), (None, "tp", None)))
+        b.output("y", turned)
+        program, array = b.build(), floats(2, 3, 4)
+        self.assertIn("order (2, 0, 1)", str(program))
+        values, _ = program.reference({"x": array}).local("y", 1)
+        self.assertTrue((values == array.transpose(2, 0, 1)[:, 1:]).all())
+
     def test_every_operation_and_key_is_there(self):
         rows = re.findall(r'^HD_(OP|MAP|FOLD|PICK|ATTEND)\((\w+), "(\w+)", ?([^;]*?)\)$',
                           (ROOT / "ir/ops.def").read_text(), re.M)
@@ -663,6 +674,8 @@ class Wrong(unittest.TestCase):
                             (lambda: x * None, "None is neither"),
                             (lambda: heddle.Builder("a\0b").build(), "no name"),
                             (lambda: ops.sum(x, dim=2), "dimension 2"),
+                            (lambda: ops.permute(x, (1, 1)), "no order of the dimensions"),
+                            (lambda: ops.permute(x, (1, 2)), "dimension 2"),
                             (lambda: x @ x[0], "too few"),
                             (lambda: x + "a", "'a'"),
                             (lambda: x.set((None,)), "2 dimensions, and axes for 1"),

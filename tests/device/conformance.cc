@@ -313,6 +313,11 @@ TEST(Conformance, Transpose)
                  "out %z : $[5, 4, 3]\n"
                  "{ %y = transpose %x  %z = transpose %x dim0 0 dim1 2 }",
                  dtype);
+        Conforms("in %x : $[3, 4, 5]\nin %v : $[2, 1, 3, 2, 2]\n"
+                 "out %y : $[5, 3, 4]\nout %z : $[2, 2, 1, 2, 3]\n"
+                 "{ %y = permute %x order (2, 0, 1)  "
+                 "%z = permute %v order (4, 0, 1, 3, 2) }",
+                 dtype);
     }
 }
 

@@ -54,3 +54,18 @@ assert touched == set(switches), (touched, switches)
 for path in ["ir/op.c", *switches]:
     subprocess.run([*compiler, *FLAGS, path], check=True, cwd=copy)
 print(f"{len(switches)} files compile with the op")
+
+# The tables name the files that name the op with a shape of its own, or its key.
+named = set()
+for row in re.findall(r"^\| `.*", page, re.M):
+    named.update(re.findall(r"`([\w./-]*/[\w./-]*|CHANGELOG\.md)`", row))
+for path in named:
+    assert (root / path).exists(), f"{path} of the tables is not there"
+folders = [path for path in named if path.endswith("/")]
+naming = re.compile(r"PERMUTE|\bpermute\b|HD_KEY_ORDER|INTS\b|\bnints\b|\border \(2, 0, 1\)")
+for path in [*(root / "CHANGELOG.md",), *(path for folder in [*FOLDERS, "python", "tests"]
+                                          for path in sorted((root / folder).rglob("*")))]:
+    if path.suffix in {".c", ".h", ".def", ".cc", ".py", ".md", ".hd"} and naming.search(path.read_text()):
+        at = str(path.relative_to(root))
+        assert at in named or at.startswith(tuple(folders)) or at == "docs/adding-an-op.md" or \
+            at == "tests/docs/adding.py", f"{at} names the op, and docs/adding-an-op.md does not name it"

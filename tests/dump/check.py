@@ -101,6 +101,8 @@ class Reader:
             return f" {name}"
         if isinstance(value, str):
             return f" {name} {value}"
+        if isinstance(value, list):
+            return f" {name} ({', '.join(map(str, value))})"
         if isinstance(value, dict) and "buffer" in value:
             return f" {name} {self.view(value)}"
         return f" {name} {self.expression(value)}"

@@ -229,6 +229,9 @@ static void change_key(mutator *m, hd_op *op)
     } else if (hd_key_info_get(key->code)->value == HD_VALUE_FACTOR ||
                hd_key_info_get(key->code)->value == HD_VALUE_INT) {
         key->number = pick(m, 12) - 2;
+    } else if (hd_key_info_get(key->code)->value == HD_VALUE_INTS) {
+        key->ints[pick(m, HD_MAX_DIMS)] = pick(m, HD_MAX_DIMS + 2) - 1;
+        key->nints = pick(m, 4) == 0 ? pick(m, HD_MAX_DIMS + 1) : key->nints;
     }
 }
 

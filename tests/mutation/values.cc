@@ -62,10 +62,13 @@ const Written kWritten[] = {
      "%y[i, i + 1..4] = mul %e[i, i + 1..4], %w[i, i + 1..4] } }"},
     {"rows",
      "tensor program t in %x : f32[5, 3] out %m : f32[5] out %s : f32[3] "
-     "out %r : f32[3, 5] { %m = max %x dim 1 %s = sum %x dim 0 "
-     "%r = transpose %x }",
+     "out %r : f32[3, 5] in %c : f32[3, 3, 3] out %q : f32[3, 3, 3] "
+     "{ %m = max %x dim 1 %s = sum %x dim 0 "
+     "%r = transpose %x %q = permute %c order (1, 2, 0) }",
      "host program t in %x : f32[5, 3] out %m : f32[5] out %s : f32[3] "
-     "out %r : f32[3, 5] { %m[0..2] = max %x[0..2] dim 1 "
+     "out %r : f32[3, 5] in %c : f32[3, 3, 3] out %q : f32[3, 3, 3] "
+     "{ %q[0..2] = permute %c[:, 0..2] order (1, 2, 0) "
+     "%q[2] = permute %c[:, 2] order (1, 0) %m[0..2] = max %x[0..2] dim 1 "
      "%m[2..5] = max %x[2..5] dim 1 %s[0..1] = sum %x[:, 0..1] dim 0 "
      "%s[1..3] = sum %x[0..5, 1..3] dim 0 %r[:, 0..2] = transpose %x[0..2] "
      "%r[0..2, 2..5] = transpose %x[2..5, 0..2] "
@@ -200,6 +203,9 @@ std::string MutateValue(hd_module *module, std::mt19937 &random)
             op->code = op->code == HD_OP_SUB ? HD_OP_ADD : HD_OP_TANH;
         else if (op->code == HD_OP_DIV)
             op->code = HD_OP_MUL;
+        if (op->code == HD_OP_PERMUTE)
+            std::swap(op->key[0].ints[0],
+                      op->key[0].ints[random() % size_t(op->key[0].nints)]);
         for (int i = 0; i < op->nkeys; i++)
             if (op->key[i].code == HD_KEY_MAX || op->key[i].code == HD_KEY_MIN)
                 op->key[i].code =

@@ -733,6 +733,9 @@ const std::vector<Case> kCases = {
     {"over a shifted operand",
      "mesh tp=2 inout %z : f32[2, 2, 2] { %z[0] = transpose %z[tp] }",
      {IN_PLACE}},
+    {"permuted over its operand",
+     "inout %z : f32[2, 2, 2] { %z = permute %z order (1, 2, 0) }",
+     {IN_PLACE}},
     {"taken over what is taken from",
      "mesh tp=2 inout %z : i32[2, 2, 2] in %i : i32[2] "
      "{ %z[0] = take %z[tp], %i dim 0 }",

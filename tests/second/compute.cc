@@ -113,16 +113,31 @@ void Fold(const Work &work, const Shape &shape, Memory *memory)
     });
 }
 
+// Which loop each dimension of the operand is of.
+Loops Turned(const Work &work, const Shape &shape, size_t ndims)
+{
+    const Key *order = work.stmt->Find("order");
+    int64_t n = static_cast<int64_t>(ndims);
+    Loops loops = From(0, ndims);
+
+    if (order == nullptr) {
+        std::swap(
+            loops.at(static_cast<size_t>(KeyOr(work, shape, "dim0", n - 2))),
+            loops.at(static_cast<size_t>(KeyOr(work, shape, "dim1", n - 1))));
+        return loops;
+    }
+    for (size_t i = 0; i < order->expr.size(); i++)
+        loops.at(static_cast<size_t>(
+            Evaluate(order->expr[i], shape, work.scope))) = static_cast<int>(i);
+    return loops;
+}
+
 void Transpose(const Work &work, const Shape &shape, Memory *memory)
 {
     const Seen &from = work.from[0], &to = work.to[0];
     std::vector<int64_t> extents = ExtentsOf(to);
-    int64_t n = static_cast<int64_t>(extents.size());
-    Loops loops = From(0, extents.size()), swapped = loops;
-
-    std::swap(
-        swapped.at(static_cast<size_t>(KeyOr(work, shape, "dim0", n - 2))),
-        swapped.at(static_cast<size_t>(KeyOr(work, shape, "dim1", n - 1))));
+    Loops loops = From(0, extents.size());
+    Loops swapped = Turned(work, shape, extents.size());
     Counted counts =
         CountsAmong({{&to, loops}, {&from, swapped}}, extents, memory);
     Span operand(memory, from.region, swapped, extents);
@@ -318,6 +333,7 @@ const std::map<std::string, std::set<std::string>> kOps = {
     {"gelu_grad", {}},
     {"silu_grad", {}},
     {"transpose", {"dim0", "dim1"}},
+    {"permute", {"order"}},
     {"take", {"dim"}},
     {"matmul",
      {"ta", "tb", "scale", "scale_a", "scale_b", "grain", "bias", "act", "aux",
@@ -402,7 +418,7 @@ void Compute(const Work &work, const Shape &shape, Memory *memory)
         TopK(work, memory);
     else if (op == "take")
         Take(work, shape, memory);
-    else if (op == "transpose")
+    else if (op == "transpose" || op == "permute")
         Transpose(work, shape, memory);
     else if (op == "reshape")
         Reshape(work, memory);

@@ -30,6 +30,8 @@ const char *const kEach[] = {
     "tensor program t in %x : f32[3, 4, 2] out %y : f32[3, 2, 4] "
     "out %z : f32[2, 4, 3] "
     "{ %y = transpose %x %z = transpose %x dim0 0 dim1 2 }",
+    "tensor program t in %x : f32[3, 4, 2] out %y : f32[4, 2, 3] "
+    "{ %y = permute %x order (1, 2, 0) }",
     "tensor program t in %x : f32[2, 5, 3] in %i : i32[2, 4] "
     "out %y : f32[2, 4, 3] { %y = take %x, %i dim 1 }",
     "tensor program t in %e : i32[2, 5, 2] out %t : i32[2, 3, 2] "

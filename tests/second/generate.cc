@@ -735,8 +735,9 @@ void Generator::Compute()
     Step(stream, {a}, {c});
     std::string op = same ? unary[Below(4)] : "copy";
     if (same && piece_ == "2, 2" && Apart(a, c) && Chance(30) && !HasRange(c))
-        op = "transpose";
-    std::string text = c.text + " = " + op + " " + a.text;
+        op = Chance(50) ? "transpose" : "permute";
+    std::string text = c.text + " = " + op + " " + a.text +
+                       (op == "permute" ? " order (1, 0)" : "");
     if (!mesh_.empty() && Chance(10)) {
         size_t axis;
         std::string mine = Axis(&axis);

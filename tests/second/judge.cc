@@ -62,7 +62,7 @@ void AddUse(const Work &work, const Shape &shape, Uses *uses)
         uses->insert({work.keys.at("groups").region.root,
                       {Use::GROUPS, FromTheLast(work.from[0], 2)}});
     } else if (op == "copy" || op == "set" || op == "transpose" ||
-               op == "reshape") {
+               op == "permute" || op == "reshape") {
         auto use = uses->find(work.to[0].region.root);
 
         if (use != uses->end())

@@ -323,7 +323,7 @@ bool Parser::AtKey() const
     // result on its left: it never begins a statement.
     return Peek().kind == Token::NAME &&
            (kFlags.count(word) || kExprs.count(word) || kViews.count(word) ||
-            word == "act");
+            word == "act" || word == "order");
 }
 
 Key Parser::ParseKey()
@@ -333,6 +333,12 @@ Key Parser::ParseKey()
     key.name = Word(Token::NAME);
     if (kExprs.count(key.name)) {
         key.expr = {ParseExpr()};
+    } else if (key.name == "order") {
+        Expect("(");
+        while (!Take(")")) {
+            key.expr.push_back(ParseExpr());
+            Take(",");
+        }
     } else if (key.name == "act") {
         key.word = Word(Token::NAME);
     } else if (kViews.count(key.name)) {

@@ -572,6 +572,11 @@ TEST(Codegen, TransposesOfEveryShape)
                                  "] { %y = transpose %a dim0 0 dim1 2 }",
                              47, false, "", true, 0});
         }
+    for (const std::string &d : kAll)
+        cases.push_back({"in %a : " + d + "[48, 2, 32, 3] out %y : " + d +
+                             "[32, 3, 48, 2] "
+                             "{ %y = permute %a order (2, 3, 0, 1) }",
+                         47, false, "", true, 0});
     CheckAll(cases);
     EXPECT_NE(Checked(cases[0]).Emitted().text.find(
                   "const u32 i4 = r % 16u;\n        r /= 16u;\n"

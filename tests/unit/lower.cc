@@ -396,6 +396,25 @@ class Generator
         Say(Result(t.dims, t.dtype, t.size).name,
             ops[op] + t.name + (op == 3 ? " by 0.75" : ""));
     }
+    void AddPermute(size_t x)
+    {
+        Tensor t = tensors_[x], in = t;
+        std::vector<size_t> order(t.dims.size());
+        std::string text;
+
+        for (size_t d = 0; d < order.size(); d++) {
+            size_t at = Pick(d + 1);
+
+            order[d] = order[at];
+            order[at] = d;
+        }
+        for (size_t d = 0; d < order.size(); d++) {
+            t.dims[d] = in.dims[order[d]];
+            text += (d > 0 ? ", " : "") + std::to_string(order[d]);
+        }
+        Say(Result(t.dims, t.dtype, t.size).name,
+            "permute %" + t.name + " order (" + text + ")");
+    }
     void AddTranspose(size_t x)
     {
         Tensor t = tensors_[x];
@@ -404,6 +423,10 @@ class Generator
 
         if (i == j)
             return;
+        if (Pick(2)) {
+            AddPermute(x);
+            return;
+        }
         std::swap(t.dims[i], t.dims[j]);
         Say(Result(t.dims, t.dtype, t.size).name,
             "transpose %" + t.name + " dim0 " + std::to_string(i) + " dim1 " +

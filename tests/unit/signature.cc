@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 
 #include "ir/parse.h"
 #include "ir/signature.h"
@@ -191,6 +192,21 @@ Statement DrawTranspose(Random &random)
     std::swap(out[i], out[k]);
     s.view = {out, in};
     return s;
+}
+
+Statement DrawPermute(Random &random)
+{
+    Dims in = DrawDims(random, 0, 4), out;
+    std::vector<size_t> order(in.size());
+    std::string keys;
+
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (size_t d : order) {
+        out.push_back(in[d]);
+        keys += (keys.empty() ? "" : ", ") + std::to_string(d);
+    }
+    return {"permute", " order (" + keys + ")", {out, in}, {}};
 }
 
 Statement DrawTake(Random &random)
@@ -401,7 +417,7 @@ void Change(Statement *s, Random &random)
 Statement DrawStatement(Random &random)
 {
     static Statement (*const draw[])(Random &) = {
-        DrawCopy,    DrawMap,    DrawFold, DrawTranspose, DrawTake,
+        DrawCopy,    DrawMap,    DrawFold, DrawTranspose, DrawPermute, DrawTake,
         DrawProduct, DrawGroups, DrawPick, DrawAttend,    DrawCall};
     Statement s = draw[random() % std::size(draw)](random);
 
@@ -460,8 +476,13 @@ int Number(const hd_op *op, hd_key_code code, int without)
 
 bool Transposes(const hd_op *op, const hd_type &out, const hd_type &in)
 {
+    const hd_key *order = hd_op_key(op, HD_KEY_ORDER);
     hd_type want = in;
 
+    for (int d = 0; order != nullptr && d < in.ndims; d++)
+        want.dim[d] = in.dim[order->ints[d]];
+    if (order != nullptr)
+        return hd_type_same_dims(&out, &want);
     std::swap(want.dim[Number(op, HD_KEY_DIM0, in.ndims - 2)],
               want.dim[Number(op, HD_KEY_DIM1, in.ndims - 1)]);
     return hd_type_same_dims(&out, &want);
@@ -758,8 +779,11 @@ struct Tally {
 // Whether keys name dimensions that there are: else that is what is refused.
 bool NamesDims(const Judged &j)
 {
+    const hd_key *order = hd_op_key(j.op, HD_KEY_ORDER);
     int ndims = j.type[1].ndims;
 
+    if (order != nullptr) // it is drawn of as many as the operand had
+        return order->nints == ndims;
     return hd_op_over(j.op) <= j.type[0].ndims &&
            Number(j.op, HD_KEY_DIM, -1) < ndims &&
            Number(j.op, HD_KEY_DIM0, -1) < ndims &&

@@ -69,6 +69,10 @@ TEST(Space, TransposedDimensionsChangePlaces)
                             "{ %c = transpose %a dim0 0 dim1 2 }"),
                     1),
               "2 1 0");
+    EXPECT_EQ(Along(SpaceOf("in %a : f32[2, 3, 4] out %c : f32[4, 2, 3] "
+                            "{ %c = permute %a order (2, 0, 1) }"),
+                    1),
+              "2 0 1");
 }
 
 TEST(Space, TakenDimensionsAreTheIndicesInPlaceOfOne)

@@ -1444,9 +1444,43 @@ static bool draw_form(maker *m, statement *s)
     return true;
 }
 
+// An order of `n` numbers.
+static void draw_order(maker *m, int n, int *order)
+{
+    for (int i = 0; i < n; i++) {
+        int at = pick(m, i + 1);
+
+        order[i] = order[at];
+        order[at] = i;
+    }
+}
+
+static const char *order_text(const int *order, int n, char text[KEYS])
+{
+    size_t length = (size_t)snprintf(text, KEYS, " order (");
+
+    for (int i = 0; i < n; i++)
+        length += (size_t)snprintf(text + length, KEYS - length, "%s%d",
+                                   i > 0 ? ", " : "", order[i]);
+    snprintf(text + length, KEYS - length, ")");
+    return text;
+}
+
+static void permute(maker *m, statement *s)
+{
+    tensor *t = &s->result[0], of = *t;
+    int order[HD_MAX_DIMS];
+    char text[KEYS];
+
+    draw_order(m, t->ndims, order);
+    for (int i = 0; i < t->ndims; i++)
+        t->dim[i] = of.dim[order[i]];
+    add_key(s, "%s", order_text(order, t->ndims, text));
+}
+
 // Two dimensions change places, in either order, or one with itself. The last
 // two need no word.
-static void draw_dims(maker *m, statement *s)
+static void transpose(maker *m, statement *s)
 {
     tensor *t = &s->result[0];
     int i = pick(m, t->ndims), j = pick(m, t->ndims);
@@ -1478,7 +1512,9 @@ static bool finish(maker *m, statement *s)
     if (s->op == OP_MATMUL && !draw_product_keys(m, s))
         return false;
     if (s->op == OP_TRANSPOSE)
-        draw_dims(m, s);
+        transpose(m, s);
+    if (s->op == OP_PERMUTE)
+        permute(m, s);
     if (!place_results(m, s))
         return false;
     write_statement(m, s);
@@ -1544,6 +1580,8 @@ static void make_any(maker *m, op op, int x)
 {
     statement s;
 
+    if (op == OP_TRANSPOSE && once_in(m, 2))
+        op = OP_PERMUTE;
     if (!(op == OP_MATMUL && once_in(m, 8) &&
           begin_groups(m, &s, &m->tensor[x])) &&
         !begin(m, &s, op, x)) {
@@ -2128,21 +2166,28 @@ static void move_marks(maker *m, counting *c)
     c->t.dim[c->dim].mark = LOCAL;
 }
 
-// Both the counts and what they count are moved, or both are transposed.
+// Both the counts and what they count are moved, or both are turned.
 static void move_counted(maker *m, counting *c)
 {
     counting from = *c;
-    const char *op = "set";
-    char keys[32] = "";
+    const char *op = "set", *keys = "", *all = "";
+    char text[2][KEYS];
+    int order[HD_MAX_DIMS];
     tensor n;
 
     if (c->lead > 1 && once_in(m, 4)) {
-        int i = pick(m, c->lead), j = (i + 1 + pick(m, c->lead - 1)) % c->lead;
-
-        c->t.dim[i] = from.t.dim[j];
-        c->t.dim[j] = from.t.dim[i];
-        op = "transpose";
-        snprintf(keys, sizeof keys, " dim0 %d dim1 %d", i, j);
+        draw_order(m, c->lead, order);
+        for (int i = 0; i < c->t.ndims; i++) {
+            order[i] = i < c->lead ? order[i] : i;
+            c->t.dim[i] = from.t.dim[order[i]];
+        }
+        op = "permute";
+        keys = order_text(order, c->lead, text[0]);
+        all = order_text(order, c->t.ndims, text[1]);
+        if (c->lead == 2 && once_in(m, 2)) {
+            op = "transpose";
+            keys = all = order[0] > 0 ? " dim0 0 dim1 1" : " dim0 1 dim1 1";
+        }
     } else {
         move_marks(m, c);
     }
@@ -2152,7 +2197,7 @@ static void move_counted(maker *m, counting *c)
     fprintf(m->body, "    %%t%d = %s %%t%d%s\n", c->counts, op, from.counts,
             keys);
     fprintf(m->body, "    %%c%d = %s %%c%d%s\n", c->number, op, from.number,
-            keys);
+            all);
 }
 
 // Rows that are counted, each by a matrix. False if none fits.
