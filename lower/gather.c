@@ -421,14 +421,17 @@ static void broadcast(const hd_trip *t, hd_build *b, const hd_moved *m)
                  HD_KEY_ROOT, t->at.shard);
 }
 
-// All shards at once: of one rank its own.
+// All shards at once: of one rank its own, which nothing has packed, so that
+// chunks may be of what stands ahead.
 static void gather_all(hd_pipe *p, hd_build *b, const hd_moved *m, hd_view out,
                        hd_view in)
 {
     hd_op *op;
 
     if (p->ranks == 1) {
-        out = hd_view_block(p->module, out, m->dim, hd_pipe_number(p, 0), 1);
+        int dim = hd_pipe_dim_of(m->to, m->dim, &out);
+
+        out = hd_view_block(p->module, out, dim, hd_pipe_number(p, 0), 1);
         hd_build_unary(b, HD_OP_COPY, -1, out, in);
         return;
     }

@@ -259,6 +259,13 @@ int hd_pipe_chunk_dim(const hd_view *piece)
     return dim;
 }
 
+int hd_pipe_dim_of(const hd_view *piece, int dim, const hd_view *chunk)
+{
+    bool split = chunk->buffer->type.ndims > piece->buffer->type.ndims;
+
+    return split && hd_pipe_chunk_dim(piece) < dim ? dim + 1 : dim;
+}
+
 enum { UNSPLIT = -1, NO_CHUNKS = -2, NOT_MADE = -3 };
 
 // The dimension of an op's space that is its view `i`'s dimension `dim`; -1 if

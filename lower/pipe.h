@@ -164,6 +164,8 @@ bool hd_pipe_is_reduced_once(const hd_pipe *p, const hd_moved *m);
 // The dimension that chunks of what is moved split: the first that a piece
 // keeps of more than one index, so that they are contiguous, too.
 int hd_pipe_chunk_dim(const hd_view *piece);
+// Where dimension `dim` of what `piece` is of stands in the view of a chunk.
+int hd_pipe_dim_of(const hd_view *piece, int dim, const hd_view *chunk);
 // Of each statement of an iteration that computes, and of what is moved.
 hd_status hd_pipe_check_chunks(hd_pipe *p);
 // The view with the loop's index replaced. With HD_EXPR_ALL that of `dim`.

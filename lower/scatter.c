@@ -148,8 +148,9 @@ static void reduce_all(const hd_moved *m, hd_build *b, hd_view out, hd_view in)
     hd_op *op;
 
     if (alone && !is_for_all(m)) {
-        in = hd_view_block(b->module, in, m->dim, hd_expr_const(b->module, 0),
-                           1);
+        int dim = hd_pipe_dim_of(m->from, m->dim, &in);
+
+        in = hd_view_block(b->module, in, dim, hd_expr_const(b->module, 0), 1);
         hd_build_unary(b, HD_OP_COPY, -1, out, in);
         return;
     }
