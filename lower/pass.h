@@ -49,6 +49,9 @@ bool hd_effect_heard(const hd_effect *effect, unsigned options, hd_loc loc);
 // set and sum between placements become named communication; tensor ops become
 // host ops on the caller's stream.
 hd_pass_fn hd_pass_reshard;
+// Leaves out sets of what the next one takes apart again; the first thing that
+// the pass above does.
+void hd_join_sets(hd_module *module, hd_arena *scratch);
 // What `set` and `sum` became is joined with the matmuls that it serves; the
 // first thing that the next pass does, if asked.
 void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,

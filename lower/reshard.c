@@ -1320,9 +1320,9 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
     hd_stmt *next;
 
     (void)options;
-    (void)scratch;
     (void)diag;
     (void)effect;
+    hd_join_sets(module, scratch);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         hd_build b = {module, &done, stmt->op->loc};
 
