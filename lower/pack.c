@@ -73,6 +73,17 @@ static void put_in_front(fronts *f, int dim, int64_t pieces)
     f->pieces[f->n++] = pieces;
 }
 
+// Whether pieces of several indices have room, which take a dimension more
+// each; what has none is refused as it is.
+static bool has_room(const hd_type *type, const fronts *f)
+{
+    int ndims = type->ndims;
+
+    for (int i = 0; i < f->n; i++)
+        ndims += type->dim[f->dim[i]].extent != f->pieces[i];
+    return ndims <= HD_MAX_DIMS;
+}
+
 // None where the view lies as it has to.
 static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
 {
@@ -92,7 +103,7 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
             put_in_front(&f, d, blocks_of(view, d));
     if (led != NONE)
         put_in_front(&f, led, ranks);
-    return f;
+    return has_room(&view->buffer->type, &f) ? f : (fronts){0};
 }
 
 // ------------------------------------------------------------------ layouts
@@ -309,12 +320,14 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
 static void lead_pieces(hd_build *b, hd_op *op)
 {
     for (int i = 0; i < 2 && hd_op_is_collective(op); i++) {
+        const hd_type *type = &op->view[i].buffer->type;
+        int64_t ranks = b->module->axis[op->axis].size;
         int dim = hd_op_pieces_dim(op, i);
 
-        if (dim == NONE)
+        if (dim == NONE ||
+            (type->ndims == HD_MAX_DIMS && type->dim[dim].extent != ranks))
             continue;
-        op->view[i] = hd_build_pieces(b, op->view[i], dim,
-                                      b->module->axis[op->axis].size);
+        op->view[i] = hd_build_pieces(b, op->view[i], dim, ranks);
         hd_build_pieces_dim(b->module, op, i, dim);
     }
 }

@@ -263,6 +263,11 @@ static bool plan_tile(const hd_op *op, plan *p)
         return false;
     out = tile_dim(op);
     in = operand_dim(op, out);
+    // Pieces of a tile and of ranks may take a dimension each.
+    if (op->view[1].buffer->type.ndims + 2 > HD_MAX_DIMS &&
+        (hd_dim_is_cut(op->view[0].buffer->type.dim[out]) ||
+         hd_dim_is_cut(op->view[1].buffer->type.dim[in])))
+        return false;
     // Of an operand [n, S] each tile has gaps: NCCL would take a call a piece.
     if (is_of_ranks(op, 0, out) || is_of_ranks(op, 1, in) ||
         (op->code == HD_OP_REDUCE_SCATTER && in > hd_op_pieces_dim(op, 1)))
