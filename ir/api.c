@@ -225,8 +225,8 @@ hd_status hd_module_resize(hd_module *module, const int64_t *sizes,
 // What a rank has of an array, there and in the whole, each with strides of
 // its own, in bytes: the last ranks may have fewer indices than they have room
 // for, or none, and so may all where a run says the length.
-// Dimensions after the last sharded one are dense in both: one contiguous
-// range.
+// What it has of the last sharded dimension, with all of those behind it, is
+// dense in both: one contiguous range.
 typedef struct shard {
     int ndims;
     size_t extent[HD_MAX_DIMS];
@@ -291,6 +291,9 @@ static shard find_shard(const hd_module *module, const hd_type *type, int rank)
         whole *= (size_t)hd_module_extent(module, dim);
         local *= (size_t)hd_dim_local(dim);
     }
+    // So is what the rank has of the dimension ahead of these.
+    if (s.ndims > 0)
+        s.range *= s.extent[--s.ndims];
     return s;
 }
 

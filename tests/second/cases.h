@@ -734,7 +734,8 @@ const std::vector<Case> kCases = {
      "mesh tp=2 inout %z : f32[2, 2, 2] { %z[0] = transpose %z[tp] }",
      {IN_PLACE}},
     {"permuted over its operand",
-     "inout %z : f32[2, 2, 2] { %z = permute %z order (1, 2, 0) }",
+     "mesh tp=2 inout %z : f32[2, 2, 2, 2] "
+     "{ %z[0] = permute %z[tp] order (1, 2, 0) }",
      {IN_PLACE}},
     {"taken over what is taken from",
      "mesh tp=2 inout %z : i32[2, 2, 2] in %i : i32[2] "
