@@ -2514,6 +2514,11 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
                             "over the ranks in front then",
                             op_text(op), hd_key_info_get(key->code)->text);
         HD_TRY(check_dim(v, op, key->code, type.ndims, 0));
+        if (hd_view_range(&op->view[i], hd_op_pieces_dim(op, i)) != NULL)
+            return hd_error(v->diag, HD_E0317, op->view[i].loc,
+                            "a part of the dimension of %%%s that ranks have "
+                            "pieces of: %s takes all of it",
+                            op->view[i].buffer->name, op_text(op));
     }
     if (v->module->stage < HD_STAGE_TRANSFER)
         return HD_OK;

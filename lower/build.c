@@ -150,6 +150,11 @@ hd_buffer *hd_build_name(hd_module *module, hd_buffer *buffer,
     return name;
 }
 
+const char *hd_build_part_of(const hd_buffer *buffer)
+{
+    return buffer->name == buffer->said ? "" : "what moves of ";
+}
+
 hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
                            hd_loc loc)
 {

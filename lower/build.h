@@ -41,6 +41,9 @@ hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value);
 // Another name of a buffer's bytes.
 hd_buffer *hd_build_name(hd_module *module, hd_buffer *buffer,
                          const hd_type *type);
+// What stands ahead of a buffer's `said` where its dimensions are spoken of:
+// one of a pass need not have those of what it is said to be.
+const char *hd_build_part_of(const hd_buffer *buffer);
 // A buffer of `n` events.
 hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
                            hd_loc loc);

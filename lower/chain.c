@@ -64,7 +64,8 @@ static bool is_passed_on(const chains *c, const hd_view *view)
 }
 
 // Whether the first of two sets may be left out: what it reads is as it was,
-// and the dtype between rounds nothing that the last one's does not.
+// and no part of what the last one writes, and the dtype between rounds nothing
+// that the last one's does not.
 static bool joins(const chains *c, const hd_op *op)
 {
     hd_type from, between, to;
@@ -74,6 +75,7 @@ static bool joins(const chains *c, const hd_op *op)
         return false;
     k = known_of(c, &op->view[1]);
     if (!is_passed_on(c, &op->view[1]) || k->by->view[1].buffer->by != NULL ||
+        known_of(c, &k->by->view[1]) == known_of(c, &op->view[0]) ||
         known_of(c, &k->by->view[1])->written > k->written)
         return false;
     from = hd_view_type(&k->by->view[1]);

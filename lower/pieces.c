@@ -17,7 +17,8 @@ static int64_t pieces_of(const hd_view *view, int dim)
     hd_dim all = view->buffer->type.dim[dim];
 
     return range != NULL && range->block != HD_EXPR_NONE &&
-                   !hd_dim_is_sized(all) && all.extent % range->blocks == 0
+                   !hd_dim_is_sized(all) && all.extent % range->blocks == 0 &&
+                   all.extent > range->blocks
                ? range->blocks
                : 0;
 }

@@ -203,9 +203,10 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
                         (long long)p->chunks, root->said);
     if (hd_view_range(view, dim) != NULL || hd_view_picks(view, dim))
         return hd_error(p->diag, HD_E0502, loc,
-                        "%lld chunks: they would split dimension %d of %%%s, "
-                        "of which this takes a part",
-                        (long long)p->chunks, dim, view->buffer->said);
+                        "%lld chunks: they would split dimension %d of "
+                        "%s%%%s, of which this takes a part",
+                        (long long)p->chunks, dim,
+                        hd_build_part_of(view->buffer), view->buffer->said);
     if (dim >= type->ndims)
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s has no dimension of several indices "
@@ -217,14 +218,16 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
                         (long long)p->chunks, view->buffer->said, HD_MAX_DIMS);
     if (hd_dim_is_sized(type->dim[dim]))
         return hd_error(p->diag, HD_E0502, loc,
-                        "%lld chunks: they would split dimension %d of %%%s, "
-                        "whose length a run says",
-                        (long long)p->chunks, dim, view->buffer->said);
+                        "%lld chunks: they would split dimension %d of "
+                        "%s%%%s, whose length a run says",
+                        (long long)p->chunks, dim,
+                        hd_build_part_of(view->buffer), view->buffer->said);
     if (type->dim[dim].extent % p->chunks != 0)
         return hd_error(p->diag, HD_E0501, loc,
-                        "%lld chunks do not divide dimension %d of %%%s, "
+                        "%lld chunks do not divide dimension %d of %s%%%s, "
                         "which is %lld",
-                        (long long)p->chunks, dim, view->buffer->said,
+                        (long long)p->chunks, dim,
+                        hd_build_part_of(view->buffer), view->buffer->said,
                         (long long)type->dim[dim].extent);
     return HD_OK;
 }
@@ -440,10 +443,11 @@ static hd_status check_view(hd_pipe *p, const hd_op *op, int i)
                         buffer->said, (long long)hd_op_grain(op));
     if (dim == NO_CHUNKS)
         return hd_error(p->diag, HD_E0502, op->loc,
-                        "%s cannot be done in %lld chunks: those of %%%s split "
-                        "its dimension %d, which it needs whole",
+                        "%s cannot be done in %lld chunks: those of %s%%%s "
+                        "split its dimension %d, which it needs whole",
                         hd_op_info_get(op->code)->text, (long long)p->chunks,
-                        buffer->said, p->split[buffer->id]);
+                        hd_build_part_of(buffer), buffer->said,
+                        p->split[buffer->id]);
     return dim >= 0 ? check_split(p, &op->view[i], dim, op->loc) : HD_OK;
 }
 

@@ -686,7 +686,8 @@ static void start_run(run *r)
 // Keys that name dimensions of the first operand count those that it keeps.
 static void drop_dim(hd_op *op, const plan *p)
 {
-    if (p->dim[1] == WHOLE || !hd_view_picks(&op->view[1], p->dim[1]))
+    if (op->nviews < 2 || p->dim[1] == WHOLE ||
+        !hd_view_picks(&op->view[1], p->dim[1]))
         return;
     for (int i = 0; i < op->nkeys; i++)
         if (hd_key_names_dims(op->key[i].code))
@@ -694,16 +695,31 @@ static void drop_dim(hd_op *op, const plan *p)
                             hd_view_kept_ahead(&op->view[1], p->dim[1]));
 }
 
+// What view `i` has in iteration j. Scales of a matrix lie along it as it does:
+// of a block they keep the dimension, also where there is one of them.
+static hd_view index_view(hd_module *module, const hd_op *op, int i,
+                          const plan *p, hd_expr j)
+{
+    hd_view view = op->view[i];
+    hd_dim made = op->view[0].buffer->type.dim[p->dim[0]];
+
+    if (p->one[i])
+        return hd_view_at(view, p->dim[i], hd_expr_const(module, 0));
+    if (!hd_op_has_scales(op, i) || made.extent == p->extent)
+        return hd_view_block(module, view, p->dim[i], j, p->extent);
+    view = hd_view_at(view, p->dim[i], HD_EXPR_ALL);
+    hd_view_keep_block(module, &view, p->dim[i], j, p->extent);
+    return view;
+}
+
 static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
-    int pieces[2] = {hd_op_pieces_dim(op, 0), hd_op_pieces_dim(op, 1)};
+    int pieces[2] = {hd_op_pieces_dim(op, 0),
+                     op->nviews > 1 ? hd_op_pieces_dim(op, 1) : -1};
 
     for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
-            op->view[i] = p->one[i] ? hd_view_at(op->view[i], p->dim[i],
-                                                 hd_expr_const(module, 0))
-                                    : hd_view_block(module, op->view[i],
-                                                    p->dim[i], j, p->extent);
+            op->view[i] = index_view(module, op, i, p, j);
     for (int i = 0; i < 2; i++)
         if (pieces[i] >= 0)
             hd_build_pieces_dim(module, op, i, pieces[i]);
@@ -1022,12 +1038,6 @@ static bool reads(const hd_stmt *stmt, const hd_buffer *buffer)
     return false;
 }
 
-// A buffer of a pass need not have the dimensions of what it is said to be.
-static const char *part_of(const hd_buffer *buffer)
-{
-    return buffer->name == buffer->said ? "" : "what moves of ";
-}
-
 // What keeps the first statement that reads what is gathered from computing on
 // it index by index in one loop with the gather.
 static const char *why_alone(const run *r, const hd_stmt *gather,
@@ -1044,7 +1054,7 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
         return hd_arena_printf(
             r->scratch,
             "no statement after it computes on %s%%%s index by index",
-            part_of(out), out->said);
+            hd_build_part_of(out), out->said);
     name = hd_op_info_get(next->op->code)->text;
     line = next->op->loc.line;
     if (!plan_op(r->module, next, &q))
@@ -1058,8 +1068,9 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
                                "'%s' in line %u, which reads it, has %lld "
                                "indices where %s%%%s has "
                                "%lld",
-                               name, line, (long long)q.extent, part_of(out),
-                               out->said, (long long)p.extent);
+                               name, line, (long long)q.extent,
+                               hd_build_part_of(out), out->said,
+                               (long long)p.extent);
     return hd_arena_printf(
         r->scratch,
         "'%s' in line %u, which reads it, shares no loop with it for what "
@@ -1080,13 +1091,13 @@ static const char *why_not_taken(const run *r, const hd_op *op, int i,
                                "dimension %d of %s%%%s, of which each of %lld "
                                "ranks has a piece, is "
                                "@stream in %lld %s",
-                               dim, part_of(buffer), buffer->said,
+                               dim, hd_build_part_of(buffer), buffer->said,
                                (long long)r->module->axis[op->axis].size,
                                (long long)hd_dim_blocks(all),
                                hd_dim_is_cut(all) ? "blocks" : "indices");
     return hd_arena_printf(
         r->scratch, "dimension %d of %s%%%s, which it %s, is not @stream", dim,
-        part_of(buffer), buffer->said, verb);
+        hd_build_part_of(buffer), buffer->said, verb);
 }
 
 // Why a gather outside all loops is one collective.
@@ -1110,7 +1121,7 @@ static const char *why_no_reduction(const run *r, const hd_stmt *stmt)
             r->scratch,
             "no loop that ends here computes %s%%%s index by index, and moves "
             "nothing else but keys",
-            part_of(in), in->said);
+            hd_build_part_of(in), in->said);
     return why_not_taken(r, stmt->op, 1, "scatters");
 }
 

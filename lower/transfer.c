@@ -292,6 +292,16 @@ static bool is_written_after(const hd_stmt *stmt, const hd_buffer *root)
     return false;
 }
 
+// Whether the loop gathers from ranks or reduces to them: what is for all then
+// is a collective beside that.
+static bool has_roots(const hd_pipe *p)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        if (s->op->code == HD_OP_BROADCAST || s->op->code == HD_OP_REDUCE)
+            return true;
+    return false;
+}
+
 // Behind the loop's index a view fixes nothing but what a rank has one index
 // of.
 static bool is_led_by_shards(const hd_pipe *p, const hd_view *view)
@@ -315,7 +325,7 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
     const hd_buffer *result;
     const hd_view *out, *in;
 
-    if (!(all && is_of_shards(p, op)) &&
+    if (!(all && is_of_shards(p, op) && !has_roots(p)) &&
         !(op->code == HD_OP_REDUCE && is_rooted(p, op)))
         return false;
     out = &op->view[0];
@@ -524,7 +534,7 @@ static const hd_buffer *find_counted(const hd_op *op)
     return NULL;
 }
 
-// A collective of what an iteration has, along another axis than its pipeline.
+// A collective of what an iteration has.
 static bool is_beside(const hd_op *op)
 {
     return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
