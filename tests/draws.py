@@ -61,6 +61,8 @@ TABLE = (
     # label, or how the names of tests begin, or what they ask for  plain asan tsan
     # Long: packages that are built and used, programs without end.
     ("package_consumers$|python_wheel$|fuzz_(lower|execute)$",     (HALF, NOT, NOT)),
+    ("golden[.]cli[.](slots|launcher|bench|context_parallel|zigzag|hosts)$",
+                                                                   (HALF, NOT, NOT)),
     ("label: golden|package|fuzz|mutation|model|second",           (EACH, NOT, NOT)),
     ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
@@ -94,7 +96,7 @@ TABLE = (
     ("fake[.]",                                                    (NOT, SET, SET)),
     ("(All|By)/",                                                  (NOT, WAY, WAY)),
     ("Conformance[.]MatmulRoundsOnce",                             (NOT, EACH, NOT)),
-    ("label: unit|device|faults|fake",                             (NOT, EACH, EACH)),
+    ("label: unit|device|faults|fake",                             (NOT, EACH, HALF)),
 )
 
 
