@@ -24,7 +24,8 @@
 // rank in turn, which says what an iteration needs or makes and leaves to the
 // next pass how that travels. A collective whose operand and result have the
 // stream dimension beside that over ranks is done tile by tile: iteration j
-// does it at index j. What does not fit stays outside, where a stream dimension
+// does it at index j; in a loop over the ranks of one axis those along others
+// are. What does not fit stays outside, where a stream dimension
 // is like any other: ahead of the loop, or behind it if it needs what comes
 // before. What some ranks do, a branch of one operation, or of a send and its
 // recv, is in a loop as what all do is; all such sends of one loop go the same
@@ -35,8 +36,8 @@
 //     if pp == 0 { send %y to 1 }        ->     send %y[j] to 1
 //     else if pp == 1 { %z = recv from 0 }      %z[j] = recv from 0
 //
-// A gather passes what is of other
-// loops, which come behind its own, until something computes on it.
+// A gather passes what is of other loops, which come behind its own, until
+// something computes on it.
 #include <string.h>
 
 #include "ir/signature.h"
@@ -1134,10 +1135,10 @@ static const char *why_no_tiles(const run *r, const hd_stmt *stmt)
         return "bulk, which is also what is not fused, moves all at once";
     return plan_op(r->module, stmt, &p)
                ? "no statement beside it computes on as many tiles, unless in "
-                 "a loop over ranks, which each rank takes in an order of its "
-                 "own"
-               : "what it moves is not led by a @stream dimension beside the "
-                 "one over ranks, so that it is one collective";
+                 "a loop over ranks of its axis, which each takes in an order "
+                 "of its own"
+               : "no dimension of what it moves is @stream beside the one over "
+                 "ranks, so that it is one collective";
 }
 
 // A transfer stays outside all loops: what was asked for does nothing here.
