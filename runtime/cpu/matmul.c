@@ -230,10 +230,11 @@ typedef struct places {
     char *a, *b, *c;
 } places;
 
-static size_t scratch_parts(const hd_product *p, size_t parts[3])
+// Of a piece of so many rows.
+static size_t scratch_parts(const hd_product *p, int64_t rows, size_t parts[3])
 {
     size_t lane = p->wide ? sizeof(double) : sizeof(float);
-    size_t m = (size_t)least(p->part[HD_PRODUCT_C].matrix.rows, TILE_ROWS);
+    size_t m = (size_t)least(rows, TILE_ROWS);
     size_t n = (size_t)least(p->n, TILE_COLUMNS);
     size_t k = (size_t)p->k;
 
@@ -311,7 +312,7 @@ static void run_piece(const job *job, const matrix *part)
     size_t parts[3];
     places to;
 
-    scratch_parts(p, parts);
+    scratch_parts(p, p->part[HD_PRODUCT_C].matrix.rows, parts);
     // hd_cpu_matmul_need has seen the step.
     assert(parts[0] + parts[1] + parts[2] <= job->scratch->bytes);
     assert(p->k <= INT_MAX);
@@ -415,8 +416,15 @@ static void run_groups(const job *job, const matrix *part, const hd_step *step,
 hd_status hd_cpu_matmul_need(const hd_step *step, size_t *bytes)
 {
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
-    size_t parts[3];
-    size_t need = scratch_parts(&p, parts);
+    int64_t rows = p.part[HD_PRODUCT_C].matrix.rows;
+    size_t parts[3], need;
+
+    // In a run of other sizes rows of several pieces may follow each other, and
+    // be those of one.
+    for (int i = 0; i < step->op->nviews; i++)
+        if (hd_view_is_sized(&step->op->view[i]))
+            rows = p.part[HD_PRODUCT_C].matrix.rows * p.pieces;
+    need = scratch_parts(&p, rows, parts);
 
     if (p.k > INT_MAX)
         return HD_ERROR_UNSUPPORTED;
