@@ -2370,9 +2370,8 @@ static bool is_row_of(const hd_op *op, int whole, int64_t n)
 
 static bool has_pieces_key(const hd_op *op)
 {
-    return hd_op_key(op, HD_KEY_DIM) != NULL ||
-           hd_op_key(op, HD_KEY_DIM0) != NULL ||
-           hd_op_key(op, HD_KEY_DIM1) != NULL;
+    return hd_op_key(op, hd_op_pieces_key(op, 0)) != NULL ||
+           hd_op_key(op, hd_op_pieces_key(op, 1)) != NULL;
 }
 
 // Where neither side says where it has them, both are alike.

@@ -69,6 +69,12 @@ void hd_build_drop_key(hd_op *op, hd_key_code code)
     op->nkeys = n;
 }
 
+void hd_build_renumber_pieces(hd_module *module, hd_op *op, int i, int dim)
+{
+    if (hd_op_key(op, hd_op_pieces_key(op, i)) != NULL)
+        hd_build_pieces_dim(module, op, i, dim);
+}
+
 void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim)
 {
     hd_key_code code = hd_op_pieces_key(op, i);
@@ -261,6 +267,33 @@ bool hd_op_has_parts(const hd_op *op, int along, bool block)
             hd_bound_parts(op->bound, along));
 }
 
+int64_t hd_view_blocks(const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+    hd_dim all = view->buffer->type.dim[dim];
+
+    return range != NULL && range->block != HD_EXPR_NONE &&
+                   !hd_dim_is_sized(all) && all.extent % range->blocks == 0 &&
+                   all.extent > range->blocks
+               ? range->blocks
+               : 0;
+}
+
+int hd_view_next_long(const hd_view *view, int dim)
+{
+    const hd_type *type = &view->buffer->type;
+
+    while (dim < type->ndims &&
+           (hd_view_picks(view, dim) || hd_dim_local(type->dim[dim]) == 1))
+        dim++;
+    return dim;
+}
+
+bool hd_op_is_bare_collective(const hd_op *op)
+{
+    return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
+}
+
 bool hd_op_has_ranges(const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)
@@ -294,15 +327,12 @@ static hd_view past_ones(hd_module *module, hd_view view, int dim, int skip)
 static int piece_dim(const hd_op *op, int i)
 {
     const hd_type *type = &op->view[i].buffer->type;
-    int dim = 0;
+    int dim = hd_view_next_long(&op->view[i], 0);
 
     if (hd_op_is_led(op, i))
         return hd_op_pieces_dim(op, i);
     if (hd_op_is_led(op, 1 - i))
         return hd_type_axis_dim(type, op->axis);
-    while (dim < type->ndims && (hd_view_picks(&op->view[i], dim) ||
-                                 hd_dim_local(type->dim[dim]) == 1))
-        dim++;
     return dim < type->ndims ? dim : -1;
 }
 
@@ -310,7 +340,7 @@ void hd_build_past_ones(void *module, hd_op *op)
 {
     int dim[2], last[2];
 
-    if (!hd_op_is_collective(op) || hd_op_fused(op) != HD_MOVE_NONE)
+    if (!hd_op_is_bare_collective(op))
         return;
     for (int i = 0; i < 2; i++)
         last[i] = dim[i] = piece_dim(op, i);
@@ -318,8 +348,7 @@ void hd_build_past_ones(void *module, hd_op *op)
         last[0] = last[1] = dim[0] > dim[1] ? dim[0] : dim[1];
     for (int i = 0; i < 2; i++) {
         op->view[i] = past_ones(module, op->view[i], last[i], dim[i]);
-        if (hd_op_is_led(op, i))
-            hd_build_pieces_dim(module, op, i, dim[i]);
+        hd_build_renumber_pieces(module, op, i, dim[i]);
     }
 }
 

@@ -29,6 +29,9 @@ void hd_build_drop_key(hd_op *op, hd_key_code code);
 // Says in which dimension of its buffer view `i` of a collective has the pieces
 // of ranks, where it does not begin with an index of each.
 void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim);
+// The same once views have changed, where it was said: one that was not begins
+// with an index of each still, and has no room for the key.
+void hd_build_renumber_pieces(hd_module *module, hd_op *op, int i, int dim);
 void hd_build_number(hd_op *op, hd_key_code code, double number);
 void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);
 // for VAR in 0..n: returns the body to build into, and the variable.
@@ -75,6 +78,14 @@ bool hd_view_is_uneven(const hd_view *view, int but);
 // Whether an index of the `along`-th dimension of its result can be picked, or
 // a block of it, so that the op does that as it does all.
 bool hd_op_has_parts(const hd_op *op, int along, bool block);
+// Into how many blocks as long as each other, of several indices, a dimension
+// is cut of which the view has one; 0 if it has none.
+int64_t hd_view_blocks(const hd_view *view, int dim);
+// The next dimension from `dim` on that the view keeps and of which a rank has
+// more than one index; past the last one if there is none.
+int hd_view_next_long(const hd_view *view, int dim);
+// Whether it is a collective that is not joined with a product.
+bool hd_op_is_bare_collective(const hd_op *op);
 // Whether any view has a range that is no block.
 bool hd_op_has_ranges(const hd_op *op);
 // The view of a buffer that has one dimension more, at `dim`, of which it has

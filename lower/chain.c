@@ -12,27 +12,20 @@
 
 // What is known of a buffer, by id of its root.
 typedef struct known {
-    int uses, names; // views in the whole program; other names
-    int written;     // the last statement that did so, from 1
-    hd_op *by;       // it
+    int names;   // other ones
+    int written; // the last statement that did so, from 1
+    hd_op *by;   // it
 } known;
 
 typedef struct chains {
     hd_module *module;
     known *known;
+    const int *uses; // views in the whole program, by id of the root
 } chains;
 
 static known *known_of(const chains *c, const hd_view *view)
 {
     return &c->known[hd_buffer_root(view->buffer)->id];
-}
-
-static void count_views(void *context, hd_op *op)
-{
-    const chains *c = context;
-
-    for (int i = 0; i < op->nviews; i++)
-        known_of(c, &op->view[i])->uses++;
 }
 
 static bool is_over(const hd_type *type, int axis)
@@ -58,8 +51,8 @@ static bool is_passed_on(const chains *c, const hd_view *view)
 
     return view->nindex == 0 && buffer->role == HD_ROLE_TEMP &&
            buffer->of == NULL && buffer->by == NULL &&
-           hd_ranks_are_all(buffer->on) && k->uses == 2 && k->names == 0 &&
-           k->by != NULL && k->by->code == HD_OP_SET &&
+           hd_ranks_are_all(buffer->on) && c->uses[buffer->id] == 2 &&
+           k->names == 0 && k->by != NULL && k->by->code == HD_OP_SET &&
            k->by->view[0].nindex == 0;
 }
 
@@ -100,7 +93,8 @@ static void note_writes(const chains *c, hd_op *op, int now)
 
 void hd_join_sets(hd_module *module, hd_arena *scratch)
 {
-    chains c = {module, hd_new_array(scratch, known, module->nbuffers + 1)};
+    chains c = {module, hd_new_array(scratch, known, module->nbuffers + 1),
+                hd_module_count_views(module, scratch)};
     hd_block left = {0};
     hd_stmt *next;
     int now = 0;
@@ -108,7 +102,6 @@ void hd_join_sets(hd_module *module, hd_arena *scratch)
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
         if (b->of != NULL)
             c.known[b->of->id].names++;
-    hd_block_each(&module->body, count_views, &c);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
         hd_op *op = stmt->op;
 

@@ -133,6 +133,15 @@ static hd_expr need_of_op(hd_pipe *p, const hd_op *op, hd_expr rank,
     return any;
 }
 
+// Whether anything of an iteration has a mask: else all is needed.
+static bool attends(const hd_pipe *p)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
+            return true;
+    return false;
+}
+
 // When a rank needs a shard of each buffer, by id, and of what each statement
 // makes, in their order: from the last one on, whose results those behind it
 // read. Masks say of blocks of keys that no row sees them, and so of what these
@@ -144,7 +153,6 @@ typedef struct needs {
 static needs find_needs(hd_pipe *p, hd_expr rank, hd_expr shard)
 {
     int nbuffers = p->module->nbuffers + 1, n = 0;
-    hd_expr unread = HD_EXPR_NONE;
     const hd_stmt **stmt;
     needs all = {hd_new_array(p->scratch, hd_expr, nbuffers), NULL};
 
@@ -153,13 +161,10 @@ static needs find_needs(hd_pipe *p, hd_expr rank, hd_expr shard)
     stmt = hd_new_array(p->scratch, const hd_stmt *, n);
     all.op = hd_new_array(p->scratch, hd_expr, n);
     n = 0;
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
         stmt[n++] = s;
-        if (hd_op_family(s->op) == HD_FAMILY_ATTEND)
-            unread = hd_pipe_number(p, 0);
-    }
-    for (int i = 0; i < nbuffers; i++)
-        all.buffer[i] = unread;
+    for (int i = 0; i < nbuffers; i++) // nothing reads it yet
+        all.buffer[i] = hd_pipe_number(p, 0);
     while (n-- > 0) {
         const hd_op *op = stmt[n]->op;
 
@@ -174,16 +179,32 @@ static needs find_needs(hd_pipe *p, hd_expr rank, hd_expr shard)
     return all;
 }
 
+static const hd_expr *all_needed(const hd_pipe *p)
+{
+    hd_expr *need;
+    int n = 0;
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        n++;
+    need = hd_new_array(p->scratch, hd_expr, n);
+    while (n-- > 0)
+        need[n] = HD_EXPR_NONE;
+    return need;
+}
+
 const hd_expr *hd_pipe_needs(hd_pipe *p, const hd_trip_piece *at)
 {
     hd_expr rank = hd_pipe_rank(p);
-    needs own = find_needs(p, rank, hd_expr_of_var(p->module, p->loop->var));
-    needs some = at->shard >= 0 ? find_needs(p, rank, at->shard) : own;
+    needs some, own;
     int n = 0;
 
+    if (at->shard < 0 || !attends(p))
+        return all_needed(p);
+    own = some = find_needs(p, rank, at->shard);
+    if (at->own)
+        own = find_needs(p, rank, hd_expr_of_var(p->module, p->loop->var));
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next, n++)
-        if (at->shard < 0 || some.op[n] < 0 ||
-            hd_expr_is_const(p->module, some.op[n]) ||
+        if (some.op[n] < 0 || hd_expr_is_const(p->module, some.op[n]) ||
             hd_op_family(s->op) == HD_FAMILY_ATTEND ||
             (at->own && needs_own(p, own.op[n])))
             some.op[n] = HD_EXPR_NONE;
@@ -337,8 +358,11 @@ static void copy_own(hd_pipe *p, hd_build *b, const hd_moved *m,
 static hd_expr is_needed(hd_pipe *p, const hd_moved *m, hd_expr rank,
                          hd_expr shard)
 {
-    hd_expr need = find_needs(p, rank, shard).buffer[m->to->buffer->id];
+    hd_expr need;
 
+    if (!attends(p))
+        return HD_EXPR_NONE;
+    need = find_needs(p, rank, shard).buffer[m->to->buffer->id];
     return need == hd_pipe_number(p, 0) ? HD_EXPR_NONE : need;
 }
 

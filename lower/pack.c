@@ -16,17 +16,12 @@ typedef struct fronts {
 
 // ---------------------------------------------------------------- what packs
 
-// How many blocks as long as each other the view has one of; 0 if it has none.
+// Those of a dimension over ranks are a rank's own.
 static int64_t blocks_of(const hd_view *view, int dim)
 {
-    const hd_range *range = hd_view_range(view, dim);
-    hd_dim all = view->buffer->type.dim[dim];
-
-    return range != NULL && range->block != HD_EXPR_NONE &&
-                   !hd_dim_is_sharded(all) && !hd_dim_is_sized(all) &&
-                   all.extent % range->blocks == 0
-               ? range->blocks
-               : 0;
+    return hd_dim_is_sharded(view->buffer->type.dim[dim])
+               ? 0
+               : hd_view_blocks(view, dim);
 }
 
 static bool keeps_all(const hd_view *view, int dim)
@@ -84,7 +79,8 @@ static bool has_room(const hd_type *type, const fronts *f)
     return ndims <= HD_MAX_DIMS;
 }
 
-// None where the view lies as it has to.
+// None where the view lies as it has to, or has a part of what ranks have
+// pieces of, which only a text has, and is judged as it is.
 static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
@@ -92,6 +88,8 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
     int64_t ranks = module->axis[op->axis].size;
     fronts f = {0};
 
+    if (led != NONE && hd_view_range(view, led) != NULL)
+        return f;
     if (is_dense(view, led, ranks) &&
         (led == NONE || has_name(view, led, ranks)))
         return f;
@@ -172,13 +170,48 @@ static hd_buffer *add_packed(hd_module *module, const hd_buffer *like,
 
 // ------------------------------------------------- temporaries that lie so
 
+typedef struct use {
+    struct use *next;
+    hd_op *op;
+} use;
+
 typedef struct packer {
     hd_module *module;
-    const hd_op *op; // whose view of `buffer` is moved
-    hd_buffer *buffer, *packed;
-    layout layout;
-    bool fits; // all other views take a piece of each front
+    hd_arena *scratch;
+    // Of buffers, by id: what has views of them, and whether something else
+    // than views knows how they lie.
+    use **uses;
+    bool *known;
+    int nbuffers; // of those; later ones are packed
 } packer;
+
+static void note_uses(void *context, hd_op *op)
+{
+    const packer *p = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        use *u = hd_new(p->scratch, use);
+
+        *u = (use){p->uses[op->view[i].buffer->id], op};
+        p->uses[op->view[i].buffer->id] = u;
+    }
+}
+
+static void note_all(packer *p)
+{
+    p->nbuffers = p->module->nbuffers;
+    p->uses = hd_new_array(p->scratch, use *, p->nbuffers + 1);
+    p->known = hd_new_array(p->scratch, bool, p->nbuffers + 1);
+    hd_block_each(&p->module->body, note_uses, p);
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next) {
+        p->known[b->id] |=
+            b->role != HD_ROLE_TEMP || b->of != NULL || b->by != NULL;
+        if (b->of != NULL)
+            p->known[b->of->id] = true;
+        if (b->by != NULL)
+            p->known[b->by->id] = true;
+    }
+}
 
 // An index, or a block of as many as that.
 static bool takes_piece(const hd_view *view, int dim, int64_t pieces)
@@ -188,67 +221,62 @@ static bool takes_piece(const hd_view *view, int dim, int64_t pieces)
                : blocks_of(view, dim) == pieces;
 }
 
-static void check_uses(void *context, hd_op *op)
+// Whether the op takes a piece of each front of the buffer, or, if it is the
+// one that `moves` it, all that ranks have.
+static bool takes_pieces(const hd_op *op, bool moves, const hd_buffer *buffer,
+                         const fronts *f)
 {
-    packer *p = context;
-    const fronts *f = &p->layout.f;
-
     for (int i = 0; i < op->nviews; i++) {
-        int led = op == p->op ? hd_op_pieces_dim(op, i) : NONE;
+        int led = moves ? hd_op_pieces_dim(op, i) : NONE;
 
-        for (int k = 0; k < f->n && op->view[i].buffer == p->buffer; k++)
-            p->fits &= takes_piece(&op->view[i], f->dim[k], f->pieces[k]) ||
-                       f->dim[k] == led;
+        for (int k = 0; k < f->n && op->view[i].buffer == buffer; k++)
+            if (f->dim[k] != led &&
+                !takes_piece(&op->view[i], f->dim[k], f->pieces[k]))
+                return false;
     }
-}
-
-static void rename_uses(void *context, hd_op *op)
-{
-    const packer *p = context;
-
-    for (int i = 0; i < op->nviews; i++) {
-        int led = op == p->op ? hd_op_pieces_dim(op, i) : NONE;
-
-        if (op->view[i].buffer != p->buffer)
-            continue;
-        op->view[i] = view_in(p->module, &p->layout, op->view[i], p->packed);
-        if (led != NONE)
-            hd_build_pieces_dim(p->module, op, i,
-                                p->layout.at + p->layout.f.n - 1);
-    }
-}
-
-// Nothing else than views knows how it lies.
-static bool is_plain(const hd_module *module, const hd_buffer *buffer)
-{
-    if (buffer->role != HD_ROLE_TEMP || buffer->of != NULL ||
-        buffer->by != NULL)
-        return false;
-    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        if (b->of == buffer || b->by == buffer)
-            return false;
     return true;
+}
+
+static void rename_views(hd_module *module, hd_op *op, bool moves,
+                         const layout *l, const hd_buffer *buffer,
+                         hd_buffer *packed)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        int led = moves ? hd_op_pieces_dim(op, i) : NONE;
+
+        if (op->view[i].buffer != buffer)
+            continue;
+        op->view[i] = view_in(module, l, op->view[i], packed);
+        if (led != NONE)
+            hd_build_renumber_pieces(module, op, i, l->at + l->f.n - 1);
+    }
+}
+
+// What view `i` of a transfer is of lies as that has to, if all that know it
+// let it.
+static void lay_temp(const packer *p, hd_op *op, int i)
+{
+    hd_buffer *buffer = op->view[i].buffer, *packed;
+    fronts f = find_fronts(p->module, op, i);
+    layout l;
+
+    if (f.n == 0 || buffer->id >= p->nbuffers || p->known[buffer->id])
+        return;
+    for (const use *u = p->uses[buffer->id]; u != NULL; u = u->next)
+        if (!takes_pieces(u->op, u->op == op, buffer, &f))
+            return;
+    l = lay_out(&buffer->type, &f);
+    packed = add_packed(p->module, buffer, &l);
+    for (const use *u = p->uses[buffer->id]; u != NULL; u = u->next)
+        rename_views(p->module, u->op, u->op == op, &l, buffer, packed);
 }
 
 static void lay_temps(void *context, hd_op *op)
 {
-    hd_module *module = context;
-
     if (!hd_op_is(op, HD_UNIT_TRANSFER) || hd_op_fused(op) != HD_MOVE_NONE)
         return;
-    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
-        fronts f = find_fronts(module, op, i);
-        packer p = {module, op, op->view[i].buffer, .fits = f.n > 0};
-
-        if (!p.fits || !is_plain(module, p.buffer))
-            continue;
-        p.layout = lay_out(&p.buffer->type, &f);
-        hd_block_each(&module->body, check_uses, &p);
-        if (!p.fits)
-            continue;
-        p.packed = add_packed(module, p.buffer, &p.layout);
-        hd_block_each(&module->body, rename_uses, &p);
-    }
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        lay_temp(context, op, i);
 }
 
 // ------------------------------------------------------------------- copies
@@ -295,40 +323,42 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
 {
     for (; i < end; i++) {
         fronts f = find_fronts(b->module, op, i);
-        layout l = lay_out(&op->view[i].buffer->type, &f);
         packing p = {.plain = op->view[i],
                      .led = hd_op_pieces_dim(op, i),
-                     .at = l.at + f.n - 1,
                      .n = b->module->axis[op->axis].size,
                      .packs = i >= op->noutputs,
                      .in_loop = in_loop};
+        layout l;
 
         if (f.n == 0)
             continue;
+        l = lay_out(&op->view[i].buffer->type, &f);
+        p.at = l.at + f.n - 1;
         p.packed = view_in(b->module, &l, p.plain,
                            add_packed(b->module, p.plain.buffer, &l));
         op->view[i] = p.packed;
         if (p.led != NONE)
-            hd_build_pieces_dim(b->module, op, i, p.at);
+            hd_build_renumber_pieces(b->module, op, i, p.at);
         copy_pieces(b, &p);
     }
 }
 
 // -------------------------------------------------------------- collectives
 
-// All that a view of a collective has begins with an index of each rank.
+// What a collective says to have in pieces of ranks begins with an index of
+// each.
 static void lead_pieces(hd_build *b, hd_op *op)
 {
-    for (int i = 0; i < 2 && hd_op_is_collective(op); i++) {
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         const hd_type *type = &op->view[i].buffer->type;
         int64_t ranks = b->module->axis[op->axis].size;
         int dim = hd_op_pieces_dim(op, i);
 
-        if (dim == NONE ||
+        if (hd_op_key(op, hd_op_pieces_key(op, i)) == NULL ||
             (type->ndims == HD_MAX_DIMS && type->dim[dim].extent != ranks))
             continue;
         op->view[i] = hd_build_pieces(b, op->view[i], dim, ranks);
-        hd_build_pieces_dim(b->module, op, i, dim);
+        hd_build_renumber_pieces(b->module, op, i, dim);
     }
 }
 
@@ -368,9 +398,12 @@ static void pack_block(hd_module *module, hd_block *block, bool in_loop)
     *block = done;
 }
 
-void hd_pack(hd_module *module)
+void hd_pack(hd_module *module, hd_arena *scratch)
 {
+    packer p = {.module = module, .scratch = scratch};
+
     hd_block_each(&module->body, hd_build_past_ones, module);
-    hd_block_each(&module->body, lay_temps, module);
+    note_all(&p);
+    hd_block_each(&module->body, lay_temps, &p);
     pack_block(module, &module->body, false);
 }

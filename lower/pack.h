@@ -20,7 +20,8 @@
 
 HD_BEGIN_DECLS
 
-void hd_pack(hd_module *module);
+// `scratch` holds its temporaries.
+void hd_pack(hd_module *module, hd_arena *scratch);
 
 HD_END_DECLS
 

@@ -9,20 +9,6 @@ typedef struct hd_piece_name {
     int64_t n;
 } hd_piece_name;
 
-// Into how many blocks as long as each other the view's dimension is cut; 0 if
-// it has none of it.
-static int64_t pieces_of(const hd_view *view, int dim)
-{
-    const hd_range *range = hd_view_range(view, dim);
-    hd_dim all = view->buffer->type.dim[dim];
-
-    return range != NULL && range->block != HD_EXPR_NONE &&
-                   !hd_dim_is_sized(all) && all.extent % range->blocks == 0 &&
-                   all.extent > range->blocks
-               ? range->blocks
-               : 0;
-}
-
 // ------------------------------------------------------------- finding them
 
 typedef struct search {
@@ -38,7 +24,7 @@ static void check_use(void *context, hd_op *op)
 
     for (int i = 0; i < op->nviews; i++)
         if (op->view[i].buffer == s->found.buffer)
-            s->fits &= pieces_of(&op->view[i], s->found.dim) == s->found.n;
+            s->fits &= hd_view_blocks(&op->view[i], s->found.dim) == s->found.n;
 }
 
 // What the caller brings in an inout goes by its own name.
@@ -65,11 +51,11 @@ static void check_names(void *context, hd_op *op)
 
     for (int i = 0; i < op->nviews; i++)
         for (int d = 0; d < op->view[i].nindex; d++)
-            if (pieces_of(&op->view[i], d) > 0)
+            if (hd_view_blocks(&op->view[i], d) > 0)
                 s->mixed |= !has_name(op->view[i].buffer);
     for (int d = 0; d < op->view[0].nindex; d++)
         for (int i = 1; i < op->nviews; i++)
-            if (pieces_of(&op->view[0], d) > 0)
+            if (hd_view_blocks(&op->view[0], d) > 0)
                 s->mixed |= repeats_behind(op, i, d);
 }
 
@@ -78,7 +64,7 @@ static bool fits(search *s, const hd_view *view, int dim)
     hd_buffer *buffer = view->buffer;
 
     s->found = (hd_piece_name){
-        .buffer = buffer, .dim = dim, .n = pieces_of(view, dim)};
+        .buffer = buffer, .dim = dim, .n = hd_view_blocks(view, dim)};
     s->fits = s->found.n > 0 && has_name(buffer);
     if (s->fits)
         hd_stmt_each(s->loop, check_use, s);
@@ -99,7 +85,6 @@ static void look(void *context, hd_op *op)
 typedef struct renaming {
     hd_module *module;
     const hd_piece_name *to;
-    bool used; // by a view, when all are renamed back
 } renaming;
 
 static void rename_views(void *context, hd_op *op)
@@ -158,36 +143,46 @@ static bool has_piece(const hd_view *view, int dim)
            hd_view_range(view, dim + 1) == NULL;
 }
 
+typedef struct undoing {
+    hd_module *module;
+    const hd_piece_name **by; // name, by its id
+    bool *used;               // of buffers, by id
+} undoing;
+
+// A name may be of another name's buffer.
 static void rename_back(void *context, hd_op *op)
 {
-    renaming *r = context;
+    const undoing *u = context;
 
     for (int i = 0; i < op->nviews; i++) {
         hd_view *view = &op->view[i];
+        const hd_piece_name *p = u->by[view->buffer->id];
 
-        if (view->buffer != r->to->name)
-            continue;
-        if (has_piece(view, r->to->dim))
+        while (p != NULL && has_piece(view, p->dim)) {
             *view = hd_view_block(
-                r->module,
-                hd_view_without(r->module, *view, r->to->buffer, r->to->dim),
-                r->to->dim, view->index[r->to->dim], r->to->n);
-        else
-            r->used = true;
+                u->module, hd_view_without(u->module, *view, p->buffer, p->dim),
+                p->dim, view->index[p->dim], p->n);
+            p = u->by[p->buffer->id];
+        }
+        u->used[view->buffer->id] = true;
     }
 }
 
 void hd_pieces_undo(const hd_pieces *all)
 {
-    bool *used = hd_new_array(all->scratch, bool, all->module->nbuffers + 1);
+    int room = all->module->nbuffers + 1;
+    undoing u = {all->module,
+                 hd_new_array(all->scratch, const hd_piece_name *, room),
+                 hd_new_array(all->scratch, bool, room)};
 
+    if (all->names == NULL)
+        return;
     for (int i = 0; i < all->module->nbuffers; i++)
-        used[i] = true;
+        u.used[i] = true;
     for (const hd_piece_name *p = all->names; p != NULL; p = p->next) {
-        renaming r = {all->module, p, false};
-
-        hd_block_each(&all->module->body, rename_back, &r);
-        used[p->name->id] = r.used;
+        u.by[p->name->id] = p;
+        u.used[p->name->id] = false;
     }
-    hd_module_drop_temps(all->module, used);
+    hd_block_each(&all->module->body, rename_back, &u);
+    hd_module_drop_temps(all->module, u.used);
 }

@@ -253,13 +253,7 @@ int hd_pipe_index(const hd_pipe *p, const hd_view *view)
 
 int hd_pipe_chunk_dim(const hd_view *piece)
 {
-    const hd_type *type = &piece->buffer->type;
-    int dim = 0;
-
-    while (dim < type->ndims &&
-           (hd_view_picks(piece, dim) || hd_dim_local(type->dim[dim]) == 1))
-        dim++;
-    return dim;
+    return hd_view_next_long(piece, 0);
 }
 
 int hd_pipe_dim_of(const hd_view *piece, int dim, const hd_view *chunk)
@@ -330,13 +324,7 @@ static bool pass_on_chunks(hd_pipe *p, const hd_op *op)
 // The first dimension of more than one index after that of the loop.
 static int dim_after_loop(const hd_pipe *p, const hd_view *view)
 {
-    const hd_type *type = &view->buffer->type;
-    int dim = hd_pipe_index(p, view) + 1;
-
-    while (dim < type->ndims &&
-           (hd_view_picks(view, dim) || hd_dim_local(type->dim[dim]) == 1))
-        dim++;
-    return dim;
+    return hd_view_next_long(view, hd_pipe_index(p, view) + 1);
 }
 
 // Before any is named: what the loop makes, and what is moved, which leads.

@@ -25,9 +25,9 @@
 // next pass how that travels. A collective whose operand and result have the
 // stream dimension beside that over ranks is done tile by tile: iteration j
 // does it at index j; in a loop over the ranks of one axis those along others
-// are. What does not fit stays outside, where a stream dimension
-// is like any other: ahead of the loop, or behind it if it needs what comes
-// before. What some ranks do, a branch of one operation, or of a send and its
+// are. What does not fit stays outside, where a stream dimension is like any
+// other: ahead of the loop, or behind it if it needs what comes before. What
+// some ranks do, a branch of one operation, or of a send and its
 // recv, is in a loop as what all do is; all such sends of one loop go the same
 // way along an axis, so that no rank waits in an iteration for what needs its
 // own of that iteration:
@@ -187,13 +187,6 @@ static bool plan_pieces(const hd_module *module, const hd_op *op, int piece,
     return true;
 }
 
-// A tile of a collective: the stream dimension is beside those over ranks, and
-// each index of it is moved by itself.
-static bool is_tiled(const hd_op *op)
-{
-    return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
-}
-
 // How many iterations two dimensions of one extent have, an index each or,
 // where one of them is in blocks as long as each other, a block; 0 if they have
 // none.
@@ -256,11 +249,13 @@ static bool is_of_ranks(const hd_op *op, int i, int dim)
            hd_view_range(&op->view[i], dim) != NULL;
 }
 
+// A tile of a collective: the stream dimension is beside those over ranks, and
+// each index of it is moved by itself.
 static bool plan_tile(const hd_op *op, plan *p)
 {
     int out, in;
 
-    if (!is_tiled(op) || !is_alike(op) || tile_dim(op) < 0)
+    if (!hd_op_is_bare_collective(op) || !is_alike(op) || tile_dim(op) < 0)
         return false;
     out = tile_dim(op);
     in = operand_dim(op, out);
@@ -723,7 +718,7 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
             op->view[i] = index_view(module, op, i, p, j);
     for (int i = 0; i < 2; i++)
         if (pieces[i] >= 0)
-            hd_build_pieces_dim(module, op, i, pieces[i]);
+            hd_build_renumber_pieces(module, op, i, pieces[i]);
     if (p->copies) {
         op->code = HD_OP_COPY;
         op->nkeys = 0;
@@ -1147,7 +1142,7 @@ static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
 {
     const char *reason;
 
-    if (!is_tiled(stmt->op))
+    if (!hd_op_is_bare_collective(stmt->op))
         return;
     if (stmt->op->code == HD_OP_ALL_GATHER)
         reason = why_no_pipeline(r, stmt);

@@ -534,18 +534,13 @@ static const hd_buffer *find_counted(const hd_op *op)
     return NULL;
 }
 
-// A collective of what an iteration has.
-static bool is_beside(const hd_op *op)
-{
-    return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
-}
-
 // None if the loop is not as the stream pass writes it: trips, which come in
 // another order, and all move first or all compute first, would not have its
 // meaning.
 static void find_moved(hd_pipe *p)
 {
     bool fits = true;
+    unsigned along = 0; // which axes collectives move along, a bit each
     int n = 0;
 
     find_ops(p);
@@ -557,8 +552,10 @@ static void find_moved(hd_pipe *p)
 
         fits &= find_counted(s->op) == NULL && is_in_step(p, s->op) &&
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
-        if (flow == NULL)
-            fits &= hd_op_is(s->op, HD_UNIT_COMPUTE) || is_beside(s->op);
+        if (flow == NULL && hd_op_is_bare_collective(s->op))
+            along |= 1U << s->op->axis;
+        else if (flow == NULL)
+            fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
         else if (hd_op_has_ranges(s->op))
             fits = false;
         else if (p->nmoved > 0 && !may_join(flow, p->flow))
@@ -566,11 +563,8 @@ static void find_moved(hd_pipe *p)
         else
             add_moved(p, s->op, flow);
     }
-    for (hd_stmt *s = p->ops; s != NULL && p->nmoved > 0; s = s->next) {
-        p->beside |= is_beside(s->op) && s->op->axis != p->axis;
-        fits &= !is_beside(s->op) || s->op->axis != p->axis ||
-                flow_of(p, s) != NULL;
-    }
+    p->beside = along != 0;
+    fits &= p->nmoved == 0 || (along >> p->axis & 1) == 0;
     if (p->nmoved > 0)
         sort_moved(p);
     fits &= p->nbegun == 0 || p->flow == &hd_flow_gather;
@@ -729,7 +723,7 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
 
     HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
                               transport));
-    hd_pack(module);
+    hd_pack(module, scratch);
     p.uses = hd_module_count_views(module, scratch);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         hd_build b = {module, &done, stmt->loc};
