@@ -678,7 +678,9 @@ class Executable:
         if status == lib.HD_ERROR_ARGUMENT and lib.hd_diag_errors(self._diag.p) == 0:
             refuse("an array's __dlpack__ returned no capsule of DLPack's")
         cause, self._table.raised = self._table.raised, None
-        raise self._diag.error(status) from cause
+        error = self._diag.error(status)
+        self.group._told |= isinstance(error, PeerError)
+        raise error from cause
 
 
 def device_of(device: str) -> Tuple[int, int]:

@@ -50,6 +50,7 @@ class Group:
         self._memory = Memory(pointer)
         self._use = Use()
         self._cores: Set[Any] = set()  # of executables that are not closed
+        self._told = False  # of a peer's failure, which what comes of that may hide
         GROUPS.add(self)
 
     @classmethod
@@ -211,10 +212,10 @@ def portable(value: Any) -> bytes:
     try:
         return pickle.dumps(value)
     except Exception as error:
-        ok, what, trace = value
+        ok, what, trace, told = value
         words = (f"the result of a rank cannot be pickled: {error}" if ok else
                  f"{type(what).__name__}: {what}")
-        return pickle.dumps((False, Error(words), trace))
+        return pickle.dumps((False, Error(words), trace, told))
 
 
 def run_rank(send: Any, rank: int, nranks: int, job: int, timeout: float, fn: Callable[..., Any],
@@ -224,11 +225,12 @@ def run_rank(send: Any, rank: int, nranks: int, job: int, timeout: float, fn: Ca
     group = None
     try:
         group = Group._join(describe_place(rank, nranks, job), timeout)
-        answer = (True, fn(group, *args), "")
+        answer = (True, fn(group, *args), "", False)
     except BaseException as error:
         if group is not None:
             group._give_up(type(error))
-        answer = (False, error, traceback.format_exc())
+        told = isinstance(error, PeerError) or (group is not None and group._told)
+        answer = (False, error, traceback.format_exc(), told)
     if group is not None:
         group.close()
     send.send_bytes(portable(answer))
@@ -284,14 +286,15 @@ class Ranks:
             self.processes[rank].join()
             code = self.processes[rank].exitcode
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            self.answers[rank] = (False, PeerError(f"rank {rank} died: {how}"), "")
+            self.answers[rank] = (False, PeerError(f"rank {rank} died: {how}"), "", True)
         except Exception as error:  # what was sent cannot be made again here
-            self.answers[rank] = (False, error, "")
+            self.answers[rank] = (False, error, "", False)
         if not self.answers[rank][0]:
             self.failed.append(rank)
 
     def gather(self, deadline: Optional[float]) -> None:
-        """Until all have answered, or one has failed and the rest had a second."""
+        """Until all have answered, or one has failed and the rest had a second: ten
+        while only such have that tell of another."""
         end = None if deadline is None else time.monotonic() + deadline
         while True:
             missing = [r for r, answer in enumerate(self.answers) if answer is None]
@@ -307,8 +310,8 @@ class Ranks:
                 if self.pipes[rank] in heard:
                     self.hear(rank)
             if self.failed:
-                second = time.monotonic() + 1
-                end = second if end is None else min(end, second)
+                past = time.monotonic() + (1 if self.by_themselves() else 10)
+                end = past if end is None else min(end, past)
 
     def stop(self) -> None:
         for process, pipe in zip(self.processes, self.pipes):
@@ -317,11 +320,14 @@ class Ranks:
             process.join()
             pipe.close()
 
-    def culprit(self) -> int:
-        """The first that failed by itself: others only tell of it."""
-        by_itself = [r for r in self.failed if not isinstance(self.answers[r][1], PeerError)]
+    def by_themselves(self) -> List[int]:
+        """Those that failed so, or else died: others only tell of them."""
+        by_itself = [r for r in self.failed if not self.answers[r][3]]
         died = [r for r in self.failed if not self.answers[r][2]]
-        return (by_itself or died or self.failed)[0]
+        return by_itself or died
+
+    def culprit(self) -> int:
+        return (self.by_themselves() or self.failed)[0]
 
 
 def launch(nranks: int, fn: Callable[..., Any], *args: Any, timeout: float = 30.0,
@@ -329,8 +335,9 @@ def launch(nranks: int, fn: Callable[..., Any], *args: Any, timeout: float = 30.
     """Calls `fn(group, *args)` in `nranks` processes of this host and returns what
     they return, by rank.
 
-    Where one raises, the others are given one second, and its exception is raised
-    here, with its traceback as the cause. `timeout` bounds how long ranks wait for
+    Where one raises, the others are given one second (ten where only such have
+    raised that tell of another's failure), and its exception is raised here, with
+    its traceback as the cause. `timeout` bounds how long ranks wait for
     each other, `deadline` the whole: beyond it is TimeoutError. Both in seconds.
     No process is left, however this ends.
 
@@ -351,6 +358,6 @@ def launch(nranks: int, fn: Callable[..., Any], *args: Any, timeout: float = 30.
     finally:
         ranks.stop()
     if ranks.failed:
-        _, error, trace = ranks.answers[ranks.culprit()]
+        _, error, trace, _ = ranks.answers[ranks.culprit()]
         raise error from (Told(trace) if trace else None)
     return [answer[1] for answer in ranks.answers]
