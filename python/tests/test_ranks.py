@@ -200,10 +200,11 @@ class Ranks(unittest.TestCase):
     def test_who_failed_by_itself_is_told(self):
         peer, own = heddle.PeerError("another"), LookupError()
         for answers, failed, culprit in (
-                ([(False, peer, "t"), (False, own, "t")], [0, 1], 1),
-                ([(False, peer, "t"), (False, peer, "")], [0, 1], 1),
-                ([(False, peer, ""), (False, own, "t")], [0, 1], 1),
-                ([(False, peer, "t"), (False, peer, "t")], [1, 0], 1)):
+                ([(False, peer, "t", True), (False, own, "t", False)], [0, 1], 1),
+                ([(False, own, "t", True), (False, own, "t", False)], [0, 1], 1),
+                ([(False, peer, "t", True), (False, peer, "", True)], [0, 1], 1),
+                ([(False, peer, "", True), (False, own, "t", False)], [0, 1], 1),
+                ([(False, peer, "t", True), (False, peer, "t", True)], [1, 0], 1)):
             ranks = heddle._group.Ranks()
             ranks.answers, ranks.failed = answers, failed
             self.assertEqual(ranks.culprit(), culprit)
