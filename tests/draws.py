@@ -63,7 +63,7 @@ TABLE = (
     ("package_consumers$|python_wheel$|fuzz_(lower|execute)$",     (HALF, NOT, NOT)),
     ("golden[.]cli[.](slots|launcher|bench|context_parallel|zigzag|hosts)$",
                                                                    (HALF, NOT, NOT)),
-    ("label: golden|package|fuzz|mutation|model|second",           (EACH, NOT, NOT)),
+    ("label: golden|package|fuzz|mutation|model|second|matrix",    (EACH, NOT, NOT)),
     ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
     ("Sizes[.]DrawnForEachOfManyRuns", # asks for it in part
@@ -187,7 +187,7 @@ def variables(build):
 def is_built(test, build):
     """Whether a test is there in a build of --ci."""
     of = variables(build)
-    if test["label"] == "package":
+    if test["label"] in ("package", "matrix"):
         return of.get("HEDDLE_PACKAGE_TESTS") == "ON"
     if test["label"] in ("mutation", "model", "second"):
         return of.get("HEDDLE_ORACLES") != "OFF"
