@@ -1,7 +1,9 @@
 """Makes docs/operations.md of the rows of ir/ops.def and ir/signature.def, with how each
-operation is written from docs/semantics.md. A test holds that the page is what this prints.
+operation is written from docs/semantics.md, and for the wheel heddle/_maps.py: a function for
+each operation on elements, and the forms of all. A test holds that the page is what this prints.
 
 usage: operations.py ROOT > docs/operations.md
+       operations.py ROOT --python > _maps.py
 """
 import pathlib
 import re
@@ -156,7 +158,7 @@ def shapes():
         ops, named = re.match(r"(\w+\(\w+\)), ([^,]*)", row).groups()
         if "FRONT" in named:  # of the text form 1 alone
             continue
-        views = re.findall(r"\b(V|ANYHOW|REST|COUNTS)\(((?:[^()]|\(\w+\))*)\)", row)
+        views = re.findall(r"\b(V|ANYHOW|REST|COUNTS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
         found.setdefault(ops, []).append((re.findall(r"K\((\w+)\)", named), views))
     return found
 
@@ -165,7 +167,7 @@ def shape_rows(title, results, forms, known):
     """How a form is told from others, and `[..] = [..], [..]`."""
     for named, views in forms:
         said = [letters(text) + "@" * (kind == "ANYHOW") + ", .." * (kind == "REST")
-                for kind, text in views if kind != "COUNTS"]
+                for kind, text in views if kind not in ("COUNTS", "AHEAD")]
         counts = [f"`groups {letters(text)}`" for kind, text in views if kind == "COUNTS"]
         told = [f"`{known[key][0]}`" for key in named if key != "GROUPS"]
         form, of = " ".join([title, *told, *counts]), ", ".join(said[results:])
@@ -218,4 +220,58 @@ def page():
     return "\n".join(lines) + "\n"
 
 
-print(page(), end="")
+HEAD = '''"""Operations on elements: made from ir/ops.def when the wheel is built, and the
+forms of all operations, from ir/signature.def."""
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from ._symbolic import Operand, Result, Tensor, apply_map
+
+__all__ = [{names}]
+
+# Of each form the keys that tell it from others, the letter ahead of `dim`, and the letters
+# of views, the last ones of further operands, too.
+ROWS: Dict[str, List[Any]] = {rows}
+'''
+FUNCTION = '''
+
+def {name}({parameters}, *, out: Result = None) -> Tensor:
+    """`%y = {name} {operands}`"""
+    return apply_map("{name}", "{numbers}", ({values}), (), out)
+'''
+OPERANDS = {1: "x", 2: "ab", 3: "mab"}  # of the operands: select's first one is a mask
+
+
+def function(name, numbers, n):
+    operands = OPERANDS[n]
+    kind = "Tensor" if n == 1 else "Operand"
+    kinds = ["Tensor" if operand == "m" else kind for operand in operands]
+    return FUNCTION.format(
+        name=name, numbers=numbers, values=", ".join(operands) + "," * (n == 1),
+        parameters=", ".join(f"{o}: {k}" for o, k in zip(operands, kinds)),
+        operands=", ".join(f"%{operand}" for operand in operands))
+
+
+def module():
+    """The text of _maps.py. What is said of letters beside their names is the library's affair."""
+    members, found, maps = {}, {}, []
+    for kind, row in rows():
+        name = row[1].strip('"')
+        members.setdefault(f"FAMILY({kind})", []).append(name)
+        members[f"OP({row[0]})"] = [name]
+        if kind == "MAP" and row[5] == "0":
+            maps.append((name, row[2], int(row[4])))
+    for ops, forms in shapes().items():
+        for named, views in forms:
+            ahead = "".join(text for kind, text in views if kind == "AHEAD")
+            row = ([key.lower() for key in named], f"{ahead}_",
+                   *(re.findall(r"(\w+)\)?(?:,|$)", text) for kind, text in views
+                     if kind not in ("AHEAD", "COUNTS")))
+            for name in members[ops]:
+                found.setdefault(name, []).append(row)
+    return (HEAD.format(names=", ".join(f'"{name}"' for name, *_ in maps), rows=found) +
+            "".join(function(*each) for each in maps))
+
+
+print(module() if sys.argv[2:] == ["--python"] else page(), end="")

@@ -7,7 +7,7 @@ from ._error import Site, caller_site, refuse
 from ._expr import Expr, Index, of_two, word
 from ._library import lib
 from ._symbolic import (Axes, Buffer, Counts, Dims, Line, Maker, On, Shape, Tensor, Writer,
-                        dims_of, integer, number)
+                        attributes_of, dims_of, integer)
 
 
 class Scope:
@@ -141,19 +141,7 @@ class HostBuilder(Maker):
         without a value, a tensor, a number, several, an `Expr`, or a word such as "gelu"; `from_` is
         the key `from`. `callee` is the function that a `call` names."""
         results = [out] if isinstance(out, Tensor) else list(out)
-        attributes = [(key.rstrip("_"), self._value(value)) for key, value in keys.items()
-                      if value is not None and value is not False]
-        self._write(name, results, list(operands), attributes, callee, axis)
-
-    @staticmethod
-    def _value(value: Any) -> Any:
-        if value is True:
-            return None
-        if isinstance(value, (Tensor, str)):
-            return value
-        if isinstance(value, (tuple, list)):
-            return f"({', '.join(str(integer(one, 'a number')) for one in value)})"
-        return value.text if isinstance(value, Expr) else number(value)
+        self._write(name, results, list(operands), attributes_of(keys), callee, axis)
 
     def send(self, x: Tensor, *, to: Index, get: bool = False, done: Optional[Tensor] = None,
              axis: Optional[str] = None) -> None:

@@ -18,6 +18,7 @@ from ._expr import Expr, word
 from ._library import DTYPES, ROLES, ffi, lib
 from ._program import Program
 
+Attributes = Sequence[Tuple[str, Any]]  # a key, and None, text or a tensor
 On = Tuple[str, int, int]  # an axis, and the first coordinate on it and the one past the last
 
 
@@ -90,6 +91,7 @@ class Dim(NamedTuple):
 
 
 Dims = Tuple[Dim, ...]
+Given = Mapping[str, Length]  # lengths of letters that no operand has
 
 
 def dims_of(shape: Shape, axes: Optional[Axes], by: Optional[Counts]) -> Dims:
@@ -136,7 +138,7 @@ class Statement(NamedTuple):
     callee: Optional[str]
     results: Sequence[Tensor]
     operands: Sequence[Tensor]
-    attributes: Sequence[Tuple[str, Any]]  # a key, and None, text or a tensor
+    attributes: Attributes
     site: Site
     axis: Optional[str] = None  # that a transfer goes along
 
@@ -304,11 +306,11 @@ class Tensor:
         marks = [None] * self.ndim if axes is None else axes
         dims = dims_of(self.shape if shape is None else shape, marks, None)
         ranks = None if on is None else ranks_of(on)
-        return self._builder._make("set", self.dtype, dims, [self], on=ranks)
+        return self._builder._make("set", self.dtype, [self], dims=dims, on=ranks)
 
     def copy(self, dtype: Optional[str] = None) -> Tensor:
         """The same numbers, cast to another dtype if one is given."""
-        return self._builder._make("copy", dtype or self.dtype, self._dims, [self])
+        return self._builder._make("copy", dtype or self.dtype, [self])
 
 
 Operand = Union[Tensor, float]
@@ -378,18 +380,73 @@ def shared_ranks(tensors: Sequence[Tensor]) -> Optional[On]:
     return found
 
 
-def laid(tensors: Sequence[Tensor]) -> Dims:
-    """What element-wise operands repeat along: the last dimension of each lies
-    along the last of the result, and so on to the front."""
-    ndims = max((tensor.ndim for tensor in tensors), default=0)
-    dims = []
-    for back in range(ndims, 0, -1):
-        here = [t._dims[-back] for t in tensors if t.ndim >= back]
-        whole = [dim for dim in here if not dim.repeats()] or here
-        mark = next((dim.mark for dim in whole if dim.mark is not None), None)
-        by = next((dim.by for dim in whole if dim.by is not None), None)
-        dims.append(Dim(whole[0].extent, mark, by))
-    return tuple(dims)
+def joined(dims: List[Dim]) -> Dim:
+    """What those of one line make: one that repeats is as the others are."""
+    whole = [dim for dim in dims if not dim.repeats()] or dims
+    return Dim(whole[0].extent, next((dim.mark for dim in whole if dim.mark is not None), None),
+               next((dim.by for dim in whole if dim.by is not None), None))
+
+
+def bound(views: List[List[str]], n: int, operands: Sequence[Tensor], size: Dict[str, int],
+          given: Given, order: Sequence[int]) -> Optional[Tuple[List[Dims], bool]]:
+    """The n results of a row, and whether the operands are alike; None if they lack
+    dimensions of it. `size` has how many dimensions letters have that are not one."""
+    forms = [views[min(n + i, len(views) - 1)] for i in range(len(operands))]
+    said = set(size)
+    for form, x in zip(forms, operands):
+        groups = [letter for letter in form if letter[-1] == "_" and letter not in said]
+        left = x.ndim - sum(size.get(letter, 1) for letter in form if letter not in groups)
+        if left < 0:
+            return None
+        size.update((letter, max(left, size.get(letter, 0))) for letter in groups)
+    lines = [[(letter, i) for letter in form for i in range(size.get(letter, 1))]
+             for form in views[:n] + forms]
+    found: Dict[Tuple[str, int], List[Dim]] = {}
+    for x, line in zip(operands, lines[n:]):
+        lacks = len(line) - x.ndim  # in front: what it has there has no counts of its own
+        for i, dim in enumerate(x._dims):
+            found.setdefault(line[order.index(i) if order else lacks + i], []).append(
+                dim._replace(by=None) if order or lacks else dim)
+    made = [tuple(joined(found.get(at, [Dim(given.get(at[0], 1))])) for at in line)
+            for line in lines[:n]]
+    kinds = [{(dim.extent, None if dim.mark == "stream" else dim.mark) for dim in dims
+              if not dim.repeats()} for dims in found.values()]
+    return made, all(len(kind) <= 1 for kind in kinds)
+
+
+def proposed(op: str, n: int, operands: Sequence[Tensor], attributes: Attributes, given: Given,
+             order: Sequence[int], wide: bool) -> List[Dims]:
+    """What operands make, by ir/signature.def: a dimension that none has is `given`, or of
+    one index. Of several forms it is the one with the fewest dimensions in which they are
+    alike; that with the most if `wide`."""
+    from ._maps import ROWS
+
+    keys, rows = dict(attributes), ROWS[op]
+    told = {key for row in rows for key in row[0]} & set(keys)
+    made = [bound(views, n, operands, {"one": 0, ahead: int(keys.get("dim", 0)),
+                                       **dict.fromkeys(given, 1)}, given, order)
+            for named, ahead, *views in rows if set(named) == told]
+    fits = sorted(filter(None, made), key=lambda each: len(each[0][0]), reverse=wide)
+    if not fits:
+        refuse(f"{op} of {', '.join(map(repr, operands))}: too few dimensions, or other keys")
+    return next((dims for dims, alike in fits if alike or wide), fits[0][0])
+
+
+def attributes_of(keys: Mapping[str, Any]) -> Attributes:
+    """Keys with their values: True for one without, a tensor, a number, several, an
+    `Expr`, or a word such as "gelu"; False and None are none. `from_` is `from`."""
+    return [(key.rstrip("_"), value_of(value)) for key, value in keys.items()
+            if value is not None and value is not False]
+
+
+def value_of(value: Any) -> Any:
+    if value is True:
+        return None
+    if isinstance(value, (Tensor, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(str(integer(one, 'a number')) for one in value)})"
+    return value.text if isinstance(value, Expr) else number(value)
 
 
 def builder_of(*operands: Any) -> Maker:
@@ -402,14 +459,13 @@ def builder_of(*operands: Any) -> Maker:
 
 
 def apply_map(op: str, kind: str, operands: Sequence[Operand],
-              attributes: Sequence[Tuple[str, Any]] = (), out: Result = None) -> Tensor:
+              attributes: Attributes = (), out: Result = None) -> Tensor:
     """An op of elements. `kind` is the `numbers` of its row in ops.def."""
     builder = builder_of(*operands)
     dtype = next(x.dtype for x in operands[1 if kind == "PICK" else 0:]
                  if isinstance(x, Tensor))
     tensors = [x if isinstance(x, Tensor) else builder.fill(x, dtype, ()) for x in operands]
-    return builder._make(op, "u8" if kind == "TEST" else dtype, laid(tensors), tensors,
-                         attributes, out)
+    return builder._make(op, "u8" if kind == "TEST" else dtype, tensors, attributes, out)
 
 
 class Maker:
@@ -430,25 +486,37 @@ class Maker:
         self._sizes.append((name, integer(low, name), integer(high, name), caller_site()))
         return Extent(1, name)
 
-    def _make(self, op: str, dtype: str, dims: Dims, operands: Sequence[Tensor],
-              attributes: Sequence[Tuple[str, Any]] = (), out: Result = None,
-              on: Optional[On] = None) -> Tensor:
+    def _make(self, op: str, dtype: str, operands: Sequence[Tensor], attributes: Attributes = (),
+              out: Result = None, **how: Any) -> Tensor:
         """A statement with one result, `out` or a new tensor."""
+        return self._apply(op, [(op, dtype)], operands, attributes,
+                           None if out is None else (out,), **how)[0]
+
+    def _apply(self, op: str, results: Sequence[Tuple[str, str]], operands: Sequence[Tensor],
+               attributes: Attributes = (), out: Optional[Sequence[Tensor]] = None, *,
+               dims: Optional[Dims] = None, on: Optional[On] = None, given: Given = {},
+               order: Sequence[int] = (), wide: bool = False) -> Tuple[Tensor, ...]:
+        """A statement whose results are `out`, or new ones, of these names and dtypes."""
         if out is None:
-            out = self._new(op, dtype, dims, on if op == "set" else shared_ranks(operands))
-        self._write(op, [out], operands, attributes)
-        return out
+            made = ([dims] if dims is not None else
+                    proposed(op, len(results), operands, attributes, given, order, wide))
+            on = on if op == "set" else shared_ranks(operands)
+            out = [self._new(*result, each, on) for result, each in zip(results, made)]
+        elif len(out) != len(results):
+            refuse(f"{op} has {len(results)} results, and `out` is {len(out)}")
+        self._write(op, out, operands, attributes)
+        return tuple(out)
 
     def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
         raise NotImplementedError
 
     def fill(self, value: float, dtype: str, shape: Shape, axes: Optional[Axes] = None) -> Tensor:
         """A tensor of one number."""
-        return self._make("fill", dtype, dims_of(shape, axes, None), [],
-                          [("value", number(value))])
+        return self._make("fill", dtype, [], [("value", number(value))],
+                          dims=dims_of(shape, axes, None))
 
     def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Tensor],
-               attributes: Sequence[Tuple[str, Any]] = (), callee: Optional[str] = None,
+               attributes: Attributes = (), callee: Optional[str] = None,
                axis: Optional[str] = None) -> None:
         tensors = (*results, *operands, *(value for _, value in attributes))
         if any(isinstance(tensor, Tensor) for tensor in tensors):
@@ -516,7 +584,7 @@ class Builder(Maker):
         if value._builder is not self:
             refuse(f"{value!r} is of another program")
         if value._index is not None or buffer.role != "temp":
-            value = self._make("copy", value.dtype, value._dims, [value], on=value._on)
+            value = self._make("copy", value.dtype, [value])
             buffer = value._buffer
         buffer.role, buffer.name, buffer.site = "out", name, caller_site()
         self._temps.remove(buffer)
@@ -532,6 +600,11 @@ class Builder(Maker):
                         caller_site())
         self._temps.append(buffer)
         return Tensor(self, buffer, buffer.dims, ranks)
+
+    def op(self, name: str, *operands: Tensor, **keys: Any) -> Tensor:
+        """Any operation of one result, as docs/operations.md lists them, with its keys."""
+        return self._make(name, operands[0].dtype, operands, attributes_of(keys),
+                          order=keys.get("order", ()))
 
     def _argue(self, role: str, name: str, dtype: str, dims: Dims) -> Tensor:
         self._arguments.append(Buffer(role, name, name, dtype, dims, None, caller_site()))

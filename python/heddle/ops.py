@@ -7,19 +7,18 @@ a tensor, or a part of one, that the result is written to, instead of a new one.
 from __future__ import annotations
 
 import builtins
-from typing import Any, List, Optional, Sequence, Tuple, Union, overload
+from typing import Dict, List, Optional, Sequence, Tuple, Union, overload
 
 from . import _maps
 from ._error import refuse
 from ._expr import Expr
 from ._maps import *
-from ._symbolic import (Axes, Dim, Dims, Operand, Result, Shape, Tensor, apply_map,
-                        builder_of, dims_of, integer, laid, number, shared_ranks)
+from ._symbolic import (Attributes, Axes, Operand, Result, Shape, Tensor, apply_map,
+                        attributes_of, builder_of, dims_of, integer)
 
 __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min",
            "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
 
-Attributes = List[Tuple[str, Any]]
 Causal = Union[bool, int, str, Expr]
 Place = Union[None, int, str, Expr]
 
@@ -32,27 +31,18 @@ def axis_of(x: Tensor, dim: int) -> int:
 
 def scale(x: Tensor, by: Operand, *, out: Result = None) -> Tensor:
     """`x` times a number or a tensor of one element, f32."""
-    return apply_map("scale", "ANY", (x,), [("by", factor(by))], out)
-
-
-def factor(value: Operand) -> Union[Tensor, str]:
-    return value if isinstance(value, Tensor) else number(value)
+    return apply_map("scale", "ANY", (x,), attributes_of({"by": by}), out)
 
 
 # Reductions.
 
 def reduce(op: str, tensors: Sequence[Tensor], dim: Optional[int], keepdim: bool,
            axes: Optional[Axes], out: Result) -> Tensor:
-    builder = builder_of(*tensors)
     x = tensors[0]
-    if dim is None:
-        return builder._make(op, x.dtype, laid(tensors), tensors, (), out)
-    at = axis_of(x, dim)
-    kept = (Dim(1),) if keepdim else ()
-    dims = x._dims[:at] + kept + x._dims[at + 1:]
-    if axes is not None:
-        dims = dims_of([d.extent for d in dims], axes, None)
-    return builder._make(op, x.dtype, dims, tensors, [("dim", str(at))], out)
+    made = builder_of(*tensors)._make(
+        op, x.dtype, tensors, attributes_of({"dim": None if dim is None else axis_of(x, dim)}), out,
+        given={"one": 1} if keepdim else {})
+    return made if axes is None or out is not None else made.declare(axes=axes, by={})
 
 
 def sum(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
@@ -77,39 +67,6 @@ def min(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
 
 # Products.
 
-def are_alike(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions may be one of a batch."""
-    marks = [None if dim.mark == "stream" else dim.mark for dim in (a, b)]
-    return a.extent == b.extent and marks[0] == marks[1]
-
-
-def pair(a: Dims, b: Dims) -> Optional[Dims]:
-    """Of two batches, which pair from their last dimension on; None if they do not."""
-    n = builtins.max(len(a), len(b))
-    pairs = list(zip((Dim(1),) * (n - len(a)) + a, (Dim(1),) * (n - len(b)) + b))
-    if not all(x.repeats() or y.repeats() or are_alike(x, y) for x, y in pairs):
-        return None
-    return tuple(y if x.repeats() else x for x, y in pairs)
-
-
-def product(a: Tensor, b: Tensor, ta: bool, tb: bool, crossed: Optional[bool]) -> Dims:
-    """What is ahead of the last two dimensions is a batch: A's and B's pair, or each
-    matrix of B is for the whole of A."""
-    if a.ndim < (2 if ta else 1) or b.ndim < 2:
-        refuse(f"matmul of {a!r} by {b!r}: too few dimensions")
-    rows, column = a._dims[:-2] + a._dims[-1:] if ta else a._dims[:-1], b._dims[-2 if tb else -1]
-    batch = pair(a._dims[:-2], b._dims[:-2]) if a.ndim > 1 else None
-    if crossed or batch is None:
-        return b._dims[:-2] + rows + (column,)
-    return batch + rows[-1:] + (column,)
-
-
-def grouped(a: Tensor, b: Tensor, ta: bool, tb: bool, counts: Tensor) -> Dims:
-    if ta:
-        return counts._dims + a._dims[-1:] + b._dims[-1:]
-    return a._dims[:-1] + (b._dims[-2 if tb else -1],)
-
-
 def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
            scale: Optional[Operand] = None, scale_a: Optional[Tensor] = None,
            scale_b: Optional[Tensor] = None, grain: Optional[int] = None,
@@ -127,26 +84,15 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
     on, where one may lack some in front or have one index, which repeats. Where they
     do not, or with `crossed`, each b is multiplied with all of a.
     """
-    dims = (product(a, b, ta, tb, crossed) if groups is None
-            else grouped(a, b, ta, tb, groups))
-    flags = {"ta": ta, "tb": tb, "accumulate": accumulate, "keep": keep}
-    given = {"scale": None if scale is None else factor(scale), "scale_a": scale_a,
-             "scale_b": scale_b, "grain": None if grain is None else str(integer(grain, "grain")), "bias": bias,
-             "act": act, "aux": aux, "groups": groups}
-    attributes: Attributes = [(key, None) for key, on in flags.items() if on]
-    attributes += [(key, value) for key, value in given.items() if value is not None]
-    return builder_of(a, b)._make("matmul", a.dtype, dims, [a, b], attributes, out)
+    attributes = attributes_of({
+        "ta": ta, "tb": tb, "accumulate": accumulate, "keep": keep, "scale": scale,
+        "scale_a": scale_a, "scale_b": scale_b, "bias": bias, "act": act, "aux": aux,
+        "grain": None if grain is None else integer(grain, "grain"), "groups": groups})
+    return builder_of(a, b)._make("matmul", a.dtype, [a, b], attributes, out, wide=bool(crossed),
+                                  given={} if groups is None else {"g": groups.shape[0]})
 
 
 # Attention.
-
-def beside(batch: Dims, x: Tensor, n: int) -> Dims:
-    """The last `n` dimensions of x, behind a batch along which x may repeat: then it
-    has no count of each of its elements."""
-    dims = x._dims[-n:]
-    repeats = len(batch) > len(x._dims) - n
-    return batch + tuple(Dim(d.extent, d.mark) if repeats else d for d in dims)
-
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
               causal: Causal = False, window: Optional[int] = None,
@@ -168,13 +114,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     how many rows each of n sequences has that lie one behind the other: a row sees keys of
     its own one, of which there are as many, and numbers are those within it.
     """
-    batch = builtins.max((q._dims[:-3], *(x._dims[:-4 if blocks else -3] for x in (k, v))),
-                         key=len)
-    dims = beside(batch, q, 3)[:-1] + v._dims[-1:]
     wide = "f64" if q.dtype == "f64" else "f32"
-    o, lse = attended("attention", (q, k, v), (("o", q.dtype, dims), ("lse", wide, dims[:-1])),
-                      sight(scale, causal, window, accumulate, blocks, step, zigzag, groups),
-                      out)
+    o, lse = builder_of(q, k, v)._apply(
+        "attention", (("o", q.dtype), ("lse", wide)), (q, k, v),
+        sight(scale, causal, window, accumulate, blocks, step, zigzag, groups), out)
     return o, lse
 
 
@@ -182,8 +125,8 @@ def merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor, *,
           out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
     """Two results of attention, of the same queries and different keys, as one. `out`
     may be `(o1, lse1)`."""
-    o, lse = attended("merge", (o1, lse1, o2, lse2),
-                      (("o", o1.dtype, o1._dims), ("lse", lse1.dtype, lse1._dims)), [], out)
+    o, lse = builder_of(o1, lse1, o2, lse2)._apply(
+        "merge", (("o", o1.dtype), ("lse", lse1.dtype)), (o1, lse1, o2, lse2), (), out)
     return o, lse
 
 
@@ -199,44 +142,22 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
     blocks of keys add up: `accumulate` adds to what `out`, the three results, hold.
     With `blocks` `dk` and `dv` are in blocks as k and v are.
     """
-    own = 4 if blocks else 3
-    batch = builtins.max((*(x._dims[:-3] for x in (q, o, do)), lse._dims[:-2],
-                          *(x._dims[:-own] for x in (k, v))), key=len)
-    results = [(name, q.dtype, beside(batch, x, n))
-               for name, x, n in (("dq", q, 3), ("dk", k, own), ("dv", v, own))]
-    dq, dk, dv = attended("attention_grad", (q, k, v, o, lse, do), results,
-                          sight(scale, causal, window, accumulate, blocks, step, zigzag, groups),
-                          out)
+    dq, dk, dv = builder_of(q, k, v, o, lse, do)._apply(
+        "attention_grad", [(name, q.dtype) for name in ("dq", "dk", "dv")], (q, k, v, o, lse, do),
+        sight(scale, causal, window, accumulate, blocks, step, zigzag, groups), out)
     return dq, dk, dv
 
 
 def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
           accumulate: bool, blocks: bool, step: Place, zigzag: Place,
           groups: Optional[Tensor]) -> Attributes:
-    attributes: Attributes = [] if scale is None else [("scale", factor(scale))]
-    attributes += [] if groups is None else [("groups", groups)]
-    attributes += [("accumulate", None)] if accumulate else []
-    attributes += [("blocks", None)] if blocks else []
-    places: List[Tuple[str, Place]] = [("step", step), ("zigzag", zigzag)]
-    if causal is not False:
-        places.insert(0, ("causal", 0 if causal is True else causal))
-    attributes += [(key, str(place) if isinstance(place, (str, Expr))
-                    else str(integer(place, key)))
-                   for key, place in places if place is not None]
-    attributes += [] if window is None else [("window", str(integer(window, "window")))]
-    return attributes
-
-
-def attended(op: str, operands: Sequence[Tensor], results: Sequence[Tuple[str, str, Dims]],
-             attributes: Attributes, out: Optional[Tuple[Tensor, ...]]) -> Tuple[Tensor, ...]:
-    builder = builder_of(*operands)
-    if out is None:
-        on = shared_ranks(operands)
-        out = tuple(builder._new(*result, on) for result in results)
-    elif len(out) != len(results):
-        refuse(f"{op} has {len(results)} results, and `out` is {len(out)}")
-    builder._write(op, out, operands, attributes)
-    return out
+    places: Dict[str, Place] = {
+        "causal": causal if not isinstance(causal, bool) else 0 if causal else None,
+        "step": step, "zigzag": zigzag, "window": window}
+    return attributes_of({
+        "scale": scale, "groups": groups, "accumulate": accumulate, "blocks": blocks,
+        **{key: at if at is None or isinstance(at, (str, Expr)) else integer(at, key)
+           for key, at in places.items()}})
 
 
 # What moves elements about.
@@ -249,18 +170,17 @@ def reshape(x: Tensor, shape: Shape, axes: Optional[Axes] = None, *, out: Result
         if axes is not None or extent != dim.extent:
             break
         marks[i] = dim.mark
-    return builder_of(x)._make("reshape", x.dtype, dims_of(shape, marks, None), [x], (), out)
+    return builder_of(x)._make("reshape", x.dtype, [x], (), out,
+                                  dims=dims_of(shape, marks, None))
 
 
 def transpose(x: Tensor, dim0: int = -2, dim1: int = -1, *, out: Result = None) -> Tensor:
     """Two dimensions swapped, with their axes. Counts of one are to be declared."""
     i, j = axis_of(x, dim0), axis_of(x, dim1)
-    dims = [Dim(d.extent, d.mark) for d in x._dims]
-    dims[i], dims[j] = dims[j], dims[i]
-    attributes: Attributes = [("dim0", str(i)), ("dim1", str(j))]
-    if (i, j) == (x.ndim - 2, x.ndim - 1):
-        attributes = []
-    return builder_of(x)._make("transpose", x.dtype, tuple(dims), [x], attributes, out)
+    order = [*range(x.ndim)]
+    order[i], order[j] = j, i
+    keys = {} if (i, j) == (x.ndim - 2, x.ndim - 1) else {"dim0": i, "dim1": j}
+    return builder_of(x)._make("transpose", x.dtype, [x], attributes_of(keys), out, order=order)
 
 
 def permute(x: Tensor, order: Sequence[int], *, out: Result = None) -> Tensor:
@@ -269,35 +189,28 @@ def permute(x: Tensor, order: Sequence[int], *, out: Result = None) -> Tensor:
     at = [axis_of(x, dim) for dim in order]
     if sorted(at) != list(range(x.ndim)):
         refuse(f"{list(order)} is no order of the dimensions of {x!r}")
-    dims = tuple(Dim(x._dims[i].extent, x._dims[i].mark) for i in at)
-    attributes: Attributes = [("order", f"({', '.join(map(str, at))})")]
-    return builder_of(x)._make("permute", x.dtype, dims, [x], attributes, out)
+    return builder_of(x)._make("permute", x.dtype, [x], attributes_of({"order": at}), out, order=at)
 
 
 def take(x: Tensor, indices: Tensor, dim: int, *, out: Result = None) -> Tensor:
     """`y[b, j, r] = x[b, indices[b, j], r]`, where `dim` is that behind b, and zeros
     where x has no such index."""
-    at = axis_of(x, dim)
-    dims = x._dims[:at] + indices._dims[at:] + x._dims[at + 1:]
-    return builder_of(x, indices)._make("take", x.dtype, dims, [x, indices], [("dim", str(at))],
-                                        out)
+    return builder_of(x, indices)._make("take", x.dtype, [x, indices],
+                                        attributes_of({"dim": axis_of(x, dim)}), out)
 
 
 def top_k(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:
     """The k greatest of the last dimension in falling order, and where they were."""
-    builder, dims = builder_of(x), x._dims[:-1] + (Dim(k),)
-    values, indices = (builder._new("top_k", dtype, dims, x._on) for dtype in (x.dtype, "i32"))
-    builder._write("top_k", [values, indices], [x])
+    values, indices = builder_of(x)._apply("top_k", (("top_k", x.dtype), ("top_k", "i32")), [x],
+                                           given={"k": k})
     return values, indices
 
 
 def route(expert: Tensor, experts: int, places: int) -> Tuple[Tensor, Tensor, Tensor]:
     """Which token is in each of the `places` of each expert, which place each entry
     of `expert` has got, and how many each expert has."""
-    builder, batch = builder_of(expert), expert._dims[:-2]
-    shapes = (batch + (Dim(experts), Dim(places)), expert._dims, batch + (Dim(experts),))
-    token, slot, n = (builder._new("route", "i32", dims, expert._on) for dims in shapes)
-    builder._write("route", [token, slot, n], [expert])
+    token, slot, n = builder_of(expert)._apply("route", [("route", "i32")] * 3, [expert],
+                                               given={"e": experts, "c": places})
     return token, slot, n
 
 
@@ -311,8 +224,7 @@ def call(name: str, *operands: Tensor, over: int = 0, keep: bool = False,
          out: Union[Result, Sequence[Tensor]] = None) -> Union[Tensor, Tuple[Tensor, ...]]:
     """A function of the caller's (heddle.Call), with the last `over` dimensions of
     each tensor together. Without `out` its result is like its first operand."""
-    attributes: Attributes = [("keep", None)] if keep else []
-    attributes += [("over", str(over))] if over else []
+    attributes = attributes_of({"keep": keep, "over": over or None})
     if out is None:
         builder_of(*operands)
         first = operands[0]

@@ -567,6 +567,26 @@ class Built(unittest.TestCase):
         values, _ = program.reference({"x": array}).local("y", 1)
         self.assertTrue((values == array.transpose(2, 0, 1)[:, 1:]).all())
 
+    def test_results_are_what_their_forms_say(self):
+        b = heddle.Builder("forms", mesh={"tp": 2})
+        x, e = (b.input("xe"[i], "f32", (2 + 6 * i, 3 + i, 4 + i), ("tp", None, None))
+                for i in range(2))
+        rows, n = b.input("rows", "f32", (9, 4)), b.input("n", "i32", (7,))
+        m = b.input("m", "f32", (7, 4, 8), by={1: n})
+        q, k = b.input("q", "f32", (4, 5, 8)), b.input("k", "f32", (6, 2, 3, 8))
+        for made, shape, at in (
+                (m[0:3, :, 0:4] @ e, (8, 3, 4, 5), 0), (rows @ e, (8, 9, 5), 0),
+                (ops.matmul(x, m[0:2], crossed=True), (2, 2, 3, 8), 1),
+                (ops.matmul(rows, rows, ta=True, groups=n), (7, 4, 4), None),
+                (ops.attention(q, k, k)[0], (6, 4, 5, 8), None),
+                (b.op("permute", x, order=(2, 0, 1)), (4, 2, 3), 1)):
+            with self.subTest(repr(made)):
+                self.assertEqual(made.shape, shape)
+                self.assertEqual(made.axes, tuple("tp" if i == at else None
+                                                  for i in range(made.ndim)))
+        made = (m + m, m + b.input("t", "f32", (2, 7, 4, 8)), ops.permute(m, (0, 2, 1)))
+        self.assertEqual([" by %n" in repr(each) for each in made], [True, False, False])
+
     def test_every_operation_and_key_is_there(self):
         rows = re.findall(r'^HD_(OP|MAP|FOLD|PICK|ATTEND)\((\w+), "(\w+)", ?([^;]*?)\)$',
                           (ROOT / "ir/ops.def").read_text(), re.M)
