@@ -26,6 +26,7 @@ WHOLE = {"copy": 0, "fold": 1, "map": 0, "transpose": 0, "take": 1, "product": 1
          "attend": 4}
 FLOATS = ("f32", "f32", "f32", "bf16", "f16", "f64")
 MOST = 6000  # elements of what moves, or a little more
+MOST_DIMS = 8
 
 
 # Families that make a tensor as it is wanted.
@@ -44,12 +45,15 @@ def with_one(p, a):
     """An operation of one operand, floating."""
     u = value.work(a.dtype)
 
-    def function(f, slope=None, count=4):
+    def rising(f, count=4):
         def of(x):
-            made = (value.least_and_most(x, f) if slope is None
-                    else Value(f(x.v), slope * x.e))
+            made = value.least_and_most(x, f)
             return Value(made.v, made.e + 2 * count * u * (np.abs(made.v) + u))
         return of
+
+    def bent(f, slope):
+        """1 + tanh cancels below zero, so that errors are of x."""
+        return lambda x: Value(f(x.v), slope * x.e + 16 * u * (np.abs(x.v) + x.e))
 
     def gelu(v):
         return .5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + .044715 * v**3)))
@@ -57,9 +61,8 @@ def with_one(p, a):
     known = {
         "neg": lambda x: Value(-x.v, x.e), "abs": lambda x: Value(np.abs(x.v), x.e),
         "relu": lambda x: Value(np.maximum(x.v, 0), x.e),
-        "tanh": function(np.tanh), "sigmoid": function(lambda v: 1 / (1 + np.exp(-v)), None, 8),
-        "silu": function(lambda v: v / (1 + np.exp(-v)), 1.1, 8),
-        "gelu": function(gelu, 1.13, 16),
+        "tanh": rising(np.tanh), "sigmoid": rising(lambda v: 1 / (1 + np.exp(-v)), 8),
+        "silu": bent(lambda v: v / (1 + np.exp(-v)), 1.1), "gelu": bent(gelu, 1.13),
     }
     op = p.random.choice(sorted(known))
     return p.elementwise(op, [a], known[op])
@@ -86,10 +89,11 @@ def with_two(p, a, b):
 
 
 def make_fold(p, dims, marks, dtype):
+    if len(dims) == MOST_DIMS:
+        return with_two(p, *(p.input(dims, marks, dtype) for _ in range(2)))
     at = p.random.randint(0, len(dims))
     t = p.input(put_in(dims, at, p.random.randint(1, 3)), put_in(marks, at, None), dtype)
-    made = p.fold(p.random.choice(("sum", "max", "min")), t, at, False, marks)
-    return made
+    return p.fold(p.random.choice(("sum", "max", "min")), t, at, False, marks)
 
 
 def make_transpose(p, dims, marks, dtype):
@@ -101,7 +105,7 @@ def make_transpose(p, dims, marks, dtype):
 
 def make_take(p, dims, marks, dtype):
     at = p.random.randrange(len(dims))
-    past = at + p.random.randint(0, min(2, len(dims) - at))
+    past = at + p.random.randint(len(dims) == MOST_DIMS, min(2, len(dims) - at))
     n = p.random.randint(1, 4)
     t = p.input((*dims[:at], n, *dims[past:]), (*marks[:at], None, *marks[past:]), dtype)
     i = p.indices(dims[:past], marks[:past], -1, n)

@@ -121,6 +121,7 @@ def parse(words):
     parser.add_argument("--seed", type=int, default=int(os.environ.get("HEDDLE_TEST_SEED") or
                                                         random.SystemRandom().getrandbits(31)))
     parser.add_argument("--only", type=int, help="this row alone")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="every N-th row from the I-th")
     parser.add_argument("--jobs", type=int, default=1)
     return parser.parse_args(words)
 
@@ -139,7 +140,8 @@ def main():
     arguments = parse(sys.argv[1:])
     rows = draw(arguments)
     print(f"seed {arguments.seed}: {len(rows)} programs", flush=True)
-    numbers = range(len(rows)) if arguments.only is None else [arguments.only]
+    first, step = map(int, arguments.part.split("/"))
+    numbers = range(first, len(rows), step) if arguments.only is None else [arguments.only]
     failed, seen = 0, collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for wrong, counted in pool.map(lambda i: attempt(arguments, i, rows[i]), numbers):
