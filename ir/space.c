@@ -89,12 +89,6 @@ static bool pairs_last(const hd_op *op)
     return kept_dims(op, 0) == (a > b ? a : b);
 }
 
-bool hd_op_ends_alike(const hd_op *op)
-{
-    return hd_op_is_elementwise(op) || hd_op_family(op) == HD_FAMILY_CALL ||
-           pairs_last(op);
-}
-
 int hd_space_beside(const hd_op *op, int i, int d)
 {
     int ndims = op->view[i].buffer->type.ndims, own = ndims - 1;
@@ -104,7 +98,8 @@ int hd_space_beside(const hd_op *op, int i, int d)
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);
     if (matrix ? own >= ndims - 2
-               : !lies_last(op, i) && (pairs_last(op) || !hd_op_ends_alike(op)))
+               : !lies_last(op, i) && !hd_op_is_elementwise(op) &&
+                     hd_op_family(op) != HD_FAMILY_CALL)
         return -1;
     return own >= 0 ? own : -1;
 }

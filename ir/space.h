@@ -55,10 +55,6 @@ void hd_space_of_step(const hd_step *step, hd_space *out);
 void hd_space_of_op(const hd_op *op, hd_space *out);
 // Likewise, as hd_space_map has it: a view's dimension of one index is one.
 void hd_space_map_op(const hd_op *op, hd_space *out);
-// Whether operands end where the result does, the dimensions that a call takes
-// as a whole, or a product contracts, among them: those in front lie along
-// those in front.
-bool hd_op_ends_alike(const hd_op *op);
 // Which dimension of view `i` lies along `d` of the result where the view lies
 // along its last ones, whether it repeats there or not; -1 if none does. Both
 // are counted in the buffers' dimensions.

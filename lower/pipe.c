@@ -1,6 +1,7 @@
 #include "lower/pipe.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "ir/signature.h"
 #include "ir/space.h"
@@ -574,33 +575,6 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
     return copy;
 }
 
-// Whether view `i` has its index of the loop between other dimensions than the
-// result has it, those of one index, too.
-static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
-{
-    int at = hd_pipe_index(p, &op->view[i]);
-    int lead = at < 0 ? 0 : hd_view_kept_ahead(&op->view[i], at);
-    int made = hd_pipe_index(p, &op->view[0]);
-    int out = hd_view_kept_ahead(&op->view[0], made);
-    hd_space space;
-
-    // A dimension of pieces in the one is all indices of the other.
-    if (at >= 0 && made >= 0 &&
-        hd_view_picks(&op->view[i], at) != hd_view_picks(&op->view[0], made))
-        return true;
-    hd_space_map_op(op, &space);
-    for (int d = 0; d < space.nparallel && at >= 0; d++) {
-        int own = space.dim[i][d];
-
-        if (own != HD_REPEATED && (own < lead) != (d < out))
-            return true;
-    }
-    // Operands end where the result does: one that lacks a dimension behind
-    // that of the loop would have its own in the place of another.
-    return at >= 0 && hd_op_ends_alike(op) &&
-           hd_view_type(&op->view[i]).ndims - lead != space.nparallel - out;
-}
-
 int hd_pipe_product_views(const hd_op *op)
 {
     int n = 3;
@@ -623,93 +597,82 @@ bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
            hd_signature_fits(&product, type, false, NULL, NULL);
 }
 
-// Whether operand `i` of a product has no dimension in the place of the shards,
-// which it lacks: a batch of the second one alone comes before all dimensions
-// of the first, where of `all` shards it does not end as the result does.
-static bool lacks_shards(const hd_pipe *p, const hd_op *op, const hd_op *all,
-                         int i)
-{
-    int ahead =
-        hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
-    int behind = hd_view_type(&op->view[0]).ndims - ahead;
-    int ndims = hd_view_type(&op->view[i]).ndims;
+enum { SHARDS = HD_BOUND_DIMS }; // a line that an op of one shard lacks
 
-    if (hd_op_ends_alike(all))
-        return ndims <= (behind > 2 ? behind : 2);
-    return i == 1 || ahead >= ndims - 2;
+// Whether a line of an op of one shard, or SHARDS, is still the same one in the
+// op of all. Distinct ones are: each is of a letter of its own, or the
+// result's.
+static bool keeps_line(int8_t *to, int one, int all)
+{
+    if (one == HD_ALONE)
+        return all == HD_ALONE;
+    if (to[one] == HD_ALONE)
+        to[one] = (int8_t)all;
+    return to[one] == all;
 }
 
-// Whether a product of all shards at once has them where its result has them,
-// also where as many as there are shards would be taken for them.
-static bool is_product(hd_pipe *p, const hd_op *op)
+// The op of one shard and that of all, and for each view where it has these in
+// place of an index; -1 where it has none.
+static bool bind_all(hd_pipe *p, const hd_op *op, int shards[HD_MAX_VIEWS],
+                     hd_bound *one, hd_bound *out)
 {
-    bool made = hd_pipe_index(p, &op->view[0]) >= 0;
+    hd_type type[HD_MAX_VIEWS];
+    int ndims[HD_MAX_VIEWS];
+    hd_key key[HD_NKEYS];
     hd_op all = *op;
-    hd_view view[HD_MAX_VIEWS];
 
-    all.view = view;
-    for (int i = 0; i < hd_pipe_product_views(op); i++)
-        view[i] =
-            hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
-    for (int i = 1; i < 3 && made; i++)
-        if (shard_dim(p, op, i) < 0 && !lacks_shards(p, op, &all, i))
-            return false;
-    return hd_pipe_is_product(op, view);
-}
-
-// Where `take` of all shards has these in its result: as its indices have them
-// or, where they are not taken from, as its operand has them beside these.
-static int taken_at(const hd_pipe *p, const hd_op *op, const hd_type *type,
-                    int dim)
-{
-    int from = hd_pipe_index(p, &op->view[1]);
-    int ahead = from >= 0 ? hd_view_kept_ahead(&op->view[1], from) : 0;
-
-    if (from < 0)
-        return hd_view_kept_ahead(&op->view[2], hd_pipe_index(p, &op->view[2]));
-    return ahead < dim ? ahead : ahead + type[0].ndims - type[1].ndims;
-}
-
-// Likewise of what is taken: where the indices are the same for all shards of
-// a batch, there is no one `take` of it.
-static bool is_take(hd_pipe *p, const hd_op *op)
-{
-    hd_key key = key_of_all(p, op, *hd_op_key(op, HD_KEY_DIM));
-    hd_op all = *op;
-    int at = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
-    hd_type type[3];
-
-    for (int i = 0; i < 3; i++) {
-        hd_view view =
-            hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
+    all.key = key;
+    for (int i = 0; i < op->nkeys; i++)
+        key[i] = key_of_all(p, op, op->key[i]);
+    for (int i = 0; i < op->nviews; i++) {
+        int dim = shard_dim(p, op, i);
+        hd_view view = hd_pipe_at_shard(p, op->view[i], dim, HD_EXPR_ALL);
 
         type[i] = hd_view_type(&view);
+        shards[i] = dim >= 0 && hd_view_picks(&op->view[i], dim)
+                        ? hd_view_kept_ahead(&view, dim)
+                        : -1;
+        ndims[i] = type[i].ndims - (shards[i] >= 0);
     }
-    all.key = &key;
-    all.nkeys = 1;
-    return taken_at(p, op, type, (int)key.number) == at &&
-           hd_signature_fits(&all, type, true, NULL, NULL);
+    return hd_bind(op, ndims, one, NULL) &&
+           hd_signature_fits(&all, type, false, out, NULL);
 }
 
-// Whether the op does all shards at once as it does one.
+// Whether the op does all shards at once as it does one: its dimensions lie
+// along each other as they did, and shards along those of the result, which has
+// some where an operand has: forms have no dimension for them otherwise.
+static bool computes_all(hd_pipe *p, const hd_op *op)
+{
+    int8_t to[SHARDS + 1];
+    int shards[HD_MAX_VIEWS];
+    hd_bound one, all;
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].expr >= 0 &&
+            hd_expr_uses_var(p->module, op->key[i].expr, p->loop->var))
+            return false;
+    if (!bind_all(p, op, shards, &one, &all))
+        return false;
+    memset(to, HD_ALONE, sizeof to);
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < all.ndims[i]; d++) {
+            int own = d - (shards[i] >= 0 && shards[i] < d);
+
+            if (!keeps_line(to, d == shards[i] ? SHARDS : one.along[i][own],
+                            all.along[i][d]))
+                return false;
+        }
+    return true;
+}
+
 static bool takes_all_shards(hd_pipe *p, const hd_op *op)
 {
-    switch (hd_op_family(op)) {
-    case HD_FAMILY_PRODUCT:
-        return is_product(p, op);
-    case HD_FAMILY_TAKE:
-        return is_take(p, op);
-    case HD_FAMILY_MOVE:
+    switch (hd_op_unit(op)) {
+    case HD_UNIT_COMPUTE:
+        return computes_all(p, op);
+    case HD_UNIT_TRANSFER:
         return op->code == HD_OP_BROADCAST || op->code == HD_OP_REDUCE;
-    case HD_FAMILY_PICK:
-    case HD_FAMILY_ATTEND:
-        return false;
-    case HD_FAMILY_COPY:
-    case HD_FAMILY_MAP:
-    case HD_FAMILY_FOLD:
-    case HD_FAMILY_TRANSPOSE:
-    case HD_FAMILY_CALL:
-    case HD_FAMILY_SYNC:
+    case HD_UNIT_SYNC:
         break;
     }
     return true;
@@ -718,17 +681,12 @@ static bool takes_all_shards(hd_pipe *p, const hd_op *op)
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
                              const hd_stmt *end, hd_trip_piece *at)
 {
-    bool turned = false;
+    bool all = true;
 
-    for (const hd_stmt *s = ops; s != end && at->shard < 0; s = s->next) {
-        for (int i = 1; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
-             i++)
-            turned |= is_turned(p, s->op, i);
-        turned |= !takes_all_shards(p, s->op);
-    }
-    return turned
-               ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)
-               : *b;
+    for (const hd_stmt *s = ops; s != end && at->shard < 0; s = s->next)
+        all &= takes_all_shards(p, s->op);
+    return !all ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)
+                : *b;
 }
 
 // ------------------------------------------------------------------- trips
