@@ -499,6 +499,14 @@ void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
     keep(module, view, dim, (hd_range){low, past, 0, block, blocks});
 }
 
+hd_expr hd_view_count(hd_module *module, const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+
+    return range != NULL ? count_of(module, range->low, range->past)
+                         : hd_module_count(module, view->buffer->type.dim[dim]);
+}
+
 const hd_range *hd_view_range(const hd_view *view, int dim)
 {
     return view->range != NULL && dim < view->nindex &&

@@ -2344,28 +2344,33 @@ static bool same_local_shape(const hd_type *a, const hd_type *b)
     return same_sizes(a, b);
 }
 
-// What a collective has of a dimension over its ranks, by its key or in front:
-// n indices, or where the key may stand, as many in each of n pieces.
-static bool has_pieces(const hd_op *op, int i, int64_t n)
+// What a collective has of the pieces of ranks, by its key or in front, is one
+// index, or as many as the longest has; of other blocks there is room for as
+// many. None where it has no such pieces: no index of each of `n` ranks in
+// front.
+static hd_type piece_type(const verifier *v, const hd_op *op, int i, int64_t n)
 {
-    hd_type type = type_of(op, i);
+    const hd_view *view = &op->view[i];
     const hd_key *key = hd_op_key(op, hd_op_pieces_key(op, i));
-    hd_dim dim;
+    hd_type type = type_of(op, i);
 
-    if (type.ndims == 0)
-        return false;
-    dim = type.dim[key == NULL ? 0 : (int)key->number];
-    return !hd_dim_is_sized(dim) &&
-           (key == NULL ? hd_dim_local(dim) == n : hd_dim_local(dim) % n == 0);
-}
+    for (int d = 0; d < view->nindex && v->module->stage < HD_STAGE_TRANSFER;
+         d++) {
+        const hd_range *range = hd_view_range(view, d);
 
-// Pieces match in number; how each side shapes them is its own affair.
-static bool is_row_of(const hd_op *op, int whole, int64_t n)
-{
-    hd_type all = type_of(op, whole), piece = type_of(op, 1 - whole);
-
-    return has_pieces(op, whole, n) && same_sizes(&all, &piece) &&
-           hd_type_local_elements(&all) == n * hd_type_local_elements(&piece);
+        if (range != NULL && range->block != HD_EXPR_NONE)
+            type.dim[hd_view_kept_ahead(view, d)] = hd_dim_whole(
+                hd_block_size(view->buffer->type.dim[d].extent, range->blocks));
+    }
+    if (hd_op_is_led(op, i) && key == NULL)
+        type.dim[0] =
+            hd_dim_whole(type.ndims > 0 && !hd_dim_is_sized(type.dim[0]) &&
+                         hd_dim_local(type.dim[0]) == n);
+    else if (hd_op_is_led(op, i))
+        type.dim[(int)key->number] = hd_dim_whole(
+            hd_block_size(hd_dim_local(type.dim[(int)key->number]), n));
+    type.ndims += hd_op_is_led(op, i) && type.ndims == 0;
+    return type;
 }
 
 static bool has_pieces_key(const hd_op *op)
@@ -2374,16 +2379,12 @@ static bool has_pieces_key(const hd_op *op)
            hd_op_key(op, hd_op_pieces_key(op, 1)) != NULL;
 }
 
-// Where neither side says where it has them, both are alike.
-static bool are_rows(const hd_op *op, int64_t n)
+// Pieces match in number; how each side shapes them is its own affair.
+static bool are_alike(const hd_type *a, const hd_type *b)
 {
-    hd_type a = type_of(op, 0), b = type_of(op, 1);
+    int64_t n = hd_type_local_elements(a);
 
-    return has_pieces(op, 0, n) && has_pieces(op, 1, n) &&
-           (has_pieces_key(op)
-                ? same_sizes(&a, &b) &&
-                      hd_type_local_elements(&a) == hd_type_local_elements(&b)
-                : same_local_shape(&a, &b));
+    return n > 0 && same_sizes(a, b) && n == hd_type_local_elements(b);
 }
 
 // Whether both may be as long where one's dimension is counted: of what one
@@ -2408,7 +2409,7 @@ static bool fits_counted(const hd_type *a, const hd_type *b)
 static hd_status check_collective(verifier *v, const hd_op *op)
 {
     int64_t n = v->module->axis[op->axis].size;
-    hd_type a, b;
+    hd_type a, b, to, from;
     const char *form = "both sides have one shape";
     char why[WHY];
     bool named = has_pieces_key(op), fits = false;
@@ -2417,35 +2418,38 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         return HD_OK;
     a = type_of(op, 0);
     b = type_of(op, 1);
+    to = piece_type(v, op, 0, n);
+    from = piece_type(v, op, 1, n);
     if (hd_op_is_rooted(op) && fits_counted(&a, &b) && a.dtype == b.dtype)
         return HD_OK;
-    if (has_counted(&a) || has_counted(&b))
+    if (has_counted(&to) || has_counted(&from))
         return hd_error(v->diag, HD_E0317, op->loc,
                         "%s of %s into %s: its ranks move as much as each "
                         "other, by a constant",
                         op_text(op), type_text(v, &b), type_text(v, &a));
     switch (hd_op_info_get(op->code)->led) {
     case HD_ENDS_NONE:
-        fits = same_local_shape(&a, &b);
+        fits = same_local_shape(&to, &from);
         break;
     case HD_ENDS_RESULT:
         form = named ? "the result has %lld pieces of that dimension, of each "
                        "rank what it sends"
                      : "the result is [%lld, ..], of each rank what it sends";
-        fits = is_row_of(op, 0, n);
+        fits = are_alike(&to, &from);
         break;
     case HD_ENDS_OPERAND:
         form = named ? "the operand has %lld pieces of that dimension, for "
                        "each rank what it gets"
                      : "the operand is [%lld, ..], for each rank what it gets";
-        fits = is_row_of(op, 1, n);
+        fits = are_alike(&to, &from);
         break;
     case HD_ENDS_BOTH:
         form = named ? "each side has %lld pieces of its dimension, as much as "
                        "the other"
                      : "both sides are [%lld, ..] of one shape, an index a "
                        "rank";
-        fits = are_rows(op, n);
+        fits = named ? are_alike(&to, &from)
+                     : to.dim[0].extent == 1 && same_local_shape(&to, &from);
         break;
     }
     if (fits && a.dtype == b.dtype)

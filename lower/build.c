@@ -81,7 +81,7 @@ void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim)
     int kept = hd_view_kept_ahead(&op->view[i], dim), at;
 
     hd_build_drop_key(op, code);
-    if (kept == 0 &&
+    if (kept == 0 && !hd_dim_is_sized(op->view[i].buffer->type.dim[dim]) &&
         op->view[i].buffer->type.dim[dim].extent == module->axis[op->axis].size)
         return;
     for (at = op->nkeys++; at > 0 && op->key[at - 1].code > code; at--)
@@ -306,14 +306,15 @@ bool hd_op_has_ranges(const hd_op *op)
     return false;
 }
 
-// The view with every dimension before `dim` fixed that holds one index, except
-// `skip`.
+// The view with every dimension before `dim` fixed that holds one index on all
+// ranks, except `skip`.
 static hd_view past_ones(hd_module *module, hd_view view, int dim, int skip)
 {
     for (int i = 0; i < dim; i++) {
         hd_dim d = view.buffer->type.dim[i];
 
-        if (i == skip || hd_dim_local(d) != 1 || hd_view_picks(&view, i))
+        if (i == skip || hd_dim_local(d) != 1 || hd_dim_is_uneven(d) ||
+            hd_view_picks(&view, i))
             continue;
         view = hd_view_at(view, i,
                           hd_dim_is_sharded(d) ? hd_expr_coord(module, d.mark)

@@ -12,7 +12,7 @@
 
 #include "base/dtype.h"
 #include "ir/signature.h"
-#include "lower/build.h"
+#include "lower/pad.h"
 
 enum {
     // What a transfer could have moved while it began: it takes as long to
@@ -352,7 +352,8 @@ static void count_op(counter *c, const hd_op *op, double times)
 
     if (m == NULL || hd_op_move(op) == HD_MOVE_SEND)
         return;
-    m->issued += c->streams ? 0 : times;
+    m->issued +=
+        c->streams ? 0 : times * (double)hd_uneven_transfers(c->module, op);
     if (hd_op_is_rooted(op))
         times *= root_share(c, op, hd_op_move(op) == HD_MOVE_REDUCE);
     m->now +=
@@ -468,73 +469,18 @@ typedef struct teller {
     sides sides;
 } teller;
 
-// Whether an axis goes from one dimension to another.
-static bool exchanges(const teller *t, int axis)
-{
-    int from = hd_type_axis_dim(&t->sides.from, axis);
-    int to = hd_type_axis_dim(&t->sides.to, axis);
-
-    return from >= 0 && to >= 0 && from != to;
-}
-
-// The first dimension of which some ranks have less than others, in what it
-// names of the result or, if `from`, of the operand, if that changes or is
-// there anyhow; -1: none.
-static int find_uneven(const teller *t, bool from, bool changes)
-{
-    const hd_type *type = from ? &t->sides.from : &t->sides.to;
-    const hd_type *other = from ? &t->sides.to : &t->sides.from;
-
-    for (int i = 0; i < type->ndims; i++)
-        if (hd_dim_is_uneven(type->dim[i]) &&
-            (!changes || type->dim[i].mark != other->dim[i].mark))
-            return i;
-    return -1;
-}
-
-static void advise_even(const teller *t, bool from, int n, bool changes)
-{
-    hd_dim dim = (from ? &t->sides.from : &t->sides.to)->dim[n];
-    hd_loc loc = t->m->op->view[from].buffer->loc;
-    int own = dim_of(t->m->op, &t->sides, from, n);
-    long long ranks = (long long)t->module->axis[dim.mark].size;
-    long long even = (long long)hd_dim_block(dim) * ranks;
-    bool both = exchanges(t, dim.mark);
-    const char *so =
-        both ? "all of it goes to all ranks" : "it moves piece by piece";
-    const char *front =
-        !changes ? ""
-        : both   ? ", or lay the other dimension in front, an index a rank"
-                 : ", or lay it in front";
-
-    if (hd_dim_is_sized(dim))
-        hd_note(t->diag, loc,
-                "%s, since '%s' says how many indices of dimension %d each of "
-                "%lld ranks has: give it one number (-D %s=%lld)%s",
-                so, t->module->size[dim.size - 1].name, own, ranks,
-                t->module->size[dim.size - 1].name, even / (long long)dim.times,
-                front);
-    else
-        hd_note(t->diag, loc,
-                "%s, since %lld ranks do not divide the %lld indices of "
-                "dimension %d: make it %lld%s",
-                so, ranks, (long long)dim.extent, own, even, front);
-}
-
 static void advise(const teller *t)
 {
     const hd_buffer *to = t->m->op->view[0].buffer;
     hd_loc loc = t->m->op->view[1].buffer->loc;
 
-    for (int k = 0; k < 4; k++) {
-        int n = find_uneven(t, k % 2 == 1, k < 2);
-
-        if (n >= 0) {
-            advise_even(t, k % 2 == 1, n, k < 2);
-            return;
-        }
-    }
-    if (t->m->apart)
+    if (to->type.ndims == HD_MAX_DIMS && t->m->transfers > (double)t->m->ranks)
+        hd_note(t->diag, loc,
+                "it moves index by index of another dimension, since what "
+                "ranks have pieces of takes one more, and there are at most "
+                "%d: give %%%s fewer",
+                HD_MAX_DIMS, to->name);
+    else if (t->m->apart)
         hd_note(t->diag, loc,
                 "all of it goes to all ranks, as some alone have it: of a "
                 "dimension that is an index a rank, a `set` of each index of "

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "lower/build.h"
+#include "lower/pad.h"
 
 enum { NONE = -1 };
 
@@ -88,7 +88,8 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
     int64_t ranks = module->axis[op->axis].size;
     fronts f = {0};
 
-    if (led != NONE && hd_view_range(view, led) != NULL)
+    if ((led != NONE && hd_view_range(view, led) != NULL) ||
+        hd_moves_uneven(module, op))
         return f;
     if (is_dense(view, led, ranks) &&
         (led == NONE || has_name(view, led, ranks)))
@@ -376,6 +377,10 @@ static void pack_stmt(hd_build *b, hd_stmt *stmt, bool in_loop)
             pack_block(b->module, &stmt->otherwise, in_loop);
         }
         hd_block_append(b->block, stmt);
+        return;
+    }
+    if (hd_moves_uneven(b->module, op)) {
+        hd_build_uneven(b, stmt);
         return;
     }
     copy_views(b, op, op->noutputs, op->noutputs + op->ninputs, in_loop);

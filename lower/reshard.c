@@ -7,10 +7,8 @@
 //   sharded -> local     all_gather
 //
 // in that order, which keeps intermediate tensors small. A collective names the
-// dimension over ranks, wherever that stands: what it moves is packed once its
-// pipeline is known. Where ranks have unevenly many indices of any dimension,
-// pieces are broadcast and reduced, one after the other, and exchanged by pairs
-// of ranks.
+// dimension over ranks, wherever that stands and however unevenly ranks have
+// indices of it: what it moves is packed once its pipeline is known.
 //
 // Attention to keys in blocks becomes a loop that attends to one after the
 // other.
@@ -20,7 +18,7 @@
 #include "ir/causal.h"
 #include "ir/signature.h"
 #include "ir/space.h"
-#include "lower/build.h"
+#include "lower/pad.h"
 #include "lower/pass.h"
 
 static hd_expr coord(hd_build *b, int axis)
@@ -186,34 +184,6 @@ static bool is_uneven(const hd_type *type)
     return false;
 }
 
-// The last dimension of whose indices the view has a part; what lies behind it
-// is contiguous.
-static int last_part(const hd_view *view)
-{
-    int last = 0;
-
-    for (int i = 0; i < view->nindex; i++) {
-        const hd_range *range = hd_view_range(view, i);
-        int64_t n = hd_dim_local(view->buffer->type.dim[i]);
-
-        if (range != NULL ? range->extent != n
-                          : hd_view_picks(view, i) && n > 1)
-            last = i;
-    }
-    return last;
-}
-
-// The next dimension that both views keep, from dx and dy on. False if both are
-// contiguous from there.
-static bool next_kept(const hd_view *x, const hd_view *y, int *dx, int *dy)
-{
-    while (hd_view_picks(x, *dx))
-        ++*dx;
-    while (hd_view_picks(y, *dy))
-        ++*dy;
-    return *dx < last_part(x) || *dy < last_part(y);
-}
-
 // Index i of those that the view keeps of a dimension.
 static hd_view pick(hd_build *b, hd_view view, int dim, hd_expr i)
 {
@@ -225,137 +195,13 @@ static hd_view pick(hd_build *b, hd_view view, int dim, hd_expr i)
     return hd_view_at(view, dim, i);
 }
 
-static hd_expr length(hd_build *b, const hd_view *view, int dim)
-{
-    const hd_range *range = hd_view_range(view, dim);
-
-    return range != NULL
-               ? hd_expr_binary(b->module, HD_EXPR_SUB, range->past, range->low)
-               : hd_expr_const(b->module,
-                               hd_dim_local(view->buffer->type.dim[dim]));
-}
-
-// One loop in another over the indices of dimensions of which there are
-// several, so that what is left of both views is contiguous.
-static hd_build each_piece(hd_build *b, hd_view *x, hd_view *y)
-{
-    hd_build inner = *b;
-
-    for (int dx = 0, dy = 0; next_kept(x, y, &dx, &dy); dx++, dy++) {
-        hd_expr n = length(b, x, dx), i;
-
-        if (n == hd_expr_const(b->module, 1))
-            continue;
-        inner = hd_build_for(&inner, "i", n, &i);
-        *x = pick(b, *x, dx, i);
-        *y = pick(b, *y, dy, i);
-    }
-    return inner;
-}
-
-// Whether these loops are over a rank's block of either, which is named whole.
-static bool splits_own(const hd_view *x, const hd_view *y)
-{
-    for (int dx = 0, dy = 0; next_kept(x, y, &dx, &dy); dx++, dy++)
-        if (hd_dim_is_sharded(x->buffer->type.dim[dx]) ||
-            hd_dim_is_sharded(y->buffer->type.dim[dy]))
-            return true;
-    return false;
-}
-
-// What a rank has of a tensor of type `like`, in a buffer that may have room
-// for what others have.
-static hd_view part_of(hd_build *b, hd_buffer *buffer, const hd_type *like)
-{
-    hd_view view = hd_view_whole(buffer, b->loc);
-
-    for (int i = 0; i < like->ndims; i++)
-        if (hd_dim_is_sharded(like->dim[i]))
-            view = own(b, view, i, like->dim[i].mark);
-    return view;
-}
-
-// A temporary with room for all of a tensor, any index of which can be named.
-static hd_buffer *add_room(hd_build *b, const hd_buffer *like)
-{
-    hd_type type = like->type;
-
-    for (int i = 0; i < type.ndims; i++)
-        type.dim[i] = hd_dim_unmarked(type.dim[i]);
-    return add_temp(b, like, type);
-}
-
-static void copy_part(hd_build *b, hd_buffer *from, hd_buffer *to,
-                      const hd_type *like)
-{
-    hd_build_unary(b, HD_OP_COPY, -1, part_of(b, to, like),
-                   part_of(b, from, like));
-}
-
-// The part of a dimension that rank `i` has; where the buffer has no room for
-// that of others, the own one.
-static hd_view part_at(hd_build *b, hd_view view, int dim, hd_expr i, int axis)
-{
-    return hd_dim_is_sharded(view.buffer->type.dim[dim])
-               ? own(b, view, dim, axis)
-               : hd_view_block(b->module, view, dim, i, ranks_of(b, axis));
-}
-
-static void broadcast_parts(hd_build *b, hd_view from, hd_view to, int dim,
-                            int axis)
-{
-    hd_expr i, n = hd_expr_const(b->module, ranks_of(b, axis));
-    hd_build body = hd_build_for(b, "i", n, &i);
-    hd_build inner;
-
-    to = part_at(b, to, dim, i, axis);
-    from = part_at(b, from, dim, i, axis);
-    inner = each_piece(&body, &to, &from);
-    hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, axis, to, from),
-                 HD_KEY_ROOT, i);
-}
-
-// Blocks need not have as many indices: each comes from its own rank.
-static void gather_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
-                          int axis)
-{
-    hd_view in = part_of(b, from, &from->type), out = part_of(b, to, &to->type);
-    hd_view first = part_at(b, out, dim, hd_expr_const(b->module, 0), axis);
-    hd_buffer *room;
-
-    if (!splits_own(&first, &in)) {
-        broadcast_parts(b, in, out, dim, axis);
-        return;
-    }
-    room = add_room(b, from);
-    copy_part(b, from, room, &from->type);
-    in = part_of(b, room, &to->type);
-    broadcast_parts(b, in, in, dim, axis);
-    copy_part(b, room, to, &to->type);
-}
-
-// Whether blocks of a dimension, one of each rank, are moved as indices are:
-// they are as long as each other, and there is room for one dimension more.
-static bool is_even(const hd_build *b, const hd_type *type, int dim, int axis)
-{
-    int64_t n = ranks_of(b, axis);
-
-    return type->dim[dim].extent == n ||
-           (!hd_dim_is_sized(type->dim[dim]) &&
-            type->dim[dim].extent % n == 0 && type->ndims < HD_MAX_DIMS);
-}
-
 static void gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                    int axis)
 {
-    if (is_uneven(&from->type) || !is_even(b, &to->type, dim, axis))
-        gather_blocks(b, from, to, dim, axis);
-    else
-        hd_build_pieces_dim(b->module,
-                            hd_build_unary(b, HD_OP_ALL_GATHER, axis,
-                                           whole(b, to),
-                                           own(b, whole(b, from), dim, axis)),
-                            0, dim);
+    hd_build_pieces_dim(b->module,
+                        hd_build_unary(b, HD_OP_ALL_GATHER, axis, whole(b, to),
+                                       own(b, whole(b, from), dim, axis)),
+                        0, dim);
 }
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
@@ -368,14 +214,6 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
 
     hd_build_pieces_dim(b->module, op, 1, e);
     hd_build_pieces_dim(b->module, op, 0, d);
-}
-
-// What rank `peer` gets of `from`, or what comes from it into `to`.
-static hd_view piece_for(hd_build *b, hd_buffer *buffer, int dim, hd_expr peer,
-                         int axis)
-{
-    return hd_view_block(b->module, part_of(b, buffer, &buffer->type), dim,
-                         peer, ranks_of(b, axis));
 }
 
 // Whether the pieces that go to ranks, or come from them, by blocks of
@@ -396,45 +234,6 @@ static bool has_contiguous_blocks(const hd_build *b, const hd_type *type,
     return true;
 }
 
-// The coordinate that is i + 1 more than the own one on the axis, or less.
-static hd_expr rank_at(hd_build *b, hd_expr_kind to, hd_expr i, int axis)
-{
-    hd_module *m = b->module;
-    hd_expr rank = hd_expr_binary(m, to, coord(b, axis), i);
-
-    rank = hd_expr_binary(m, to, rank, hd_expr_const(m, 1));
-    return hd_expr_binary(m, HD_EXPR_MOD, rank,
-                          hd_expr_const(m, ranks_of(b, axis)));
-}
-
-// The same of blocks, which need not have as many indices, nor any. In each
-// round a rank sends to one and receives from one, so that none is waited for
-// by two.
-static void exchange_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
-                            int e, int axis)
-{
-    hd_module *m = b->module;
-    int64_t n = ranks_of(b, axis);
-    hd_expr own = coord(b, axis), i, dest, source;
-    hd_view sent, received;
-    hd_build body;
-
-    hd_build_unary(b, HD_OP_COPY, -1, piece_for(b, to, d, own, axis),
-                   piece_for(b, from, e, own, axis));
-    if (n == 1)
-        return;
-    body = hd_build_for(b, "i", hd_expr_const(m, n - 1), &i);
-    dest = hd_build_let(&body, "dest", rank_at(b, HD_EXPR_ADD, i, axis));
-    source = hd_build_let(&body, "source", rank_at(b, HD_EXPR_SUB, i, axis));
-    body = hd_build_group(&body);
-    sent = piece_for(b, from, e, dest, axis);
-    received = piece_for(b, to, d, source, axis);
-    hd_build_key(hd_build_op(&body, HD_OP_SEND, axis, 0, 1, &sent), HD_KEY_TO,
-                 dest);
-    hd_build_key(hd_build_op(&body, HD_OP_RECV, axis, 1, 0, &received),
-                 HD_KEY_FROM, source);
-}
-
 // -------------------------------------------------------------------- set
 
 typedef struct move {
@@ -452,28 +251,11 @@ static hd_type moved_type(const hd_build *b, hd_type type, const move *m)
     return type;
 }
 
-static bool moves_blocks(const hd_build *b, const hd_type *from,
-                         const hd_type *to, const move *m)
-{
-    return is_uneven(from) || is_uneven(to) ||
-           !is_even(b, to, m->from, m->axis) ||
-           !is_even(b, from, m->to, m->axis);
-}
-
 static bool have_contiguous_blocks(const hd_build *b, const hd_type *from,
                                    const hd_type *to, const move *m)
 {
     return has_contiguous_blocks(b, from, m->to, m->axis) &&
            has_contiguous_blocks(b, to, m->from, m->axis);
-}
-
-// Of blocks that are not contiguous, a gather and a slice make it.
-static bool is_exchange(const hd_build *b, const hd_type *from, const move *m)
-{
-    hd_type to = moved_type(b, *from, m);
-
-    return !moves_blocks(b, from, &to, m) ||
-           have_contiguous_blocks(b, from, &to, m);
 }
 
 // The next change of one mark on the way from `type` to `goal`: slices, then
@@ -487,15 +269,13 @@ static bool find_move(const hd_build *b, const hd_type *type,
             int from = hd_type_axis_dim(type, axis);
             int to = hd_type_axis_dim(goal, axis);
             bool free = to >= 0 && !hd_dim_is_sharded(type->dim[to]);
-            move m = {axis, from, kind < 2 ? to : -1};
-
             if (from == to)
                 continue;
             if ((kind == 0 && from < 0 && free) ||
-                (kind == 1 && from >= 0 && free && is_exchange(b, type, &m)) ||
+                (kind == 1 && from >= 0 && free) ||
                 (kind == 2 && from >= 0 && to < 0) ||
                 (kind == 3 && from >= 0)) {
-                *out = m;
+                *out = (move){axis, from, kind < 2 ? to : -1};
                 return true;
             }
         }
@@ -512,8 +292,6 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
         emit_slice(b, from, to, m->to, m->axis);
     else if (m->to < 0)
         gather(b, from, to, m->from, m->axis);
-    else if (moves_blocks(b, &from->type, &type, m))
-        exchange_blocks(b, from, to, m->from, m->to, m->axis);
     else
         emit_exchange(b, from, to, m->from, m->to, m->axis);
     return to;
@@ -588,7 +366,9 @@ static void exchange_rows(hd_build *b, hd_buffer *from, hd_buffer *to,
                           const move *m)
 {
     if (is_cut(from, to, m))
-        exchange_blocks(b, from, to, m->from, m->to, m->axis);
+        hd_build_rounds(b, m->axis, own(b, whole(b, to), m->to, m->axis),
+                        m->from, own(b, whole(b, from), m->from, m->axis),
+                        m->to);
     else
         emit_exchange(b, from, to, m->from, m->to, m->axis);
 }
@@ -642,28 +422,19 @@ static hd_build on_ranks(hd_build *b, hd_ranks ranks)
                                    : hd_build_if(b, is_among(b, ranks), &none);
 }
 
-// What a rank has of a tensor of type `like`, in buffers that may have room for
-// what others have.
-typedef struct carried {
-    hd_buffer *from, *to;
-    const hd_type *like;
-} carried;
-
 typedef struct point {
     int axis;
     hd_expr source, dest;
 } point;
 
-// All of it, or each contiguous piece.
-static void move_point(hd_build *b, const carried *what, const point *p)
+static void move_point(hd_build *b, hd_buffer *from, hd_buffer *to,
+                       const point *p)
 {
-    hd_view in = part_of(b, what->from, what->like);
-    hd_view out = part_of(b, what->to, what->like);
+    hd_view in = whole(b, from), out = whole(b, to);
     hd_expr at = coord(b, p->axis);
-    hd_build inner = each_piece(b, &in, &out), sends, receives, none;
+    hd_build sends, receives, none;
 
-    sends = hd_build_if(&inner,
-                        hd_expr_binary(b->module, HD_EXPR_EQ, at, p->source),
+    sends = hd_build_if(b, hd_expr_binary(b->module, HD_EXPR_EQ, at, p->source),
                         &receives);
     receives = hd_build_if(
         &receives, hd_expr_binary(b->module, HD_EXPR_EQ, at, p->dest), &none);
@@ -675,7 +446,7 @@ static void move_point(hd_build *b, const carried *what, const point *p)
 
 // To the ranks from `low` to before `past`, none of which is in `have`, from
 // those in turn.
-static void send_to(hd_build *b, const carried *what, hd_ranks have,
+static void send_to(hd_build *b, hd_buffer *from, hd_buffer *to, hd_ranks have,
                     int64_t low, int64_t past)
 {
     hd_module *m = b->module;
@@ -693,24 +464,13 @@ static void send_to(hd_build *b, const carried *what, hd_ranks have,
         p.source =
             hd_expr_binary(m, HD_EXPR_ADD, p.source, hd_expr_mod(m, i, n));
     p.dest = hd_expr_binary(m, HD_EXPR_ADD, hd_expr_const(m, low), i);
-    move_point(&body, what, &p);
-}
-
-// From the only rank that has it to all.
-static void broadcast_rank(hd_build *b, const carried *what, hd_ranks have)
-{
-    hd_view in = part_of(b, what->from, what->like);
-    hd_view out = part_of(b, what->to, what->like);
-    hd_build inner = each_piece(b, &in, &out);
-
-    hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, have.axis, out, in),
-                 HD_KEY_ROOT, hd_expr_const(b->module, have.low));
+    move_point(&body, from, to, &p);
 }
 
 // What the ranks of `have` hold alike, to those of `want`, on the same axis or
 // all of it.
-static void spread_ranks(hd_build *b, const carried *what, hd_ranks have,
-                         hd_ranks want)
+static void spread_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
+                         hd_ranks have, hd_ranks want)
 {
     int64_t n = ranks_of(b, have.axis);
     int64_t low = hd_ranks_are_all(want) ? 0 : want.low;
@@ -719,39 +479,18 @@ static void spread_ranks(hd_build *b, const carried *what, hd_ranks have,
                      past < have.past ? past : have.past};
 
     if (hd_ranks_are_all(want) && have.past == have.low + 1) {
-        broadcast_rank(b, what, have);
+        hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, have.axis, whole(b, to),
+                                    whole(b, from)),
+                     HD_KEY_ROOT, hd_expr_const(b->module, have.low));
         return;
     }
     if (both.low < both.past) {
         hd_build here = on_ranks(b, both);
 
-        copy_part(&here, what->from, what->to, what->like);
+        hd_build_unary(&here, HD_OP_COPY, -1, whole(b, to), whole(b, from));
     }
-    send_to(b, what, have, low, past < have.low ? past : have.low);
-    send_to(b, what, have, low > have.past ? low : have.past, past);
-}
-
-// Where a loop over pieces would be over a block of another axis, whole buffers
-// of which any index can be named are moved.
-static void move_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
-                       hd_ranks have, hd_ranks want)
-{
-    hd_view in = part_of(b, from, &from->type);
-    hd_view out = part_of(b, to, &to->type);
-    hd_buffer *from_room, *to_room;
-    hd_build here;
-
-    if (!splits_own(&in, &out)) {
-        spread_ranks(b, &(carried){from, to, &to->type}, have, want);
-        return;
-    }
-    from_room = add_room(b, from);
-    to_room = add_room(b, to);
-    here = on_ranks(b, have);
-    copy_part(&here, from, from_room, &from->type);
-    spread_ranks(b, &(carried){from_room, to_room, &to->type}, have, want);
-    here = on_ranks(b, want);
-    copy_part(&here, to_room, to, &to->type);
+    send_to(b, from, to, have, low, past < have.low ? past : have.low);
+    send_to(b, from, to, have, low > have.past ? low : have.past, past);
 }
 
 // The type of what arrives: placed as the result, but not over `axis`, all of
@@ -801,7 +540,7 @@ static void set_apart(hd_build *b, const hd_op *op, hd_ranks have,
     hd_build here = across ? on_ranks(b, want) : *b;
     hd_buffer *goal = goal_of(b, op), *to = next_buffer(b, &type, goal);
 
-    move_ranks(&here, from, to, have, across ? (hd_ranks){0} : want);
+    spread_ranks(&here, from, to, have, across ? (hd_ranks){0} : want);
     if (to == goal && goal == op->view[0].buffer)
         return;
     here = on_ranks(b, want);
@@ -952,21 +691,6 @@ static void reduce_here(hd_build *b, const hd_op *op, hd_view out)
                     hd_op_dim(op));
 }
 
-// What ranks have, joined on the root, piece by piece, and sent to all from
-// there if asked.
-static void reduce_parts(hd_build *b, const hd_op *op, hd_view in, hd_view out,
-                         int axis, hd_expr root, bool to_all)
-{
-    hd_build inner = each_piece(b, &in, &out);
-    hd_op *fresh = hd_build_unary(&inner, HD_OP_REDUCE, axis, out, in);
-
-    hd_build_key(fresh, HD_KEY_ROOT, root);
-    hd_build_fold_key(fresh, hd_op_fold(op));
-    if (to_all)
-        hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, axis, out, out),
-                     HD_KEY_ROOT, root);
-}
-
 // What changes nothing that it is folded with: zero of a sum, else what is
 // beyond every number of the dtype. A cast saturates or makes an infinity, and
 // of f64 twice the largest number is one.
@@ -1022,72 +746,6 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
     return to;
 }
 
-// A reduction over dimension `dim`, which is sharded over `axis`, to dimension
-// `e` of the result, `lead` of the operand, over the same axis; both NONE where
-// every rank wants all of it.
-typedef struct reduction {
-    const hd_op *op;
-    int dim, axis, e, lead;
-} reduction;
-
-// Each block of dimension `lead` of what ranks have goes to its own rank.
-static void scatter_blocks(hd_build *b, const reduction *r, hd_view in,
-                           hd_view out)
-{
-    hd_expr i, n = hd_expr_const(b->module, ranks_of(b, r->axis));
-    hd_build body = hd_build_for(b, "i", n, &i);
-
-    reduce_parts(&body, r->op, part_at(b, in, r->lead, i, r->axis),
-                 part_at(b, out, r->e, i, r->axis), r->axis, i, false);
-}
-
-static void reduce_to(hd_build *b, const reduction *r, hd_view in, hd_view out)
-{
-    if (r->lead != NONE)
-        scatter_blocks(b, r, in, out);
-    else
-        reduce_parts(b, r->op, in, out, r->axis, hd_expr_const(b->module, 0),
-                     true);
-}
-
-// Blocks are reduced to a rank at a time, since ranks need not have as much.
-static void reduce_blocks(hd_build *b, const reduction *r, hd_buffer *from,
-                          hd_buffer *to)
-{
-    hd_view in = part_of(b, from, &from->type), out = part_of(b, to, &to->type);
-    hd_view first = in;
-    hd_buffer *from_room, *to_room;
-
-    if (r->lead != NONE)
-        first = part_at(b, in, r->lead, hd_expr_const(b->module, 0), r->axis);
-    if (!splits_own(&first, &out)) {
-        reduce_to(b, r, in, out);
-        return;
-    }
-    from_room = add_room(b, from);
-    to_room = add_room(b, to);
-    copy_part(b, from, from_room, &from->type);
-    reduce_to(b, r, part_of(b, from_room, &from->type),
-              part_of(b, to_room, &to->type));
-    copy_part(b, to_room, to, &to->type);
-}
-
-static void reduce_whole(hd_build *b, const reduction *r, hd_buffer *from,
-                         hd_buffer *to)
-{
-    hd_view in = own(b, whole(b, from), r->dim, r->axis), out = whole(b, to);
-    hd_op *fresh;
-
-    if (r->lead == NONE) {
-        fresh = hd_build_unary(b, HD_OP_ALL_REDUCE, r->axis, out, in);
-    } else {
-        out = own(b, out, r->e, r->axis);
-        fresh = hd_build_unary(b, HD_OP_REDUCE_SCATTER, r->axis, out, in);
-        hd_build_pieces_dim(b->module, fresh, 1, r->lead);
-    }
-    hd_build_fold_key(fresh, hd_op_fold(r->op));
-}
-
 // Over a dimension sharded over `axis`: what each rank holds is a partial
 // result, and the result may be scattered over the same axis.
 static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
@@ -1095,20 +753,22 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
 {
     hd_type rest = hd_type_without(&from->type, dim);
     int e = hd_type_axis_dim(&goal->type, axis);
-    reduction r = {op, dim, axis, NONE, NONE};
+    bool scatters = e >= 0 && !hd_dim_is_sharded(rest.dim[e]);
+    hd_view in = own(b, whole(b, from), dim, axis);
     hd_buffer *to;
+    hd_op *fresh;
 
-    if (e >= 0 && !hd_dim_is_sharded(rest.dim[e])) {
-        r.e = e;
-        r.lead = e < dim ? e : e + 1;
+    if (scatters)
         rest.dim[e] = sharded(b, rest.dim[e], axis);
-    }
     to = next_buffer(b, &rest, goal);
-    if (is_uneven(&rest) ||
-        (r.e != NONE && !is_even(b, &from->type, r.lead, axis)))
-        reduce_blocks(b, &r, from, to);
-    else
-        reduce_whole(b, &r, from, to);
+    if (scatters) {
+        fresh = hd_build_unary(b, HD_OP_REDUCE_SCATTER, axis,
+                               own(b, whole(b, to), e, axis), in);
+        hd_build_pieces_dim(b->module, fresh, 1, e < dim ? e : e + 1);
+    } else {
+        fresh = hd_build_unary(b, HD_OP_ALL_REDUCE, axis, whole(b, to), in);
+    }
+    hd_build_fold_key(fresh, hd_op_fold(op));
     return to;
 }
 

@@ -42,7 +42,7 @@
 
 #include "ir/signature.h"
 #include "ir/space.h"
-#include "lower/build.h"
+#include "lower/pad.h"
 #include "lower/pass.h"
 
 // What an operation does with a view per index of the loop.
@@ -132,34 +132,6 @@ static bool plan_compute(const hd_op *op, int s, plan *p)
     return true;
 }
 
-// Blocks as reshard writes them: for VAR in 0..n { a broadcast of block VAR
-// from rank VAR, or a reduction of it to that }. What one rank alone has comes
-// from that in every iteration, and is none.
-static bool plan_blocks(hd_module *module, const hd_stmt *loop, plan *p)
-{
-    const hd_stmt *stmt = loop->body.first;
-    const hd_op *op;
-    int piece, dim = 0;
-
-    if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
-        (stmt->op->code != HD_OP_BROADCAST && stmt->op->code != HD_OP_REDUCE) ||
-        hd_op_has_ranges(stmt->op) ||
-        hd_op_key(stmt->op, HD_KEY_ROOT)->expr !=
-            hd_expr_of_var(module, loop->var))
-        return false;
-    op = stmt->op;
-    piece = op->code == HD_OP_REDUCE;
-    while (dim < op->view[piece].nindex &&
-           hd_view_index(&op->view[piece], dim) !=
-               hd_expr_of_var(module, loop->var))
-        dim++;
-    if (dim == op->view[piece].nindex)
-        return false;
-    *p = (plan){.extent = hd_expr_value(module, loop->b),
-                .dim = {piece == 0 ? dim : WHOLE, piece == 0 ? WHOLE : dim}};
-    return true;
-}
-
 // Whether it gathers, or scatters what it reduces, in blocks or not.
 static bool gathers(const hd_op *op)
 {
@@ -180,7 +152,8 @@ static bool plan_pieces(const hd_module *module, const hd_op *op, int piece,
     hd_dim all = op->view[piece].buffer->type.dim[dim];
 
     if (all.mark != HD_STREAM || hd_view_range(&op->view[piece], dim) != NULL ||
-        hd_dim_blocks(all) != module->axis[op->axis].size)
+        hd_dim_blocks(all) != module->axis[op->axis].size ||
+        (hd_moves_uneven(module, op) && !hd_moves_dense(module, op)))
         return false;
     *p = (plan){.extent = hd_dim_blocks(all),
                 .dim = {piece == 0 ? dim : WHOLE, piece == 0 ? WHOLE : dim}};
@@ -251,11 +224,12 @@ static bool is_of_ranks(const hd_op *op, int i, int dim)
 
 // A tile of a collective: the stream dimension is beside those over ranks, and
 // each index of it is moved by itself.
-static bool plan_tile(const hd_op *op, plan *p)
+static bool plan_tile(const hd_module *module, const hd_op *op, plan *p)
 {
     int out, in;
 
-    if (!hd_op_is_bare_collective(op) || !is_alike(op) || tile_dim(op) < 0)
+    if (!hd_op_is_bare_collective(op) || hd_moves_uneven(module, op) ||
+        !is_alike(op) || tile_dim(op) < 0)
         return false;
     out = tile_dim(op);
     in = operand_dim(op, out);
@@ -491,7 +465,7 @@ static bool plan_branch(hd_module *module, const hd_stmt *stmt, plan *p)
     if (first == NULL || first->kind != HD_STMT_OP ||
         stmt->otherwise.first != NULL || first->op->noutputs != 1)
         return false;
-    tile = plan_tile(first->op, p);
+    tile = plan_tile(module, first->op, p);
     if (!tile && (!hd_op_is(first->op, HD_UNIT_COMPUTE) ||
                   !plan_by_index(module, first->op, true, p)))
         return false;
@@ -504,7 +478,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     const hd_op *op = stmt->op;
 
     if (stmt->kind == HD_STMT_FOR)
-        return plan_keys(module, stmt, p) || plan_blocks(module, stmt, p);
+        return plan_keys(module, stmt, p);
     if (stmt->kind == HD_STMT_IF)
         return plan_branch(module, stmt, p);
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
@@ -514,7 +488,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         return true;
     if (op->code == HD_OP_REDUCE_SCATTER && plan_pieces(module, op, 1, p))
         return true;
-    return plan_tile(op, p) || plan_by_index(module, op, false, p);
+    return plan_tile(module, op, p) || plan_by_index(module, op, false, p);
 }
 
 // ------------------------------------------------------------------- runs

@@ -139,7 +139,8 @@ static void spread(lint *l, const int32_t *lists, int32_t from)
     }
 }
 
-// The first compute step of the rank that could go on beside the transfer; -1.
+// The first compute step of the rank that could go on beside the transfer, but
+// for copies, which may be of the transfer's own; -1.
 static int64_t find_beside(lint *l, int rank, int64_t transfer)
 {
     const hd_graph *g = l->graph;
@@ -149,7 +150,8 @@ static int64_t find_beside(lint *l, int rank, int64_t transfer)
     spread(l, l->follows, l->one[transfer]);
     spread(l, l->leads, l->one[transfer]);
     for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
-        if (!l->seen[i] && hd_op_is(g->node[i].op, HD_UNIT_COMPUTE))
+        if (!l->seen[i] && hd_op_is(g->node[i].op, HD_UNIT_COMPUTE) &&
+            hd_op_family(g->node[i].op) != HD_FAMILY_COPY)
             return i;
     return -1;
 }
