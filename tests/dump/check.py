@@ -280,6 +280,8 @@ def work():
         yield path, "host", ["--transfer", "direct", "--protocol", "get", "--comm-stream"]
         yield path, "host", ["--transfer", "fused"]
     yield root / "tests/golden/ops/attention_blocks.hd", "tensor", []  # has `step`
+    for stage in ("reshard", "stream"):  # moves that name dimensions
+        yield root / "tests/golden/lower/moves_name_dimensions.hd", stage, []
     for folder in ("ops", "walk", "ranges", "sizes", "blocks", "text"):
         for path in sorted((root / "tests/golden" / folder).glob("*.hd")):
             if "too_many" not in path.name and "endless" not in path.name:

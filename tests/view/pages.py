@@ -132,7 +132,7 @@ def check_example(path, *words):
     page.words = (path, *words)
     assert text_of(page, "s") == (root / path).read_text()
     events = events_of(page, path, *words)
-    if re.search("^tensor", (root / path).read_text(), re.M):
+    if re.search("^tensor|^host.* after ", (root / path).read_text(), re.M):
         assert text_of(page, "h") == run("dump", path, *words)[0]
         check_links(page, events)
     check_bars(page, events)
@@ -216,6 +216,10 @@ for program in programs:
 for words in (["--transfer", "direct", "--comm-stream", "--defer-sends"], ["--chunks", "2", "--protocol", "get"],
               ["--machine", "examples/machines/cpu2.json", "--transfer", "auto"], ["-D", "tp=2", "--transfer", "bulk"]):
     check_example(pathlib.Path("examples/ag_linear.hd"), *words)
+check_example(pathlib.Path("tests/golden/lower/permutes_in_a_loop.hd"))
+for stage in ("reshard", "stream"):  # moves that name dimensions
+    (folder / f"{stage}.hd").write_text(run("dump", "--stage", stage, "tests/golden/lower/moves_name_dimensions.hd")[0])
+    check_example(folder / f"{stage}.hd")
 for program in sorted((root / "examples/broken").glob("*.hd")):
     check_broken(program.relative_to(root))
 check_trips()
