@@ -316,9 +316,28 @@ static hd_view past_ones(hd_module *module, hd_view view, int dim, int skip)
         if (i == skip || hd_dim_local(d) != 1 || hd_dim_is_uneven(d) ||
             hd_view_picks(&view, i))
             continue;
+        hd_view_keep_all(module, &view, i);
         view = hd_view_at(view, i,
                           hd_dim_is_sharded(d) ? hd_expr_coord(module, d.mark)
                                                : hd_expr_const(module, 0));
+    }
+    return view;
+}
+
+// The view with an index in the place of each block of one.
+static hd_view as_indices(hd_module *module, hd_view view)
+{
+    for (int i = 0; i < view.nindex; i++) {
+        const hd_range *range = hd_view_range(&view, i);
+        hd_dim d = view.buffer->type.dim[i];
+        hd_expr index;
+
+        if (range == NULL || range->block == HD_EXPR_NONE ||
+            range->blocks != d.extent || hd_dim_is_sized(d))
+            continue;
+        index = range->block;
+        hd_view_keep_all(module, &view, i);
+        view = hd_view_at(view, i, index);
     }
     return view;
 }
@@ -348,6 +367,7 @@ void hd_build_past_ones(void *module, hd_op *op)
     if (hd_op_is_led(op, 0) && hd_op_is_led(op, 1))
         last[0] = last[1] = dim[0] > dim[1] ? dim[0] : dim[1];
     for (int i = 0; i < 2; i++) {
+        op->view[i] = as_indices(module, op->view[i]);
         op->view[i] = past_ones(module, op->view[i], last[i], dim[i]);
         hd_build_renumber_pieces(module, op, i, dim[i]);
     }

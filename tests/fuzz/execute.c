@@ -163,9 +163,22 @@ static void execute_spelt(hd_module *tensor, const char *text,
     free(spelt);
 }
 
+// A host program of moves that name dimensions makes what its tensor program
+// does.
+static void execute_moves(choices choices, const hd_lower_options *options,
+                          uint64_t seed, bool on_threads)
+{
+    hd_module *tensor, *host = lower_moves(&choices, options, &tensor);
+
+    if (host != NULL)
+        execute(tensor, host, seed, 0, on_threads);
+    hd_module_destroy(host);
+    hd_module_destroy(tensor);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    choices choices = {data, size, 0};
+    choices choices = {data, size, 0}, moves = choices;
     hd_lower_options options = generate_lowering(&choices);
     bool on_threads = size > 0 && data[size - 1] % 32 == 31;
     char *text = NULL;
@@ -176,6 +189,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
          run++)
         execute(tensor, host, size, run, on_threads);
     execute_spelt(tensor, text, &options, size);
+    execute_moves(moves, &options, size, on_threads);
     hd_module_destroy(host);
     hd_module_destroy(tensor);
     free(text);

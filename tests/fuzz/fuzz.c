@@ -139,18 +139,27 @@ bool is_small(const hd_module *module)
     return true;
 }
 
+static hd_module *parse(const char *text, hd_diag *diag)
+{
+    hd_module *module = NULL;
+    hd_status status =
+        hd_parse("generated", text, strlen(text), NULL, 0, diag, &module);
+
+    if (status != HD_OK)
+        fprintf(stderr, "%s\n", text);
+    must(status == HD_OK, "what is generated parses", hd_diag_text(diag));
+    return module;
+}
+
 hd_module *generate_module(choices *choices, bool integers, char **text)
 {
     generate_options options = {.integers = integers};
     hd_diag *diag = hd_diag_create();
-    hd_module *module = NULL;
-    hd_status status;
+    hd_module *module;
 
     *text = generate_program(choices, &options);
     must(*text != NULL, "a program is generated", "");
-    status =
-        hd_parse("generated", *text, strlen(*text), NULL, 0, diag, &module);
-    must(status == HD_OK, "a generated program parses", hd_diag_text(diag));
+    module = parse(*text, diag);
     hd_diag_destroy(diag);
     return module;
 }
@@ -169,11 +178,9 @@ static void must_check(const hd_module *host, const char *text,
                        const hd_lower_options *lowering, hd_diag *diag)
 {
     hd_check_options options = hd_check_defaults();
-    hd_module *tensor = NULL;
-    hd_status status =
-        hd_parse("tensor", text, strlen(text), NULL, 0, diag, &tensor);
+    hd_module *tensor = parse(text, diag);
+    hd_status status;
 
-    must(status == HD_OK, "what parsed once parses", hd_diag_text(diag));
     options.against =
         module_info(tensor).stage == HD_STAGE_TENSOR ? tensor : NULL;
     status = hd_check(host, &options, diag);
@@ -184,15 +191,15 @@ static void must_check(const hd_module *host, const char *text,
     hd_module_destroy(tensor);
 }
 
-hd_module *lower_text(const char *text, const hd_lower_options *options)
+// Lowers the program `text`, which makes what the program `does` does.
+static hd_module *lower_as(const char *text, const char *does,
+                           const hd_lower_options *options)
 {
     hd_diag *diag = hd_diag_create();
-    hd_module *module = NULL;
-    hd_status status =
-        hd_parse("lowered", text, strlen(text), NULL, 0, diag, &module);
+    hd_module *module = parse(text, diag);
+    hd_status status;
     bool fine;
 
-    must(status == HD_OK, "what parsed once parses", hd_diag_text(diag));
     status = hd_lower(module, options, NULL, NULL, diag);
     must_explain(status, diag, "hd_lower");
     // What lies apart because a run says how long it is cannot be moved.
@@ -207,10 +214,34 @@ hd_module *lower_text(const char *text, const hd_lower_options *options)
     must(fine, "only chunks may be refused, and to move what lies apart",
          hd_diag_text(diag));
     if (status == HD_OK)
-        must_check(module, text, options, diag);
+        must_check(module, does, options, diag);
     hd_diag_destroy(diag);
     if (status == HD_OK)
         return module;
     hd_module_destroy(module);
     return NULL;
+}
+
+hd_module *lower_text(const char *text, const hd_lower_options *options)
+{
+    return lower_as(text, text, options);
+}
+
+hd_module *lower_moves(choices *choices, const hd_lower_options *options,
+                       hd_module **tensor)
+{
+    hd_diag *diag = hd_diag_create();
+    char *text, *does;
+    hd_module *host;
+
+    must(generate_stage(choices, &text, &does), "moves are generated", "");
+    host = parse(text, diag);
+    must_reparse(host);
+    hd_module_destroy(host);
+    *tensor = parse(does, diag);
+    host = lower_as(text, does, options);
+    free(text);
+    free(does);
+    hd_diag_destroy(diag);
+    return host;
 }

@@ -48,6 +48,11 @@ hd_module *generate_module(choices *choices, bool integers, char **text);
 // NULL if it was refused, which must be with HD05xx.
 hd_module *lower_text(const char *text, const hd_lower_options *options);
 
+// The same of a host program of moves generated from the choices, which makes
+// what the tensor program beside it does; `tensor` is that, parsed.
+hd_module *lower_moves(choices *choices, const hd_lower_options *options,
+                       hd_module **tensor);
+
 HD_END_DECLS
 
 #endif

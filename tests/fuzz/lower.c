@@ -20,7 +20,7 @@ static void lower_spelt(const char *text, const hd_lower_options *options,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    choices choices = {data, size, 0};
+    choices choices = {data, size, 0}, moves = choices;
     hd_lower_options options = generate_lowering(&choices);
     char *text = NULL;
     hd_module *tensor = generate_module(&choices, false, &text);
@@ -32,6 +32,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must_reparse(host);
     hd_module_destroy(host);
     lower_spelt(text, &options, size);
+    hd_module_destroy(tensor);
+    host = lower_moves(&moves, &options, &tensor);
+    if (host != NULL)
+        must_reparse(host);
+    hd_module_destroy(host);
     hd_module_destroy(tensor);
     free(text);
     return 0;

@@ -115,7 +115,10 @@ Subject Written(const Family &family, bool right, unsigned seed,
     else if (!slips && !choices.Change())
         return subject;
     pair = family.write(&choices);
-    subject.host = pair.host.empty() ? HostOf(pair.tensor, random) : pair.host;
+    subject.host = pair.host;
+    if (pair.host.empty() || pair.host.find(" after ") != std::string::npos)
+        subject.host =
+            HostOf(pair.host.empty() ? pair.tensor : pair.host, random);
     if (slips && !subject.host.empty())
         subject.host = Slipped(subject.host, random);
     return subject;

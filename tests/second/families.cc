@@ -626,12 +626,96 @@ Pair Submeshes(Choices *c)
     return {text + decls + body + "%y = set %" + from + " }", ""};
 }
 
+// -------------------------------------------------------------------- moves
+
+// A tensor of three dimensions of six indices, one of which is over the ranks,
+// or none: -1.
+struct Placed {
+    int n, at;
+
+    Text Type() const
+    {
+        Text text = "f32[";
+        for (int i = 0; i < 3; i++)
+            text += (i > 0 ? ", 6" : "6") + Text(i == at ? "@tp" : "");
+        return text + "]";
+    }
+    // A rank's own of %name, or all of it.
+    Text Own(const Text &name) const
+    {
+        Text text = "%" + name + "[";
+        for (int i = 0; i < 3; i++)
+            text +=
+                (i > 0 ? ", " : "") + (i == at ? "tp of " + T(n) : Text(":"));
+        return text + "]";
+    }
+};
+
+// What makes %to of %from where only the placement differs, as a host program
+// has it until transfers have their pipelines.
+Text MovedFrom(const Text &to, Placed there, const Text &from, Placed here)
+{
+    Text what = there.Own(to) + " = ";
+
+    if (here.at == there.at)
+        return what + "copy " + here.Own(from) + " ";
+    if (here.at < 0) // each takes its part
+        return what + "copy " + there.Own(from) + " ";
+    if (there.at < 0)
+        return what + "all_gather " + here.Own(from) + " dim " + T(here.at) +
+               " ";
+    return what + "all_to_all " + here.Own(from) + " dim0 " + T(there.at) +
+           " dim1 " + T(here.at) + " ";
+}
+
+// Moves that name dimensions, with a permute between two of them, and sums of
+// what ranks have that go to the ranks, or to all.
+Pair Moves(Choices *c)
+{
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    int n = 2 + c->Fix(2), sums = c->Fix(2);
+    Placed x = {n, c->Fix(4) - 1}, a = {n, c->Fix(4) - 1};
+    const int *order = orders[c->Edit(6)];
+    Placed b = {n, -1}, y = {n, c->Fix(4) - 1};
+    Text fold = Folding(c->Edit(3)), key = fold == "sum" ? "" : " " + fold;
+    Text how = " order (" + T(order[0]) + ", " + T(order[1]) + ", " +
+               T(order[2]) + ") ";
+    Text first = sums ? "in %x : f32[" + T(n) + "@tp, 6, 6, 6] "
+                      : "in %x : " + x.Type() + " ";
+
+    for (int i = 0; i < 3 && a.at >= 0; i++)
+        b.at = order[i] == a.at ? i : b.at;
+    Text text = " mesh tp=" + T(n) + " " + first + "temp %a : " + a.Type() +
+                " temp %b : " + b.Type() + " temp %m : " + b.Type() +
+                " out %y : " + y.Type() + " { ";
+    Text tensor =
+        (sums ? "%a = " + fold + " %x dim 0 " : Text("%a = set %x ")) +
+        "%b = permute %a" + how;
+    Text host = !sums      ? MovedFrom("a", a, "x", x)
+                : a.at < 0 ? "%a = all_reduce %x[tp]" + key + " "
+                           : a.Own("a") + " = reduce_scatter %x[tp] dim " +
+                                 T(a.at) + key + " ";
+    Text map =
+        Of(c->Edit(4), {"neg %F", "scale %F by 2.0", "exp %F", "abs %F"});
+    Text mapped = map, whole = map;
+
+    mapped.replace(map.find("%F"), 2, b.Own("b"));
+    whole.replace(map.find("%F"), 2, "%b");
+    host += b.Own("b") + " = permute " + a.Own("a") + how + b.Own("m") + " = " +
+            mapped + " " + MovedFrom("y", y, "m", b) + "}";
+    return {"heddle 2 tensor program t" + text + tensor + "%m = " + whole +
+                " %y = set %m }",
+            "heddle 2 host program t after " +
+                Of(c->Spell(2), {"reshard", "stream"}) + text + host};
+}
+
 } // namespace
 
 const std::vector<Family> kFamilies = {
-    {"counts", Counts, " by %"},     {"sizes", Sizes, "param m"},
-    {"masks", Masks, nullptr},       {"offsets", Offsets, nullptr},
-    {"windows", Windows, nullptr},   {"call", Calls, nullptr},
-    {"submeshes", Submeshes, " on "}};
+    {"counts", Counts, " by %"},      {"sizes", Sizes, "param m"},
+    {"masks", Masks, nullptr},        {"offsets", Offsets, nullptr},
+    {"windows", Windows, nullptr},    {"call", Calls, nullptr},
+    {"submeshes", Submeshes, " on "}, {"moves", Moves, nullptr}};
 
 } // namespace second

@@ -27,6 +27,11 @@ size_t generate_bytes(int ops);
 // early where the choices do.
 char *generate_program(choices *choices, const generate_options *options);
 
+// A host program as the pass reshard, or stream, may leave it, of moves that
+// name dimensions; and the tensor program that does the same, on whole numbers
+// exactly. False if memory runs out. The caller frees both.
+bool generate_stage(choices *choices, char **host, char **tensor);
+
 // Any pipeline with any options.
 hd_lower_options generate_lowering(choices *choices);
 

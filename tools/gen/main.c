@@ -18,11 +18,13 @@ typedef struct request {
     generate_options options;
     uint64_t seed;
     bool seeded;
+    bool moves;
     const char *from; // a file of choices, or NULL
 } request;
 
 static const char help[] =
-    "usage: heddle-gen [--seed N] [--integers] [--ops N] [--from FILE]\n"
+    "usage: heddle-gen [--seed N] [--integers] [--ops N] [--moves] [--from "
+    "FILE]\n"
     "Prints a random well-formed tensor program.\n"
     "\n"
     "  --seed N     the same program for the same N; from the clock if absent\n"
@@ -30,6 +32,10 @@ static const char help[] =
     "               that its dtype holds exactly, if inputs are whole numbers\n"
     "               from -3 to 3: runs can be compared bit by bit\n"
     "  --ops N      about this many operations, 1 to 1000; random if absent\n"
+    "  --moves      a host program of moves that name dimensions, as the pass\n"
+    "               reshard or stream leaves it, under the tensor program "
+    "that\n"
+    "               does the same, in a comment\n"
     "  --from FILE  choices from the bytes of FILE, not from a seed: the\n"
     "               program, and the options of its lowering, that an input "
     "of\n"
@@ -65,6 +71,7 @@ static int read_request(int argc, char **argv, request *out)
         {"seed", required_argument, NULL, 's'},
         {"integers", no_argument, NULL, 'i'},
         {"ops", required_argument, NULL, 'o'},
+        {"moves", no_argument, NULL, 'm'},
         {"from", required_argument, NULL, 'f'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
@@ -85,6 +92,9 @@ static int read_request(int argc, char **argv, request *out)
             if (!read_number("--ops", optarg, 1, GENERATE_MAX_OPS, &ops))
                 return USAGE;
             out->options.ops = (int)ops;
+            break;
+        case 'm':
+            out->moves = true;
             break;
         case 'f':
             out->from = optarg;
@@ -183,7 +193,26 @@ static void print_request(const request *request)
     }
     if (request->options.ops > 0)
         printf(" --ops %d", request->options.ops);
-    printf("%s\n", request->options.integers ? " --integers" : "");
+    printf("%s%s\n", request->options.integers ? " --integers" : "",
+           request->moves ? " --moves" : "");
+}
+
+// False if memory runs out.
+static bool print_moves(choices *choices)
+{
+    char *host, *tensor;
+    bool made = generate_stage(choices, &host, &tensor);
+
+    for (char *line = made ? tensor : NULL, *end; line != NULL && *line != '\0';
+         line = end + 1) {
+        end = strchr(line, '\n');
+        printf("// %.*s\n", (int)(end - line), line);
+    }
+    if (made)
+        fputs(host, stdout);
+    free(host);
+    free(tensor);
+    return made;
 }
 
 // False if memory runs out.
@@ -198,6 +227,8 @@ static bool print_program(const request *request, choices *choices)
 
         print_lowering(&lowering);
     }
+    if (request->moves)
+        return print_moves(choices);
     text = generate_program(choices, &request->options);
     if (text != NULL)
         fputs(text, stdout);
