@@ -54,6 +54,7 @@ typedef struct plan {
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     bool tile;              // a collective of each index, or what some do
     bool some;              // what some ranks do
+    bool batch;             // attention to an index of a batch
     bool copies; // a transpose of which an index lies as in the result
     int way;     // of a send and its recv: 1 to a greater coordinate, else -1
 } plan;
@@ -406,8 +407,10 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
     case HD_FAMILY_TAKE:
     case HD_FAMILY_CALL:
         return plan_compute(op, s, p);
-    case HD_FAMILY_PICK: // of several results, that is
     case HD_FAMILY_ATTEND:
+        p->batch = true;
+        return plan_compute(op, s, p);
+    case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -481,7 +484,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         return plan_keys(module, stmt, p);
     if (stmt->kind == HD_STMT_IF)
         return plan_branch(module, stmt, p);
-    if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
+    if (stmt->kind != HD_STMT_OP ||
+        (op->noutputs != 1 && hd_op_family(op) != HD_FAMILY_ATTEND) ||
         (hd_op_is(op, HD_UNIT_TRANSFER) && hd_op_has_ranges(op)))
         return false;
     if (op->code == HD_OP_ALL_GATHER && plan_pieces(module, op, 0, p))
@@ -524,6 +528,7 @@ typedef struct run {
     int axis;       // of what becomes a pipeline, -1 before the first
     hd_move moves;  // which of both that is first, or HD_MOVE_NONE
     bool keys;      // something attends to keys
+    bool batch;     // something attends to an index of a batch
     bool tiles;     // it has a collective of each index, or what some ranks do
     bool some;      // the latter
     unsigned along; // which axes the former move along, a bit each
@@ -589,6 +594,9 @@ static bool fits(const run *r, const hd_op *op, const plan *p)
         return false;
     if (p->tile ? !may_tile(r, op, p) : is_piped(op, p) && !may_pipe(r, op))
         return false;
+    // The masks of a pipeline's trips are those of blocks of keys.
+    if (p->batch ? r->axis >= 0 || r->keys : r->batch && is_piped(op, p))
+        return false;
     // Iterations of a pipeline that gathers begin with its transfers, so
     // nothing before a gather may have used what it writes: the old value of an
     // inout is read before it is gathered into. Those of one that scatters end
@@ -623,7 +631,8 @@ static void touch(run *r, const hd_op *op, const plan *p)
         r->axis = op->axis;
         r->moves = move_of(op);
     }
-    r->keys |= hd_op_family(op) == HD_FAMILY_ATTEND;
+    r->keys |= hd_op_family(op) == HD_FAMILY_ATTEND && !p->batch;
+    r->batch |= p->batch;
     for (int i = 0; i < op->nviews; i++) {
         use *u = use_of(r, &op->view[i]);
         int dim = iteration_dim(p, i);
@@ -646,7 +655,7 @@ static void start_run(run *r)
     r->extent = 0;
     r->axis = -1;
     r->moves = HD_MOVE_NONE;
-    r->tiles = r->some = r->keys = false;
+    r->tiles = r->some = r->keys = r->batch = false;
     r->along = 0;
     memset(r->way, 0, sizeof r->way);
 }
@@ -876,6 +885,8 @@ static bool reads_run(const run *r, const hd_op *op)
 // Of loops the one over blocks of keys alone computes.
 static bool is_keys(const hd_stmt *stmt)
 {
+    if (stmt->kind == HD_STMT_OP)
+        return false;
     while (stmt->kind == HD_STMT_FOR || stmt->kind == HD_STMT_IF)
         stmt = stmt->body.first;
     return stmt->kind == HD_STMT_OP &&
