@@ -238,8 +238,12 @@ struct Found {
     hd_diag_clear(host.diag);
     bool accepted = hd_check(host.module, &options, host.diag) == HD_OK;
     // On a few sets of data, since a wrong sign may be lost in a relu.
-    bool right =
-        second::Differs(tensor.Print(), host.Print(), 4, random()).empty();
+    auto is_right = [&](int draws) {
+        return second::Differs(tensor.Print(), host.Print(), draws, random())
+            .empty();
+    };
+    // In what is refused the difference may be in few elements.
+    bool right = is_right(4) && (accepted || is_right(60));
 
     (right ? found->right : found->wrong)++;
     if (accepted == right)
