@@ -450,7 +450,10 @@ def build(row, random):
         to = random.choice(FLOATS) if value.is_float(dtype) and random.random() < .2 else dtype
         t = p.set(t, listed(after, rank), to)
     t = USE[last](p, t)
-    if random.random() < .2:  # and once more
+    while random.random() < .25:  # and once more
         t = p.set(t, random.sample(t.marks, len(t.marks)))
+        if t.whole() and random.random() < .6:
+            some = ["map", "fold", "transpose", "take"] + ["product"] * value.is_float(t.dtype)
+            t = USE[random.choice(some)](p, t)
     t.role = "inout" if t.before else "out"
     return p
