@@ -286,10 +286,13 @@ static bool fail_dims(const binder *b, int view, hd_misfit *why)
 {
     const uint16_t *form = letters_of(b->row, b->op, view).at;
 
-    return fail(why, &(hd_misfit){.kind = HD_MISFIT_DIMS,
-                                  .view = view,
-                                  .letter = form[1] == NO_LETTER ? form[0] : 0,
-                                  .form = form});
+    return fail(why,
+                &(hd_misfit){.kind = HD_MISFIT_DIMS,
+                             .view = view,
+                             .letter = form[1] == NO_LETTER && is_group(form[0])
+                                           ? form[0]
+                                           : 0,
+                             .form = form});
 }
 
 // Solves what a view alone lacks, of the last operand first and of the first

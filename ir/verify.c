@@ -1336,14 +1336,16 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *type)
                 "[n@axis, M, N], and `sum` with dim 0 adds them");
 }
 
-static hd_status check_counts(verifier *v, const hd_key *groups,
-                              const hd_type *type)
+static hd_status check_dtype(verifier *v, const hd_op *op, int i,
+                             hd_dtype dtype)
 {
-    if (type->dtype == HD_DTYPE_I32 && type->ndims == 1)
+    const hd_buffer *b = op->view[i].buffer;
+
+    if (b->type.dtype == dtype)
         return HD_OK;
-    return hd_error(v->diag, type->ndims == 1 ? HD_E0314 : HD_E0313,
-                    groups->loc, "groups of %s; it is i32[e], a count a group",
-                    type_text(v, type));
+    return hd_error(v->diag, HD_E0314, op->view[i].loc, "%%%s is %s; %s %s %s",
+                    b->name, hd_dtype_text(b->type.dtype), op_text(op),
+                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype));
 }
 
 static hd_status refuse_product(verifier *v, const hd_op *op,
@@ -1376,7 +1378,7 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
     type[0] = out;
     type[1] = a;
     if (groups != NULL)
-        HD_TRY(check_counts(v, groups, &type[groups->view]));
+        HD_TRY(check_dtype(v, op, groups->view, HD_DTYPE_I32));
     if (!fits(v, op, type, &why))
         return refuse_product(v, op, type, &why);
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &type[2]));
@@ -1533,18 +1535,6 @@ static hd_status check_map(verifier *v, const hd_op *op)
         return check_operands(v, op, dtype, 2);
     }
     return check_operands(v, op, dtype, 1);
-}
-
-static hd_status check_dtype(verifier *v, const hd_op *op, int i,
-                             hd_dtype dtype)
-{
-    const hd_buffer *b = op->view[i].buffer;
-
-    if (b->type.dtype == dtype)
-        return HD_OK;
-    return hd_error(v->diag, HD_E0314, op->view[i].loc, "%%%s is %s; %s %s %s",
-                    b->name, hd_dtype_text(b->type.dtype), op_text(op),
-                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype));
 }
 
 // The views are token, slot, n and expert.
@@ -2379,12 +2369,16 @@ static bool has_pieces_key(const hd_op *op)
            hd_op_key(op, hd_op_pieces_key(op, 1)) != NULL;
 }
 
-// Pieces match in number; how each side shapes them is its own affair.
-static bool are_alike(const hd_type *a, const hd_type *b)
+// Pieces match in number; how each side shapes them is its own affair, but
+// where neither says in which dimension it has them.
+static bool same_pieces(const hd_op *op, const hd_type *to, const hd_type *from)
 {
-    int64_t n = hd_type_local_elements(a);
+    bool led = hd_op_is_led(op, 0);
+    int64_t n = hd_type_local_elements(to);
 
-    return n > 0 && same_sizes(a, b) && n == hd_type_local_elements(b);
+    if (led == hd_op_is_led(op, 1) && !has_pieces_key(op))
+        return (!led || to->dim[0].extent == 1) && same_local_shape(to, from);
+    return n > 0 && same_sizes(to, from) && n == hd_type_local_elements(from);
 }
 
 // Whether both may be as long where one's dimension is counted: of what one
@@ -2406,13 +2400,30 @@ static bool fits_counted(const hd_type *a, const hd_type *b)
     return any;
 }
 
+static hd_status pieces_differ(verifier *v, const hd_op *op, int64_t n)
+{
+    hd_type a = type_of(op, 0), b = type_of(op, 1);
+    bool to = hd_op_is_led(op, 0), from = hd_op_is_led(op, 1);
+    bool named = has_pieces_key(op);
+    char why[WHY] = "both sides have one shape";
+
+    if (to || from)
+        snprintf(why, sizeof why, "%s %s%lld%s, %s",
+                 to && from ? "each side"
+                 : to       ? "the result"
+                            : "the operand",
+                 named ? "has " : "is [", (long long)n,
+                 named ? " pieces of its dimension" : ", ..]",
+                 to && from ? named ? "as much as the other" : "of one shape"
+                 : to       ? "of each rank what it sends"
+                            : "for each rank what it gets");
+    return shapes_differ(v, op, &a, &b, why);
+}
+
 static hd_status check_collective(verifier *v, const hd_op *op)
 {
     int64_t n = v->module->axis[op->axis].size;
     hd_type a, b, to, from;
-    const char *form = "both sides have one shape";
-    char why[WHY];
-    bool named = has_pieces_key(op), fits = false;
 
     if (op->noutputs + op->ninputs < 2) // of a broadcast, perhaps none at all
         return HD_OK;
@@ -2427,37 +2438,11 @@ static hd_status check_collective(verifier *v, const hd_op *op)
                         "%s of %s into %s: its ranks move as much as each "
                         "other, by a constant",
                         op_text(op), type_text(v, &b), type_text(v, &a));
-    switch (hd_op_info_get(op->code)->led) {
-    case HD_ENDS_NONE:
-        fits = same_local_shape(&to, &from);
-        break;
-    case HD_ENDS_RESULT:
-        form = named ? "the result has %lld pieces of that dimension, of each "
-                       "rank what it sends"
-                     : "the result is [%lld, ..], of each rank what it sends";
-        fits = are_alike(&to, &from);
-        break;
-    case HD_ENDS_OPERAND:
-        form = named ? "the operand has %lld pieces of that dimension, for "
-                       "each rank what it gets"
-                     : "the operand is [%lld, ..], for each rank what it gets";
-        fits = are_alike(&to, &from);
-        break;
-    case HD_ENDS_BOTH:
-        form = named ? "each side has %lld pieces of its dimension, as much as "
-                       "the other"
-                     : "both sides are [%lld, ..] of one shape, an index a "
-                       "rank";
-        fits = named ? are_alike(&to, &from)
-                     : to.dim[0].extent == 1 && same_local_shape(&to, &from);
-        break;
-    }
-    if (fits && a.dtype == b.dtype)
-        return HD_OK;
-    if (fits)
-        return shapes_differ(v, op, &a, &b, "the dtypes differ");
-    snprintf(why, sizeof why, form, (long long)n);
-    return shapes_differ(v, op, &a, &b, why);
+    if (!same_pieces(op, &to, &from))
+        return pieces_differ(v, op, n);
+    return a.dtype == b.dtype
+               ? HD_OK
+               : shapes_differ(v, op, &a, &b, "the dtypes differ");
 }
 
 // Of a dimension that is cut into more blocks than it has indices each has one

@@ -262,8 +262,7 @@ bool hd_op_has_parts(const hd_op *op, int along, bool block)
     if (hd_op_swaps(op, op->bound->ndims[0], along))
         return false;
     return hd_bound_picks(op->bound, along) ||
-           (block && hd_op_family(op) == HD_FAMILY_PRODUCT &&
-            hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           (block && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
             hd_bound_parts(op->bound, along));
 }
 
