@@ -257,11 +257,12 @@ static void put_row(const field *f, int view, int64_t at, const uint64_t *sum)
 {
     const hd_span *to = &f->a.view[view];
     bool joins = view == DQ && hd_op_has_blocks(f->a.step->op, K);
+    bool adds = hd_step_access(f->a.step, view) == HD_ACCESS_UPDATE;
 
     for (int64_t d = 0; d < to->extent[2]; d++) {
         int64_t i = at + d * to->stride[2];
 
-        if (!f->a.updates)
+        if (!adds)
             put(f, view, i, sum[d]);
         else if (sum[d] != 0 || joins)
             put(f, view, i, hd_field_add(value_at(f, i), sum[d]));

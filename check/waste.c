@@ -112,10 +112,18 @@ static void write_cells(void *context, int64_t low, int64_t high)
     }
 }
 
+// What is stored where it would be added to zeros: these are of use to the
+// statement.
+static bool holds_zeros(const scan *s, const hd_part *part)
+{
+    return (s->node->stores >> part->view & 1) != 0;
+}
+
 static void visit_parts(scan *s)
 {
     for (int64_t i = s->node->part; i < s->node[1].part; i++)
-        if (hd_part_reads(&s->graph->part[i]))
+        if (hd_part_reads(&s->graph->part[i]) ||
+            holds_zeros(s, &s->graph->part[i]))
             hd_cells_each(&s->cells, &s->graph->part[i], read_cells, s);
     for (int64_t i = s->node->part; i < s->node[1].part; i++)
         if (hd_part_writes(&s->graph->part[i]))

@@ -174,6 +174,9 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     add_conversions(&k);
     add_strides(&k);
     add_constants(&k);
+    for (int i = 0; i < step->op->noutputs; i++)
+        hd_text_printf(&k.text, "#define ADDS_%d %d\n", i,
+                       hd_step_access(step, i) == HD_ACCESS_UPDATE);
     batch = hd_batch_begin(&k);
     rows = hd_batch_length(&k, "H", 3, own);
     rows *= hd_batch_length(&k, "S", 3, own + 1);

@@ -148,9 +148,12 @@ static void put_key(writer *w, const hd_op *op, const hd_key *key)
 {
     const hd_key_info *info = hd_key_info_get(key->code);
     int64_t number;
+    hd_key adds;
 
     hd_text_printf(&w->text, "\"%s\":", info->text);
-    if (info->value == HD_VALUE_FLAG)
+    if (w->step != NULL && hd_step_adds(w->step, key, &adds))
+        hd_key_ints_print(&adds, "[", ",", "]", &w->text);
+    else if (info->value == HD_VALUE_FLAG)
         hd_text_puts(&w->text, "true");
     else if (key->view >= 0)
         put_view(w, op, key->view);

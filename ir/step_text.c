@@ -85,7 +85,21 @@ bool hd_step_shows(const hd_step *step, hd_key_code code)
     bool mask =
         code == HD_KEY_CAUSAL || code == HD_KEY_WINDOW || code == HD_KEY_ZIGZAG;
 
-    return code != HD_KEY_NAME && !(mask && step->causal == HD_SEES_ALL);
+    return code != HD_KEY_NAME && !(mask && step->causal == HD_SEES_ALL) &&
+           !(code == HD_KEY_ACCUMULATE &&
+             step->stores == (1 << step->op->noutputs) - 1);
+}
+
+bool hd_step_adds(const hd_step *step, const hd_key *key, hd_key *out)
+{
+    if (key->code != HD_KEY_ACCUMULATE || step->stores == 0)
+        return false;
+    *out = *key;
+    out->nints = 0;
+    for (int i = 0; i < step->op->noutputs; i++)
+        if (hd_step_access(step, i) == HD_ACCESS_UPDATE)
+            out->ints[out->nints++] = i;
+    return true;
 }
 
 bool hd_step_number(const hd_module *module, const hd_step *step,
@@ -113,10 +127,13 @@ static void print_key(const hd_module *module, const hd_step *step,
 {
     const hd_key_info *info = hd_key_info_get(key->code);
     int64_t number;
+    hd_key adds;
 
     if (!hd_step_shows(step, key->code))
         return;
     hd_text_printf(text, " %s", info->text);
+    if (hd_step_adds(step, key, &adds))
+        hd_key_ints_print(&adds, " (", ", ", ")", text);
     if (info->value == HD_VALUE_FLAG)
         return;
     hd_text_puts(text, " ");

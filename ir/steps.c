@@ -186,6 +186,12 @@ bool hd_step_touches(const hd_step *step, int view)
     return hd_op_touches(step->op, view, step->peer == step->rank);
 }
 
+hd_access hd_step_access(const hd_step *step, int view)
+{
+    return (step->stores >> view & 1) != 0 ? HD_ACCESS_WRITE
+                                           : hd_op_access(step->op, view);
+}
+
 int64_t hd_span_elements(const hd_span *span)
 {
     int64_t n = 1;

@@ -10,6 +10,7 @@
 #include "ir/symmetry.h"
 
 #include "ir/causal.h"
+#include "ir/zeros.h"
 
 #include <stdlib.h>
 
@@ -40,6 +41,7 @@ typedef struct finder {
     int64_t size;
     bool control; // conditions and bounds are fixed
     bool turns;
+    bool zeros;   // what is added to may hold them (ir/zeros)
     sort *var;    // owned
     usage *usage; // owned, by id of the buffer
 } finder;
@@ -294,6 +296,7 @@ static void use_op(finder *f, const hd_op *op)
         if (may_add_nothing(op, key))
             f->control &= is_fixed(f, key->expr);
     }
+    f->zeros |= hd_zeros_may_be_stored(op);
     if (hd_op_is_rooted(op))
         f->turns = false; // one rank of a line is not like the others
     if (hd_op_is(op, HD_UNIT_TRANSFER))
@@ -427,6 +430,10 @@ static hd_status look_along(finder *f, hd_diag *diag)
     f->control = f->turns = true;
     use_block(f, &f->module->body);
     f->turns = f->turns && f->control && bytes_turn(f);
+    // Which gradients meet which fills is the same where all views turn. Pieces
+    // that meet by the ranges of their bytes alone may be told apart by one
+    // rank and not by another: either is right.
+    f->control &= !f->zeros || f->turns;
     free(f->var);
     free(f->usage);
     return HD_OK;

@@ -13,6 +13,7 @@
 
 #include "base/array.h"
 #include "ir/signature.h"
+#include "ir/zeros.h"
 
 enum { MAX_EVENTS = 1 << 24 };
 
@@ -26,7 +27,9 @@ typedef struct walker {
     hd_env env;
     int64_t *vars; // owned: env.var
     int stream;
-    int64_t nsteps, nskipped, niterations, nidle;
+    hd_zeros zeros; // owned
+    // `nunfilled`: fills that are no steps, as what they fill is stored.
+    int64_t nsteps, nskipped, nunfilled, niterations, nidle;
     int ngroups;
     bool grouping;
     hd_step *member; // owned: the current step, or the group's so far
@@ -413,7 +416,7 @@ static hd_status flush(walker *w)
 // What is skipped counts, too: it takes time.
 static hd_status check_steps(const walker *w, const hd_op *op)
 {
-    if (w->nsteps + w->nskipped < HD_MAX_STEPS)
+    if (w->nsteps + w->nskipped + w->nunfilled < HD_MAX_STEPS)
         return HD_OK;
     return hd_error(w->diag, HD_E0607, op->loc,
                     "rank %lld has more than %lld steps", (long long)w->rank,
@@ -673,14 +676,25 @@ static bool may_be_left_out(const hd_op *op)
     return has_ranges(op) || hd_causal_key(op) != NULL;
 }
 
+// Whether the next step is one, but for what it fills.
+static bool count_step(walker *w, uint8_t zeros)
+{
+    bool fills = zeros == HD_ZEROS_NO_STEP;
+
+    w->nunfilled += fills;
+    w->nsteps += !fills;
+    return !fills;
+}
+
 static hd_status walk_op(walker *w, const hd_op *op)
 {
     bool counts = w->fn == NULL, empty;
+    uint8_t zeros = hd_zeros_at(&w->zeros, w->nsteps + w->nunfilled);
     hd_step *step;
 
     HD_TRY(check_steps(w, op));
     if (counts && !may_be_left_out(op)) {
-        w->nsteps++;
+        count_step(w, zeros);
         return HD_OK;
     }
     HD_TRY(reserve_member(w));
@@ -696,9 +710,9 @@ static hd_status walk_op(walker *w, const hd_op *op)
     HD_TRY(find_empty(w, step, &empty));
     if (empty || (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
         return skip_step(w, step);
-    w->nsteps++;
-    if (counts)
+    if (!count_step(w, zeros) || counts)
         return HD_OK;
+    step->stores = zeros;
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         unmask_rows(step);
     HD_TRY(resolve_events(w, step));
@@ -812,9 +826,10 @@ static void stop(walker *w)
     free(w->vars);
     free(w->member);
     free(w->span);
+    hd_zeros_free(&w->zeros);
 }
 
-static hd_status walk_rank(walker *w)
+static hd_status walk_written(walker *w)
 {
     const hd_source *outer = hd_diag_source(w->diag, &w->module->source);
     hd_status status = start(w);
@@ -826,12 +841,26 @@ static hd_status walk_rank(walker *w)
     return status;
 }
 
+static hd_status walk_rank(walker *w)
+{
+    HD_TRY(hd_zeros_find(w->module, w->rank, w->diag, &w->zeros));
+    return walk_written(w);
+}
+
 hd_status hd_walk_check_rank(const hd_module *module, int rank, hd_diag *diag)
 {
     if (rank >= 0 && rank < module->nranks)
         return HD_OK;
     return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld", rank,
                    (long long)module->nranks);
+}
+
+static walker walker_of(const hd_module *module, int64_t rank, hd_diag *diag)
+{
+    return (walker){.module = module,
+                    .diag = diag,
+                    .rank = rank,
+                    .stream = HD_CALLER_STREAM};
 }
 
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
@@ -843,24 +872,28 @@ hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
 hd_status hd_walk_all(const hd_module *module, int64_t rank, hd_diag *diag,
                       hd_step_fn *fn, hd_step_fn *empty, void *context)
 {
-    walker w = {.module = module,
-                .diag = diag,
-                .fn = fn,
-                .empty = empty,
-                .context = context,
-                .rank = rank,
-                .stream = HD_CALLER_STREAM};
+    walker w = walker_of(module, rank, diag);
 
+    w.fn = fn;
+    w.empty = empty;
+    w.context = context;
     return walk_rank(&w);
+}
+
+hd_status hd_walk_as_written(const hd_module *module, int64_t rank,
+                             hd_diag *diag, hd_step_fn *fn, void *context)
+{
+    walker w = walker_of(module, rank, diag);
+
+    w.fn = fn;
+    w.context = context;
+    return walk_written(&w);
 }
 
 hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
                         hd_tally *out)
 {
-    walker w = {.module = module,
-                .diag = diag,
-                .rank = rank,
-                .stream = HD_CALLER_STREAM};
+    walker w = walker_of(module, rank, diag);
 
     HD_TRY(walk_rank(&w));
     *out = (hd_tally){w.nsteps, w.nidle};

@@ -59,6 +59,9 @@ typedef struct hd_step {
         int32_t causal;
     };
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
+    // attention_grad that accumulates: bit i is set of a result i that holds
+    // zeros, of which no step has filled them (ir/zeros.h).
+    uint8_t stores;
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX
@@ -66,6 +69,8 @@ typedef struct hd_step {
 // Whether the step does anything with a view: the operand of a broadcast is its
 // root's alone, and so is the result of a reduce.
 bool hd_step_touches(const hd_step *step, int view);
+// What the step does with a view.
+hd_access hd_step_access(const hd_step *step, int view);
 
 // Members of a group arrive in one call, n > 1 or a group of one.
 typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
@@ -87,6 +92,9 @@ hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
 // The same, and each transfer that is not issued goes to `empty`.
 hd_status hd_walk_all(const hd_module *module, int64_t rank, hd_diag *diag,
                       hd_step_fn *fn, hd_step_fn *empty, void *context);
+// The same, but what is added to zeros is added, and all fills are steps.
+hd_status hd_walk_as_written(const hd_module *module, int64_t rank,
+                             hd_diag *diag, hd_step_fn *fn, void *context);
 
 typedef struct hd_tally {
     int64_t steps;
@@ -147,8 +155,12 @@ typedef struct hd_index {
 int hd_span_indices(const hd_module *module, int64_t rank, const hd_view *view,
                     const hd_span *span, hd_index out[HD_MAX_DIMS]);
 // Whether the text of a step has a key of its op's: a callee stands ahead of
-// the operands, and a mask is left out that hides nothing.
+// the operands, and left out are a mask that hides nothing and what adds to no
+// result.
 bool hd_step_shows(const hd_step *step, hd_key_code code);
+// The key of an op that stores some of what it would add to has the numbers of
+// the other results; false of any other.
+bool hd_step_adds(const hd_step *step, const hd_key *key, hd_key *out);
 // The number that the walk made of a key; false of a key that stays as it is.
 bool hd_step_number(const hd_module *module, const hd_step *step,
                     hd_key_code code, int64_t *out);

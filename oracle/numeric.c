@@ -1365,7 +1365,7 @@ static void store_total(const attention *a, int view, int64_t at,
     x = multiply(x, factor, a->unit);
     if (a->loose > 0)
         x.bound += half_step(a->dtype, fabs(x.value) + x.bound);
-    if (a->a.updates)
+    if (hd_step_access(a->a.step, view) == HD_ACCESS_UPDATE)
         x = add(x, load_at(a, view, at, column), a->unit);
     store_at(a, view, at, column, x);
 }

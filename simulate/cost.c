@@ -20,7 +20,8 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
 {
     int n = 0;
 
-    out->step = (hd_step){.op = node->op, .span = out->span};
+    out->step =
+        (hd_step){.op = node->op, .span = out->span, .stores = node->stores};
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
         out->step.causal = node->causal;
     for (int64_t i = node->part; i < node[1].part; i++)
@@ -165,7 +166,7 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     double bytes = 0, bound;
 
     for (int i = 0; i < step->op->nviews; i++)
-        bytes += (hd_op_access(step->op, i) == HD_ACCESS_UPDATE ? 2 : 1) *
+        bytes += (hd_step_access(step, i) == HD_ACCESS_UPDATE ? 2 : 1) *
                  bytes_moved(step, i);
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)

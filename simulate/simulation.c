@@ -22,7 +22,8 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
     int64_t n = a[1].part - a->part;
 
-    if (n != b[1].part - b->part || sight_of(a) != sight_of(b))
+    if (n != b[1].part - b->part || sight_of(a) != sight_of(b) ||
+        a->stores != b->stores)
         return false;
     for (int64_t i = 0; i < n; i++)
         if (g->part[a->part + i].ranges != g->part[b->part + i].ranges)
@@ -32,7 +33,8 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 
 static uint64_t hash_lengths(const hd_graph *g, const hd_node *node)
 {
-    uint64_t hash = ((uintptr_t)node->op >> 4) + (uint32_t)sight_of(node);
+    uint64_t hash =
+        ((uintptr_t)node->op >> 4) + (uint32_t)sight_of(node) + node->stores;
 
     for (int64_t i = node->part; i < node[1].part; i++)
         hash = (hash ^ g->part[i].ranges) * 0x9e3779b97f4a7c15u;

@@ -105,7 +105,7 @@ static hd_status add_parts(builder *b, const hd_step *step)
             continue;
         HD_TRY(
             hd_part_of_view(frame, &view[i], &step->span[i], b->diag, &part));
-        part.access = hd_op_access(step->op, i) & 3;
+        part.access = hd_step_access(step, i) & 3;
         part.view = (uint32_t)i & 31;
         g->part[g->nparts++] = part;
     }
@@ -138,7 +138,8 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
                       .head = (int32_t)head,
                       .part = (int32_t)g->nparts,
                       .stream = (uint8_t)(step->stream + 1),
-                      .kind = (uint8_t)kind_of(step->op)};
+                      .kind = (uint8_t)kind_of(step->op),
+                      .stores = step->stores};
     if (hd_op_is(step->op, HD_UNIT_COMPUTE))
         node->causal = step->causal;
     else

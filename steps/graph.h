@@ -52,7 +52,8 @@ typedef struct hd_node {
     int32_t part;   // its first one; the next node's is past its last
     uint8_t stream; // 0 is the caller's, then the work streams
     uint8_t kind;
-    bool async; // a send that its stream does not wait for
+    bool async;     // a send that its stream does not wait for
+    uint8_t stores; // that of the step
 } hd_node;
 
 // One step of a collective.

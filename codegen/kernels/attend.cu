@@ -53,7 +53,10 @@ static inline lane none()
 #define W 64
 #define SOME 16   // keys at once
 #define UPDATES 1 // what is there is merged with it
-#define MASKED 1  // row i sees no key behind i + CAUSAL, of WINDOW if > 0
+#define ADDS_0 1  // or a gradient is added to it
+#define ADDS_1 1
+#define ADDS_2 1
+#define MASKED 1 // row i sees no key behind i + CAUSAL, of WINDOW if > 0
 #define CAUSAL 0ll
 #define WINDOW 0ll
 #define SCALE (lane)0.125

@@ -99,7 +99,7 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             }
             for (int d = 0; d < D; d++) {
                 auto *to = v0 + d * V0_D;
-                *to = put_0(UPDATES ? get_0(*to) + dq[d] : dq[d]);
+                *to = put_0(ADDS_0 ? get_0(*to) + dq[d] : dq[d]);
             }
             continue;
         }
@@ -162,11 +162,11 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
                 }
             for (int d = 0; d < D; d++) {
                 auto *to = v1 + d * V1_D;
-                *to = put_1(UPDATES ? get_1(*to) + dk[d] : dk[d]);
+                *to = put_1(ADDS_1 ? get_1(*to) + dk[d] : dk[d]);
             }
             for (int d = 0; d < W; d++) {
                 auto *to = v2 + d * V2_D;
-                *to = put_2(UPDATES ? get_2(*to) + dv[d] : dv[d]);
+                *to = put_2(ADDS_2 ? get_2(*to) + dv[d] : dv[d]);
             }
         }
     }

@@ -18,7 +18,7 @@ typedef struct job {
     hd_cpu_rows dq, dk, dv, q, k, v, o, lse, grad; // `grad` is that of o
     hd_sight sight;
     double scale;
-    bool updates;
+    bool adds[3];               // to what dq, dk, dv hold
     int64_t depth, wide, group; // heads of queries a head of keys
     // Memory: tiles of q and of o's gradient, of k and v, of p and ds, what
     // they add up to, and a row.
@@ -123,10 +123,10 @@ static bool misses(const job *j, int64_t row, int64_t rows, int64_t key,
     return key + n <= from || key >= past;
 }
 
-static void store(const hd_cpu_rows *to, bool updates, int64_t head,
-                  int64_t row, double *sum, double *memory)
+static void store(const hd_cpu_rows *to, bool adds, int64_t head, int64_t row,
+                  double *sum, double *memory)
 {
-    if (updates) {
+    if (adds) {
         hd_cpu_rows_load(to, head, row, memory);
         add_times(sum, 1, memory, to->extent[2]);
     }
@@ -161,7 +161,7 @@ static void sum_keys(job *j, int64_t head, int64_t row, int64_t rows)
         }
     }
     for (int64_t i = 0; i < rows; i++)
-        store(&j->dq, j->updates, head, row + i, &j->to_depth[i * j->depth],
+        store(&j->dq, j->adds[0], head, row + i, &j->to_depth[i * j->depth],
               j->row);
 }
 
@@ -200,9 +200,9 @@ static void sum_rows(job *j, int64_t shared, int64_t key, int64_t n)
             add_rows(j, row, some, key, n);
         }
     for (int64_t c = 0; c < n; c++) {
-        store(&j->dk, j->updates, shared, key + c, &j->to_depth[c * j->depth],
+        store(&j->dk, j->adds[1], shared, key + c, &j->to_depth[c * j->depth],
               j->row);
-        store(&j->dv, j->updates, shared, key + c, &j->to_wide[c * j->wide],
+        store(&j->dv, j->adds[2], shared, key + c, &j->to_wide[c * j->wide],
               j->row);
     }
 }
@@ -221,12 +221,13 @@ void hd_cpu_attend_grad(const hd_step *step, void *const *base,
              .grad = view[8],
              .sight = hd_sight_of(step),
              .scale = hd_cpu_rows_scale(step, base),
-             .updates = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE,
              .depth = view[3].extent[2],
              .wide = view[5].extent[2],
              .group = view[3].extent[0] / view[4].extent[0]};
     int64_t rows = j.q.extent[1], keys = j.k.extent[1];
 
+    for (int i = 0; i < 3; i++)
+        j.adds[i] = hd_step_access(step, i) == HD_ACCESS_UPDATE;
     j.sight.keys = keys; // no more than are counted
     lay_out(&j, memory);
     for (int64_t head = 0; head < j.q.extent[0]; head++)

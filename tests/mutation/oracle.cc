@@ -261,7 +261,7 @@ class Program
     {
         for (int i = 0; i < from.op->nviews; i++) {
             const hd_span &span = from.span[i];
-            int access = hd_op_access(from.op, i);
+            int access = hd_step_access(&from, i);
 
             if (span.buffer->type.dtype == HD_DTYPE_EVENT)
                 continue;

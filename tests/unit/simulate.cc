@@ -244,6 +244,24 @@ TEST(Simulation, AMatmulReadsWhatItIsAddedTo)
     }
 }
 
+// A step of a loop stores all, the next one adds to %a, of 12 f32.
+TEST(Simulation, GradientsReadWhatTheyAreAddedToButNoZeros)
+{
+    hd_machine machine = Round();
+
+    machine.matmul[HD_DTYPE_F32] = 1e9;
+    Simulated s("host program p in %q : f32[1, 4, 3] in %k : f32[2, 1, 4, 3] "
+                "in %l : f32[1, 4] out %a : f32[1, 4, 3] "
+                "out %b : f32[2, 1, 4, 3] out %c : f32[2, 1, 4, 3] "
+                "{ %a = fill value 0 %b = fill value 0 %c = fill value 0 "
+                "for i in 0..2 { %a, %b[i], %c[i] = attention_grad "
+                "%q, %k[i], %k[i], %q, %l, %q accumulate } }",
+                machine);
+
+    EXPECT_DOUBLE_EQ(s.At(0).end - s.At(0).start, 4 * (8 * 12 + 4));
+    EXPECT_DOUBLE_EQ(s.At(1).end - s.At(1).start, 4 * (9 * 12 + 4));
+}
+
 TEST(Simulation, MatmulsOfFewTilesFillTheProcessorTogether)
 {
     hd_machine m = Round();

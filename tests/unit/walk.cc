@@ -195,6 +195,104 @@ TEST(Walk, StepsOfRanksAreCountedApartWhereLengthsDiffer)
     EXPECT_EQ(counts[2], 2);
 }
 
+// Gradients of two blocks of keys, in halves of the heads, of which `second`
+// says which rows of the second block see its keys.
+std::string Gradients(const std::string &second, const std::string &more = "")
+{
+    return "host program g mesh tp=2 streams 1 in %q : f32[2, 4, 8] "
+           "in %k : f32[2, 2, 4, 8] in %l : f32[2, 4] out %a : f32[2, 4, 8] "
+           "out %b : f32[2, 2, 4, 8] out %c : f32[2, 2, 4, 8] "
+           "temp %e : event[] { %a = fill value 0 %e = record "
+           "for i in 0..2 { %b[i] = fill value 0 %c[i] = fill value 0 " +
+           more +
+           "%a, %b[i], %c[i] = attention_grad %q, %k[i], %k[i], %q, %l, %q "
+           "accumulate causal i * (" +
+           second + ") } wait %e }";
+}
+
+TEST(Walk, FillsOfWhatGradientsStoreAreNoSteps)
+{
+    Program p(Gradients("0"));
+    Seen seen = Walk(p, 0);
+    hd_tally tally;
+
+    EXPECT_EQ(Words(seen),
+              (std::vector<std::string>{"record 0", "attention_grad 1",
+                                        "attention_grad 2", "wait 3"}));
+    EXPECT_EQ(seen.steps[1].stores, 7);
+    EXPECT_EQ(seen.steps[2].stores, 6);
+    EXPECT_EQ(seen.records[3][0].step, 0);
+    EXPECT_EQ(hd_walk_count(p.module, 0, p.diag, &tally), HD_OK);
+    EXPECT_EQ(tally.steps, 4);
+}
+
+TEST(Walk, FillsOfWhatNoRowSeesAreSteps)
+{
+    Program p(Gradients("-4 * tp"));
+    int64_t counts[2];
+
+    EXPECT_EQ(Words(Walk(p, 1)),
+              (std::vector<std::string>{"record 0", "attention_grad 1",
+                                        "fill 2", "fill 3", "wait 4"}));
+    ASSERT_EQ(hd_module_step_counts(p.module, p.diag, counts), HD_OK);
+    EXPECT_EQ(counts[0], 4);
+    EXPECT_EQ(counts[1], 5);
+}
+
+TEST(Walk, FillsOfWhatIsTouchedBeforeAreSteps)
+{
+    Program p(Gradients("0", "%b[i, 1] = scale %b[i, 1] by 2 "));
+    Seen seen = Walk(p, 0);
+
+    EXPECT_EQ(Words(seen),
+              (std::vector<std::string>{"record 0", "fill 1", "scale 2",
+                                        "attention_grad 3", "fill 4", "scale 5",
+                                        "attention_grad 6", "wait 7"}));
+    EXPECT_EQ(seen.steps[3].stores, 5);
+}
+
+// Which of two ranks is the one whose gradients are all that is filled the text
+// does not tell.
+TEST(Walk, StepsOfRanksAreCountedApartWhereOneStoresAllThatIsFilled)
+{
+    Program p("host program g mesh tp=2 in %q : f32[2, 4, 8] "
+              "in %k : f32[2, 4, 8] in %l : f32[2, 4] out %a : f32[2, 2, 4, 8] "
+              "out %b : f32[2, 4, 8] out %c : f32[2, 4, 8] "
+              "{ %a[0] = fill value 0 %b = fill value 1 %c = fill value 1 "
+              "%a[1] = fill value 1 "
+              "%a[tp], %b, %c = attention_grad %q, %k, %k, %q, %l, %q "
+              "accumulate }");
+    int64_t counts[2];
+
+    ASSERT_EQ(hd_module_step_counts(p.module, p.diag, counts), HD_OK);
+    EXPECT_EQ(counts[0], 4);
+    EXPECT_EQ(counts[1], 5);
+}
+
+TEST(Walk, FillsAreStepsOfListsThatAreTooLong)
+{
+    std::string text = Gradients("0"), more = "%e = record ";
+
+    for (int n : {4087, 4088}) {
+        Program p(text.substr(0, text.rfind('}')) + "for i in 0.." +
+                  std::to_string(n) + " { " + more + "} }");
+        Seen seen = Walk(p, 0);
+
+        EXPECT_EQ(seen.steps.size(), n == 4087 ? 4087u + 4 : 4088u + 9);
+        EXPECT_EQ(seen.steps[0].op->code,
+                  n == 4087 ? HD_OP_RECORD : HD_OP_FILL);
+    }
+}
+
+// Runs of all sizes have one list.
+TEST(Walk, FillsAreStepsOfProgramsWithSizes)
+{
+    std::string text = Gradients("0");
+
+    text.replace(text.find("mesh"), 4, "param m in 1..4 mesh");
+    EXPECT_EQ(Walk(Program(text), 0).steps.size(), 9u);
+}
+
 TEST(Walk, AWaitNamesTheLastRecordBeforeIt)
 {
     Program p(kRing);

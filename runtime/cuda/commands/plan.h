@@ -89,11 +89,10 @@ typedef struct hd_cuda_command {
 // nothing but bring its results there.
 typedef struct hd_cuda_detour {
     const hd_step
-        *copy;      // borrowed: of what its first result is part of; or NULL
-    bool result;    // which goes where that is copied to
-    bool before;    // what it is added to, or merged with, is there, too
-    bool stores[3]; // a gradient is stored: it would be added to zeros
-    bool left_out;  // a copy of what is there, or a fill of what will be
+        *copy;     // borrowed: of what its first result is part of; or NULL
+    bool result;   // which goes where that is copied to
+    bool before;   // what it is added to, or merged with, is there, too
+    bool left_out; // a copy of what is there
 } hd_cuda_detour;
 
 // The commands of a list of steps. There is one for the binding's steps, which

@@ -419,15 +419,14 @@ static void place_gradients(job *j)
 }
 
 // Whether a step adds to the gradient that the operand is.
-static bool adds_to(const hd_step *step, const hd_cuda_detour *detour, int part)
+static bool adds_to(const hd_step *step, int part)
 {
-    return updates(step) && !detour->stores[view_of(step, part)];
+    return hd_step_access(step, view_of(step, part)) == HD_ACCESS_UPDATE;
 }
 
 // `whole`: the part is all of the step.
 static job job_of(hd_cuda_plan *plan, int stream, const hd_step *step,
-                  const hd_cuda_detour *detour, const part *part, bool whole,
-                  hd_diag *diag)
+                  const part *part, bool whole, hd_diag *diag)
 {
     job j = {.plan = plan,
              .stream = stream,
@@ -436,7 +435,7 @@ static job job_of(hd_cuda_plan *plan, int stream, const hd_step *step,
              .part = part};
 
     for (int i = HD_CUDA_DQ; i <= HD_CUDA_DV && !makes_results(step); i++)
-        j.adds[i] = !whole || adds_to(step, detour, i);
+        j.adds[i] = !whole || adds_to(step, i);
     measure(&j);
     if (j.shape.kind == HD_CUDA_ATTEND_RESULTS)
         place_results(&j);
@@ -692,7 +691,7 @@ static hd_status add_blind(const job *j)
 
 // Gradients that parts of the step add to, but not the step itself.
 static hd_status add_clear(hd_cuda_plan *plan, int stream, const hd_step *step,
-                           const hd_cuda_detour *detour, hd_diag *diag)
+                           hd_diag *diag)
 {
     hd_dense_view view[3];
     hd_cuda_at at[3 * 3];
@@ -701,7 +700,7 @@ static hd_status add_clear(hd_cuda_plan *plan, int stream, const hd_step *step,
     int n = 0;
 
     for (int i = HD_CUDA_DQ; i <= HD_CUDA_DV; i++) {
-        if (adds_to(step, detour, i))
+        if (adds_to(step, i))
             continue;
         view[n] = (hd_dense_view){span_of(step, i), HD_DENSE_CLEAR, NULL};
         at[3 * n] = at[3 * n + 1] = at[3 * n + 2] =
@@ -829,14 +828,13 @@ static bool is_whole(const hd_step *step, const part *part, int n)
 }
 
 // Whether each of two parts would round what it adds to the same keys.
-static bool rounds_twice(const hd_step *step, const hd_cuda_detour *detour,
-                         const part *part, int n)
+static bool rounds_twice(const hd_step *step, const part *part, int n)
 {
     bool narrow = false;
     int parts = 0;
 
     for (int i = HD_CUDA_DK; i <= HD_CUDA_DV && !makes_results(step); i++)
-        narrow |= adds_to(step, detour, i) &&
+        narrow |= adds_to(step, i) &&
                   hd_dtype_size(span_of(step, i)->buffer->type.dtype) == 2;
     for (int i = 0; i < n; i++)
         parts += !part[i].blind;
@@ -859,8 +857,8 @@ static hd_status try_cudnn(hd_cuda_plan *plan, int stream, const hd_step *step,
     out->whole = is_whole(step, out->part, out->n);
     for (int i = 0; i < out->n; i++)
         out->job[i] =
-            job_of(plan, stream, step, detour, &out->part[i], out->whole, diag);
-    if (out->reason == NULL && rounds_twice(step, detour, out->part, out->n))
+            job_of(plan, stream, step, &out->part[i], out->whole, diag);
+    if (out->reason == NULL && rounds_twice(step, out->part, out->n))
         out->reason = "two parts of its rows add to dk or dv of 16 bits";
     for (int i = 0; i < out->n && out->reason == NULL; i++)
         if (!out->part[i].blind)
@@ -869,13 +867,12 @@ static hd_status try_cudnn(hd_cuda_plan *plan, int stream, const hd_step *step,
 }
 
 static hd_status add_theirs(hd_cuda_plan *plan, int stream, const hd_step *step,
-                            const hd_cuda_detour *detour,
                             const attempt *attempt, hd_diag *diag)
 {
     hd_device *device = plan->device;
 
     if (!makes_results(step) && !attempt->whole)
-        HD_TRY(add_clear(plan, stream, step, detour, diag));
+        HD_TRY(add_clear(plan, stream, step, diag));
     for (int i = 0; i < attempt->n; i++) {
         if (!attempt->part[i].blind)
             HD_TRY(add_attention(&attempt->job[i]));
@@ -896,7 +893,7 @@ hd_status hd_cuda_plan_attention(hd_cuda_plan *plan, int stream,
 
     HD_TRY(try_cudnn(plan, stream, step, detour, diag, &attempt));
     if (attempt.reason == NULL)
-        return add_theirs(plan, stream, step, detour, &attempt, diag);
+        return add_theirs(plan, stream, step, &attempt, diag);
     return attempt.choice == CUDNN
                ? refuse(plan->device, step, attempt.reason, diag)
                : add_ours(plan, stream, step, attempt.reason, diag);

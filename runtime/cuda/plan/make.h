@@ -15,15 +15,9 @@ hd_status hd_cuda_plan_vary(hd_device *device, int variant,
                             hd_diag *diag);
 void hd_cuda_plans_free(hd_device *device);
 
-// ------------------------------------------- cuda/plan/zeros.c
-
-// Of a plan's steps: what gradients are added to that is filled with zeros.
-hd_status hd_cuda_find_zeros(hd_cuda_plan *plan, const hd_chains *chains,
-                             hd_diag *diag);
-
 // -------------------------------------------- cuda/plan/sums.c
 
-// Likewise, behind that: what is added up in a temporary that is then copied.
+// Of a plan's steps: what is added up in a temporary that is then copied.
 hd_status hd_cuda_find_sums(hd_cuda_plan *plan, const hd_chains *chains,
                             hd_diag *diag);
 

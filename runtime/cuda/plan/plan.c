@@ -300,7 +300,6 @@ static hd_status find_detours(hd_cuda_plan *plan, const hd_chains *chains,
 {
     if (plan->module->nsizes > 0 || plan->steps->nsteps > HD_CUDA_COMPARED)
         return HD_OK;
-    HD_TRY(hd_cuda_find_zeros(plan, chains, diag));
     return hd_cuda_find_sums(plan, chains, diag);
 }
 

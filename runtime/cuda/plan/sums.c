@@ -9,11 +9,11 @@
 //     %t, %lse = attention %q, %k[2], %v[2] accumulate    %t with this, into %o
 //     %o = copy %t                                        nothing
 //
-// So are gradients of queries added up, of which the first is stored (zeros.c),
-// and of pieces of them each by itself. Parts of half of the rows, as in
-// zigzag, are merged with what the first part has of these rows; the others are
-// its own. Nobody may see the temporary then, nor the result before it is
-// copied.
+// So are gradients of queries added up, of which the first is stored
+// (ir/zeros.h), and of pieces of them each by itself. Parts of half of the
+// rows, as in zigzag, are merged with what the first part has of these rows;
+// the others are its own. Nobody may see the temporary then, nor the result
+// before it is copied.
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,8 +132,7 @@ static bool is_piece(const hd_span *span, const hd_step *copy)
 static bool is_part_of(const sums *s, int i, const hd_step *copy)
 {
     const hd_step *step = step_at(s, i);
-    bool adds = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE &&
-                !detour_at(s, i)->stores[0];
+    bool adds = hd_step_access(step, 0) == HD_ACCESS_UPDATE;
 
     for (int k = s->before[i]; k >= 0; k = s->before[k])
         if (hd_span_overlaps(&step_at(s, k)->span[0], &step->span[0]) &&
@@ -165,12 +164,10 @@ static hd_cuda_detour detour_of(const sums *s, int i, int last,
                                 const hd_step *copy)
 {
     int earlier = previous(s, i);
-    hd_cuda_detour detour = *detour_at(s, i);
 
-    detour.copy = copy;
-    detour.result = earlier < 0 || is_last(s, i, last);
-    detour.before = earlier >= 0 && previous(s, earlier) < 0;
-    return detour;
+    return (hd_cuda_detour){.copy = copy,
+                            .result = earlier < 0 || is_last(s, i, last),
+                            .before = earlier >= 0 && previous(s, earlier) < 0};
 }
 
 static int last_part(const sums *s, const hd_step *copy)
@@ -225,7 +222,6 @@ static hd_status look_at_chain(const sums *s, int64_t i)
     return HD_OK;
 }
 
-// Of steps that do anything.
 static void count_views(sums *s)
 {
     for (int b = 0; b < s->plan->device->nbuffers; b++)
@@ -234,7 +230,7 @@ static void count_views(sums *s)
         const hd_step *step = step_at(s, i);
         int to;
 
-        for (int k = 0; k < step->op->nviews && !detour_at(s, i)->left_out; k++)
+        for (int k = 0; k < step->op->nviews; k++)
             s->named[step->span[k].buffer->id]++;
         if (!hd_op_meets_keys(step->op))
             continue;
