@@ -1014,15 +1014,42 @@ static hd_status check_transpose(verifier *v, const hd_op *op)
     return check_result(v, op, out.dtype == in.dtype);
 }
 
+// Who takes or makes view `i`: the op, or one of its keys.
+static const char *taker_text(const hd_op *op, int i)
+{
+    for (int k = 0; k < op->nkeys; k++)
+        if (op->key[k].view == i)
+            return hd_key_info_get(op->key[k].code)->text;
+    return op_text(op);
+}
+
+static hd_status check_either(verifier *v, const hd_op *op, int i,
+                              hd_dtype dtype, hd_dtype or_else)
+{
+    const hd_buffer *b = op->view[i].buffer;
+
+    if (b->type.dtype == dtype || b->type.dtype == or_else)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0314, op->view[i].loc,
+                    dtype == or_else ? "%%%s is %s; %s %s %s"
+                                     : "%%%s is %s; %s %s %s or %s",
+                    b->said, hd_dtype_text(b->type.dtype), taker_text(op, i),
+                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype),
+                    hd_dtype_text(or_else));
+}
+
+static hd_status check_dtype(verifier *v, const hd_op *op, int i,
+                             hd_dtype dtype)
+{
+    return check_either(v, op, i, dtype, dtype);
+}
+
 static hd_status check_take(verifier *v, const hd_op *op)
 {
-    hd_type out = type_of(op, 0), in = type_of(op, 1), indices = type_of(op, 2);
+    hd_type out = type_of(op, 0), in = type_of(op, 1);
 
     HD_TRY(check_dim(v, op, HD_KEY_DIM, in.ndims, -1));
-    if (indices.dtype != HD_DTYPE_I32)
-        return hd_error(v->diag, HD_E0314, op->view[2].loc,
-                        "%s by indices of %s; they are i32", op_text(op),
-                        hd_dtype_text(indices.dtype));
+    HD_TRY(check_dtype(v, op, 2, HD_DTYPE_I32));
     return check_result(v, op, out.dtype == in.dtype);
 }
 
@@ -1202,10 +1229,7 @@ static hd_status check_scales(verifier *v, const hd_op *op, hd_key_code code,
 
     if (i < 0)
         return HD_OK;
-    if (type[i].dtype != HD_DTYPE_F32)
-        return hd_error(v->diag, HD_E0314, key->loc, "%s of %s; it is f32",
-                        hd_key_info_get(code)->text,
-                        hd_dtype_text(type[i].dtype));
+    HD_TRY(check_dtype(v, op, i, HD_DTYPE_F32));
     if (counted < 0)
         return HD_OK;
     view = &op->view[counted];
@@ -1334,18 +1358,6 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *type)
                 "for partial sums both operands lead with the dimension over "
                 "the ranks: [n@axis, M, K/n] by [n@axis, K/n, N] gives "
                 "[n@axis, M, N], and `sum` with dim 0 adds them");
-}
-
-static hd_status check_dtype(verifier *v, const hd_op *op, int i,
-                             hd_dtype dtype)
-{
-    const hd_buffer *b = op->view[i].buffer;
-
-    if (b->type.dtype == dtype)
-        return HD_OK;
-    return hd_error(v->diag, HD_E0314, op->view[i].loc, "%%%s is %s; %s %s %s",
-                    b->name, hd_dtype_text(b->type.dtype), op_text(op),
-                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype));
 }
 
 static hd_status refuse_product(verifier *v, const hd_op *op,
@@ -1505,15 +1517,6 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-static hd_status check_mask(verifier *v, const hd_op *op, const hd_view *mask)
-{
-    if (mask->buffer->type.dtype == HD_DTYPE_U8)
-        return HD_OK;
-    return hd_error(v->diag, HD_E0314, mask->loc, "%%%s is %s; %s %s u8",
-                    mask->buffer->said, hd_dtype_text(mask->buffer->type.dtype),
-                    op_text(op), mask == &op->view[0] ? "makes" : "selects by");
-}
-
 static hd_status check_map(verifier *v, const hd_op *op)
 {
     hd_dtype dtype = op->view[0].buffer->type.dtype;
@@ -1528,10 +1531,10 @@ static hd_status check_map(verifier *v, const hd_op *op)
                             hd_dtype_text(dtype));
         break;
     case HD_NUMBERS_TEST:
-        HD_TRY(check_mask(v, op, &op->view[0]));
+        HD_TRY(check_dtype(v, op, 0, HD_DTYPE_U8));
         return check_operands(v, op, op->view[1].buffer->type.dtype, 1);
     case HD_NUMBERS_PICK:
-        HD_TRY(check_mask(v, op, &op->view[1]));
+        HD_TRY(check_dtype(v, op, 1, HD_DTYPE_U8));
         return check_operands(v, op, dtype, 2);
     }
     return check_operands(v, op, dtype, 1);
@@ -1640,21 +1643,6 @@ static hd_dim inner_dim(const hd_op *op, int i, int which)
 
     return type
         .dim[hd_op_batch(op, i, type.ndims) + hd_op_has_blocks(op, i) + which];
-}
-
-static hd_status check_kind(verifier *v, const hd_op *op, int i, hd_dtype dtype,
-                            hd_dtype or_else)
-{
-    const hd_buffer *b = op->view[i].buffer;
-
-    if (b->type.dtype == dtype || b->type.dtype == or_else)
-        return HD_OK;
-    return hd_error(v->diag, HD_E0314, op->view[i].loc,
-                    dtype == or_else ? "%%%s is %s; %s %s %s"
-                                     : "%%%s is %s; %s %s %s or %s",
-                    b->name, hd_dtype_text(b->type.dtype), op_text(op),
-                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype),
-                    hd_dtype_text(or_else));
 }
 
 static bool is_attended(hd_dtype dtype)
@@ -1867,8 +1855,8 @@ static hd_status check_attended(verifier *v, const hd_op *op, int q)
                         "%%%s is %s; %s takes f16, bf16, f32 or f64",
                         op->view[q].buffer->said, hd_dtype_text(dtype),
                         op_text(op));
-    HD_TRY(check_kind(v, op, q + 1, dtype, dtype));
-    return check_kind(v, op, q + 2, dtype, dtype);
+    HD_TRY(check_dtype(v, op, q + 1, dtype));
+    return check_dtype(v, op, q + 2, dtype);
 }
 
 static hd_status check_heads(verifier *v, const hd_op *op, int q)
@@ -1895,8 +1883,8 @@ static hd_status check_attention(verifier *v, const hd_op *op)
     hd_dtype dtype = type_of(op, 2).dtype;
 
     HD_TRY(check_attended(v, op, 2));
-    HD_TRY(check_kind(v, op, 0, dtype, wide_of(dtype)));
-    return check_kind(v, op, 1, wide_of(dtype), wide_of(dtype));
+    HD_TRY(check_either(v, op, 0, dtype, wide_of(dtype)));
+    return check_dtype(v, op, 1, wide_of(dtype));
 }
 
 static hd_status check_attention_grad(verifier *v, const hd_op *op)
@@ -1907,8 +1895,8 @@ static hd_status check_attention_grad(verifier *v, const hd_op *op)
 
     HD_TRY(check_attended(v, op, Q));
     for (size_t i = 0; i < sizeof others; i++)
-        HD_TRY(check_kind(v, op, others[i], others[i] == LSE ? wide : dtype,
-                          wide));
+        HD_TRY(check_either(v, op, others[i], others[i] == LSE ? wide : dtype,
+                            wide));
     return HD_OK;
 }
 
@@ -1925,7 +1913,7 @@ static hd_status check_merge(verifier *v, const hd_op *op)
         bool is_lse = i % 2 == 1;
 
         if (is_lse)
-            HD_TRY(check_kind(v, op, i, lse, lse));
+            HD_TRY(check_dtype(v, op, i, lse));
         else if (!is_attended(type.dtype) ||
                  (lse == HD_DTYPE_F32 && type.dtype == HD_DTYPE_F64))
             return hd_error(v->diag, HD_E0314, op->view[i].loc,
