@@ -34,13 +34,19 @@ OPTIONS = {"none": [], "get": ["--protocol", "get"], "wire": ["--wire", "f32"],
 REFUSED = {"HD0501", "HD0502"}
 
 
+def words_of(option, drawn):
+    if option == "streams":
+        return ["--streams", str(drawn.choice((1, 3, 4)))]
+    if option == "chunks":
+        return ["--chunks", str(drawn.choice((2, 2, 3)))]
+    return OPTIONS[option]
+
+
 def options_of(row, drawn):
-    said = OPTIONS.get(row["option"])
-    if row["option"] == "streams":
-        said = ["--streams", str(drawn.choice((1, 3, 4)))]
-    if row["option"] == "chunks":
-        said = ["--chunks", str(drawn.choice((2, 2, 3)))]
-    return ["--transfer", row["transfer"], *said]
+    """The row's option, and now and then others beside it."""
+    given = {row["option"]} | {each for each in case.FACTORS["option"] if drawn.random() < .1}
+    return ["--transfer", row["transfer"],
+            *(word for each in sorted(given) for word in words_of(each, drawn))]
 
 
 def command(*words):
