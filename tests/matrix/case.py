@@ -12,7 +12,7 @@ FACTORS = {
     "form": ("index", "even", "uneven"),
     "place": ("leading", "middle", "last"),
     "family": ("copy", "fold", "map", "transpose", "take", "product", "pick", "attend"),
-    "move": ("gather", "scatter", "exchange", "sum to all", "part"),
+    "move": ("gather", "scatter", "exchange", "sum to all", "part", "send"),
     "axes": ("one", "one of two", "two"),
     "ranks": (1, 2, 3, 4, 5, 6, 7, 8),
     "transfer": ("ring", "direct", "bulk", "pipelined", "broadcast", "fused", "auto"),
@@ -209,7 +209,7 @@ def use_take(p, t):
 
 def columns(p, t):
     """A new dimension of a product, over an axis that is free, at times."""
-    free = [axis for axis in p.mesh if axis not in t.marks]
+    free = [axis for axis in p.mesh if axis not in t.marks and not p.on]
     if free and p.random.random() < .4:
         axis = p.random.choice(free)
         return p.mesh[axis] * p.random.randint(1, 2), axis
@@ -230,7 +230,7 @@ def use_product(p, t):
         dims, marks = ((n, k), (mark, None)) if tb else ((k, n), (None, mark))
         b = p.input((*lead, *dims), (*of_lead, *marks), t.dtype)
         dims, marks = (*t.dims[:-2], kept, n), (*t.marks[:-2], of_kept, mark)
-        before = p.drawn(dims, t.dtype) if r.random() < .2 else None
+        before = p.drawn(dims, t.dtype) if r.random() < .2 and not p.on else None
         return p.matmul(t, b, marks, ta=way == "turned", tb=tb, before=before)
     a = p.input((*lead, n, k), (*of_lead, mark, None), t.dtype)
     return p.matmul(a, t, (*t.marks[:-2], mark, of_kept), tb=way == "second turned")
@@ -341,7 +341,7 @@ def draw_marks(row, rank, random):
     if row["axes"] == "two":
         over[o], moved[f] = "dp", "dp"
     kinds = {"gather": (over, {}), "part": ({}, over), "exchange": (over, moved),
-             "scatter": ({}, over), "sum to all": ({}, {})}
+             "scatter": ({}, over), "sum to all": ({}, {}), "send": ({}, {})}
     return d, *({**beside, **each} for each in kinds[row["move"]])
 
 
@@ -415,6 +415,20 @@ def sums(row, p, family, dims, before, after, dtype):
     return t
 
 
+def send(row, p, family, t, marks):
+    """To some ranks of an axis, where something is done, on to others, and to all."""
+    for axis in ["tp", "dp"] if row["axes"] == "two" else ["tp"]:
+        for _ in range(p.random.randint(1, 2)):
+            first = p.random.randrange(p.mesh[axis])
+            past = p.random.choice((first + 1, p.random.randint(first + 1, p.mesh[axis])))
+            p.on = f"{axis} {first}" + f"..{past}" * (past > first + 1)
+            t = USE[family](p, p.set(t, marks))
+            marks = t.marks
+            family = p.random.choice(("copy", "map", "transpose"))
+    p.on = ""
+    return p.set(t, marks)
+
+
 def draw_families(row, random):
     """What makes that which moves, and what reads it. A loop that moves computes, too."""
     light = random.choice(("map", "fold", "transpose", "product", row["family"]))
@@ -445,6 +459,9 @@ def build(row, random):
     dtype = "i32" if {first, last} <= integers and random.random() < .3 else random.choice(FLOATS)
     if row["move"] in ("scatter", "sum to all"):
         t = sums(row, p, first, dims, before, after, dtype)
+    elif row["move"] == "send":
+        t = make(p, first, dims, listed(before, rank), dtype)
+        t, last = send(row, p, last, t, listed(after, rank)), "copy"
     else:
         t = make(p, first, dims, listed(before, rank), dtype)
         to = random.choice(FLOATS) if value.is_float(dtype) and random.random() < .2 else dtype

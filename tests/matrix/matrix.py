@@ -5,10 +5,10 @@
 
 draws rows of the table FACTORS of case.py so that each pair of levels of any two factors
 stands in one of them, and each move in each pipeline, in a loop and in none; or with --all
-each triple. A row is a tensor program of its own, on
-random inputs: it is written and computed here, by what shares nothing with heddle, and run
-by the command HEDDLE. Each element has to be as near to numpy's as roundings can explain
-(value.py), and one that stood in the place of another one to be too far off.
+each triple. A row is a tensor program of its own, on random inputs: it is written and
+computed here, by what shares nothing with heddle, and run by the command HEDDLE. Each
+element has to be as near to numpy's as roundings can explain (value.py), and one that stood
+in the place of another one to be too far off.
 """
 import argparse
 import collections

@@ -16,6 +16,7 @@ class Tensor:
     marks: tuple  # of each dimension: None, an axis, or in how many blocks it is @stream
     x: Value
     before: Value = None  # of an inout
+    on: str = ""  # some ranks, or all
 
     def declared(self):
         def said(extent, mark):
@@ -26,7 +27,7 @@ class Tensor:
             return f"{extent}@stream" if mark == extent else f"{extent} in {mark}@stream"
 
         dims = ", ".join(map(said, self.dims, self.marks))
-        return f"{self.role} %{self.name} : {self.dtype}[{dims}]"
+        return f"{self.role} %{self.name} : {self.dtype}[{dims}]{self.on and ' on ' + self.on}"
 
     def whole(self):
         """The dimensions that each rank has all of, and no loop cuts."""
@@ -46,6 +47,7 @@ class Program:
         self.random, self.mesh = random, mesh
         self.numbers = np.random.default_rng(random.getrandbits(64))
         self.tensors, self.statements = [], []
+        self.on = ""  # the ranks of what is made now, such as "tp 1": temporaries then
         self.small = random.random() < .5  # whole numbers, of which sums are exact
 
     def text(self):
@@ -58,8 +60,10 @@ class Program:
         return [tensor for tensor in self.tensors if tensor.role in (role, "inout")]
 
     def new(self, role, dtype, dims, marks, x):
+        role = "temp" if self.on and role == "out" else role
         assert x.v.shape == x.e.shape == tuple(dims) and len(dims) == len(marks), (dims, x)
         tensor = Tensor(f"{role[0]}{len(self.tensors)}", role, dtype, tuple(dims), tuple(marks), x)
+        tensor.on = self.on if role == "temp" else ""
         self.tensors.append(tensor)
         return tensor
 
