@@ -696,6 +696,66 @@ TEST(CudaAttention, GradientsInPartsGoIntoTheResultWithoutTheTemporary)
                           {std::begin(kGradients16), std::end(kGradients16)});
 }
 
+// A part of all rows, of those of one head, or of the later ones, some of which
+// may see nothing.
+std::string DrawnPart(bool gradients, int which, bool adds,
+                      std::mt19937 &random)
+{
+    const std::string rows[] = {"", "[0..1]", "[1..2]", "[:, 4..8]"};
+    const std::string heads[] = {"", ", 0..1", ", 1..2", ""};
+    const std::string masks[] = {"", "", " causal 2", " causal -3"};
+    const std::string &of = rows[which];
+    std::string at =
+        "[" + std::to_string(Between(0, 2, random)) + heads[which] + "]";
+    std::string to = gradients ? ", %b" + at + ", %c" + at + " = attention_grad"
+                               : ", %l" + of + " = attention";
+
+    return "%t" + of + to + " %q" + of + ", %k" + at + ", %v" + at +
+           (gradients ? ", %o" + of + ", %l" + of + ", %g" + of : "") +
+           (adds ? " accumulate" : "") + masks[Between(0, 3, random)] + " ";
+}
+
+// Parts in any order that are added up in %t, and copied; others may look on,
+// or write among them.
+std::string DrawnParts(bool gradients, std::mt19937 &random)
+{
+    std::vector<std::string> parts;
+    int first = Between(0, 1, random);
+    std::string text = gradients ? kGradientSums : kParts;
+
+    text += gradients ? "out %a : bf16[2, 8, 16] " : "out %o : bf16[2, 8, 16] ";
+    text += "inout %p : f32[2, 8] { ";
+    for (const char *to : {"t", "b", "c"})
+        if (gradients)
+            text += std::string("%") + to + " = fill value " +
+                    (Between(0, 5, random) == 0 ? "1 " : "0 ");
+    for (int i = 0; i <= first && !gradients; i++)
+        text += DrawnPart(false, first + i, false, random);
+    for (int i = Between(0, 5, random); i >= 0; i--)
+        parts.push_back(DrawnPart(
+            gradients, Between(0, 2, random) == 0 ? Between(1, 3, random) : 0,
+            true, random));
+    if (Between(0, 3, random) == 0)
+        parts[random() % parts.size()] += "%p = sum %t dim 2 ";
+    if (gradients && Between(0, 3, random) == 0)
+        parts[random() % parts.size()] += "%b[1] = scale %b[1] by 2 ";
+    for (const std::string &part : parts)
+        text += part;
+    return text + (gradients ? "%a = copy %t }" : "%o = copy %t }");
+}
+
+TEST(CudaAttention, OfDrawnPartsIsWhatTheySay)
+{
+    std::mt19937 random(Seed());
+
+    for (int i = 0; i < (IsQuick() ? 8 : 40); i++) {
+        std::string text = DrawnParts(i % 2 == 0, random);
+
+        SCOPED_TRACE(text);
+        Launches(text, i % 8 == 6 ? "generated" : "");
+    }
+}
+
 // Each of whose kernels does a step, as the kernel behind cuDNN's does.
 TEST(CudaAttention, ByGeneratedKernelsStoresThemToo)
 {
