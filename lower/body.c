@@ -27,6 +27,7 @@
 
 #include "lower/build.h"
 #include "lower/cliff.h"
+#include "lower/sequence.h"
 
 // A statement; or a loop with its fork, its join and what stands between, which
 // to the caller's stream are one.
@@ -190,7 +191,8 @@ static void add_stmt(hd_body *body, hd_stmt *stmt)
 
     hd_stmt_each(stmt, note_traits, &t);
     it->travels = is_collective(body->module, stmt);
-    it->holds = t.syncs || hd_stmt_has_stream(stmt);
+    it->holds =
+        t.syncs || hd_stmt_has_stream(stmt) || stmt->kind == HD_STMT_LET;
     it->computes = t.computes && !t.moves;
     hd_block_append(&it->block, stmt);
 }
@@ -305,6 +307,25 @@ void hd_body_add_loop(hd_body *body, const hd_ordered *loop)
         pass_fork(body);
     else
         close_loop(body);
+}
+
+// A loop whose streams wait for nothing of the caller's stays where it is.
+static void sort_items(hd_body *body)
+{
+    hd_sequenced *all = hd_new_array(body->scratch, hd_sequenced, body->nitems);
+    item *sorted = hd_new_array(body->scratch, item, body->nitems);
+    int *order = hd_new_array(body->scratch, int, body->nitems);
+
+    for (int i = 0; i < body->nitems; i++) {
+        const item *it = &body->item[i];
+
+        all[i] = (hd_sequenced){&it->block, it->travels,
+                                it->holds || (it->loops && !it->forks)};
+    }
+    hd_sequence(body->module, all, body->nitems, body->scratch, order);
+    for (int i = 0; i < body->nitems; i++)
+        sorted[i] = body->item[order[i]];
+    memcpy(body->item, sorted, sizeof *sorted * (size_t)body->nitems);
 }
 
 // --------------------------------------------------- collectives by themselves
@@ -514,6 +535,8 @@ void hd_body_finish(hd_body *body, bool split, hd_effect *effect, hd_diag *diag)
 
     close_loop(body);
     *add_item(body) = (item){.holds = true}; // the end
+    if (split)
+        sort_items(body);
     if (split || hd_cliffs_waits(effect->cliffs, (hd_loc){0}))
         choose_collectives(body, split, effect);
     if (split)
