@@ -850,11 +850,7 @@ static void keep_op(hd_build *b, hd_stmt *stmt)
 // Which dimension is that of the blocks in what the rank has of view `i`.
 static int keys_dim(const hd_op *op, int i, const hd_view *view)
 {
-    int kept = hd_op_batch(op, i, hd_view_type(view).ndims), d = 0;
-
-    while (hd_view_picks(view, d) || kept-- > 0)
-        d++;
-    return d;
+    return hd_view_kept_dim(view, hd_op_batch(op, i, hd_view_type(view).ndims));
 }
 
 // The attention to block `i` of the keys, by the views that the rank has. With
