@@ -490,6 +490,24 @@ TEST(Builder, FindingsOfTheCheckerHaveCookies)
     hd_diag_destroy(diag);
 }
 
+// A builder makes no stage between, whose moves name dimensions.
+TEST(Builder, AMoveOfAHostProgramThatNamesADimensionIsToldOfItsCookie)
+{
+    Builder b = Create("p", HD_STAGE_HOST);
+
+    hd_builder_axis(b.get(), "tp", 2, 1);
+    Buffer(b.get(), HD_ROLE_IN, "x", {3, 4}, 2);
+    Buffer(b.get(), HD_ROLE_OUT, "y", {3, 8}, 3);
+    Op(b.get(), "all_gather", "", {"y"}, {"x"}, {"dim 1"}, 4);
+    Finished done = Finish(b.get());
+    EXPECT_EQ(done.status, HD_ERROR_INVALID);
+    EXPECT_NE(done.said.find("error[HD0302]: all_gather takes the key dim "
+                             "until transfers have their pipelines"),
+              std::string::npos)
+        << done.said;
+    EXPECT_EQ(done.cookies, std::vector<uint64_t>{4}) << done.said;
+}
+
 // Rows of groups that are more than there are, which a run alone can find.
 TEST(Builder, FailuresOfRunsHaveCookies)
 {
