@@ -601,9 +601,14 @@ class Builder(Maker):
         self._temps.append(buffer)
         return Tensor(self, buffer, buffer.dims, ranks)
 
-    def op(self, name: str, *operands: Tensor, **keys: Any) -> Tensor:
-        """Any operation of one result, as docs/operations.md lists them, with its keys."""
-        return self._make(name, operands[0].dtype, operands, attributes_of(keys),
+    def op(self, name: str, *operands: Tensor, out: Result = None, **keys: Any) -> Any:
+        """Any operation, as docs/operations.md lists them, with its keys: by its function
+        in `heddle.ops`, or without one as its row says, with one result."""
+        from . import ops
+
+        if name in ops.__all__:
+            return getattr(ops, name)(*operands, **keys, **({} if out is None else {"out": out}))
+        return self._make(name, operands[0].dtype, operands, attributes_of(keys), out,
                           order=keys.get("order", ()))
 
     def _argue(self, role: str, name: str, dtype: str, dims: Dims) -> Tensor:
