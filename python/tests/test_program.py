@@ -81,8 +81,8 @@ class Programs(unittest.TestCase):
         self.assertEqual(caught[0].filename, __file__)
 
     def test_what_moves_more_than_it_needs_is_told_once(self):
-        program = heddle.Program("heddle 2\ntensor program t\nmesh tp=4\n"
-                                 "in %x : f32[4093@tp, 1024]\nout %y : f32[4093, 1024@tp]\n"
+        program = heddle.Program("heddle 2\ntensor program t\nmesh dp=2, tp=4\n"
+                                 "in %x : f32[16384@dp, 1024@tp]\nout %y : f32[16384@tp, 1024@dp]\n"
                                  "{\n    %y = set %x\n}\n")
         for options in ({}, {"transfer": "auto"}, {"transfer": "bulk"}):
             with warnings.catch_warnings(record=True) as caught:
