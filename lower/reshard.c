@@ -670,6 +670,52 @@ static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
     }
 }
 
+// Whether a rank has the same of both in the same order: what else a transpose
+// moves are dimensions of which it has one index, and these have no place in
+// memory.
+static bool lies_alike(const hd_op *op)
+{
+    const hd_type *out = &op->view[0].buffer->type;
+    int8_t order[HD_MAX_DIMS];
+    int last = -1;
+
+    hd_op_order(op, out->ndims, order);
+    for (int d = 0; d < out->ndims; d++) {
+        if (hd_dim_local(out->dim[d]) == 1 && !hd_dim_is_sized(out->dim[d]))
+            continue;
+        if (order[d] < last)
+            return false;
+        last = order[d];
+    }
+    return true;
+}
+
+// Whether both sides may be the same bytes. What a loop may take index by index
+// is left to that.
+static bool shares_bytes(const hd_module *module, const hd_op *op)
+{
+    hd_buffer *to = op->view[0].buffer, *from = op->view[1].buffer;
+    hd_role given = hd_buffer_root(from)->role;
+    hd_ranks here = hd_view_ranks(module, &op->view[0]);
+    hd_ranks there = hd_view_ranks(module, &op->view[1]);
+    bool uneven = is_uneven(&to->type) || is_uneven(&from->type);
+
+    return to != from && to->by == NULL && from->by == NULL &&
+           to->role != HD_ROLE_INOUT && given != HD_ROLE_INOUT &&
+           (to->role == HD_ROLE_TEMP || given == HD_ROLE_TEMP) &&
+           hd_type_stream_dim(&to->type) < 0 &&
+           hd_type_stream_dim(&from->type) < 0 && hd_ranks_cover(here, there) &&
+           hd_ranks_cover(there, here) && lies_alike(op) &&
+           (!uneven || hd_type_same_room(&to->type, &from->type)) &&
+           hd_type_may_rename(&to->type, &from->type);
+}
+
+static bool is_name(const hd_module *module, const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_TRANSPOSE && !is_part(&op->view[0]) &&
+           !is_part(&op->view[1]) && shares_bytes(module, op);
+}
+
 // -------------------------------------------------------------- reductions
 
 // What is left of a dimension that every rank holds whole.
@@ -985,7 +1031,7 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
         next = stmt->next;
         if (stmt->op->code == HD_OP_SET)
             emit_set_of(&b, stmt->op);
-        else if (stmt->op->code == HD_OP_RESHAPE)
+        else if (stmt->op->code == HD_OP_RESHAPE || is_name(module, stmt->op))
             emit_reshape(&b, stmt->op, next);
         else
             emit_on_ranks(&b, stmt);
