@@ -236,12 +236,21 @@ static void find_product(const hd_module *module, const hd_stmt *stmt,
     }
 }
 
+// Whether nothing is said of a tensor of this type, however often it moves: it
+// has no bytes to speak of.
+static bool is_small(const hd_type *type)
+{
+    return 32 * hd_type_elements(type) < BEGIN_BYTES / 2;
+}
+
 static bool find_moved(const hd_module *module, const hd_stmt *stmt, moved *m)
 {
     const hd_op *op = stmt->op;
     sides s;
 
-    if (op->code != HD_OP_SET && !is_reduction(op))
+    if ((op->code != HD_OP_SET && !is_reduction(op)) ||
+        (is_small(&op->view[0].buffer->type) &&
+         is_small(&op->view[1].buffer->type)))
         return false;
     s = sides_of(op);
     *m = (moved){

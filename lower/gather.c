@@ -393,7 +393,7 @@ static hd_build open_needed(const hd_trip *t, hd_build *b, const hd_moved *m,
 
     // What is relayed others may need, and a deferred send is waited for.
     if (m->sent != NULL || !hd_pipe_is_alone(t->p, m->to->buffer) ||
-        (t->p->schedule->relays && !ends_early(t->p, m)))
+        (t->p->schedule->relays && !m->early))
         return *b;
     needed = is_needed(t->p, m, rank, shard);
     return needed == HD_EXPR_NONE ? *b : hd_build_if(b, needed, &none);
@@ -638,6 +638,8 @@ static void prepare(hd_pipe *p)
         p->moved[i].in_place = !p->options->copy_own &&
                                lies_alike(p, &p->moved[i]) &&
                                hd_pipe_is_alone(p, p->moved[i].to->buffer);
+    for (int i = 0; i < p->nmoved && p->schedule->relays; i++)
+        p->moved[i].early = ends_early(p, &p->moved[i]);
     p->slots = count_slots(p);
     for (int i = 0; i < p->nmoved; i++)
         if (fits_slots(p, &p->moved[i]))

@@ -88,11 +88,12 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
     int64_t ranks = module->axis[op->axis].size;
     fronts f = {0};
 
-    if ((led != NONE && hd_view_range(view, led) != NULL) ||
-        hd_moves_uneven(module, op))
+    if (led != NONE && hd_view_range(view, led) != NULL)
         return f;
     if (is_dense(view, led, ranks) &&
         (led == NONE || has_name(view, led, ranks)))
+        return f;
+    if (hd_moves_uneven(module, op))
         return f;
     for (int d = 0; d < view->buffer->type.ndims; d++)
         if (hd_view_picks(view, d) && d != led &&

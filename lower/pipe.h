@@ -24,6 +24,7 @@ typedef struct hd_moved {
     int dim;                  // which index of %ag or %p is j
     bool cut;                 // j is a block's number
     bool in_place;            // the local shard is not copied
+    bool early;               // a ring need not relay it to all
     hd_buffer *sent;          // events of deferred sends; NULL if none is
     hd_buffer *slots; // what arrives fills them by turns, not %ag; or NULL
 

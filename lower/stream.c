@@ -229,8 +229,8 @@ static bool plan_tile(const hd_module *module, const hd_op *op, plan *p)
 {
     int out, in;
 
-    if (!hd_op_is_bare_collective(op) || hd_moves_uneven(module, op) ||
-        !is_alike(op) || tile_dim(op) < 0)
+    if (!hd_op_is_bare_collective(op) || tile_dim(op) < 0 || !is_alike(op) ||
+        hd_moves_uneven(module, op))
         return false;
     out = tile_dim(op);
     in = operand_dim(op, out);
