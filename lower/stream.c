@@ -1067,6 +1067,12 @@ static const char *why_not_taken(const run *r, const hd_op *op, int i,
     int dim = hd_op_pieces_dim(op, i);
     hd_dim all = buffer->type.dim[dim];
 
+    if (hd_moves_uneven(r->module, op) && !hd_moves_dense(r->module, op))
+        return hd_arena_printf(
+            r->scratch,
+            "ranks have blocks of %s%%%s that are not as long as each other, "
+            "and lie behind another dimension",
+            hd_build_part_of(buffer), buffer->said);
     if (all.mark == HD_STREAM)
         return hd_arena_printf(r->scratch,
                                "dimension %d of %s%%%s, of which each of %lld "
