@@ -87,6 +87,14 @@ bool hd_moves_uneven(const hd_module *module, const hd_op *op)
     return any;
 }
 
+// Whether it has all that a rank has of a dimension, of whatever block.
+static bool keeps_all(const hd_view *view, int dim)
+{
+    return !varies(view, dim) && !is_sized(view, dim) &&
+           (hd_view_picks(view, dim) ? 1 : room(view, dim)) ==
+               hd_dim_local(view->buffer->type.dim[dim]);
+}
+
 // Whether a piece of the view is contiguous, of whatever block.
 static bool is_dense(const hd_module *module, const hd_op *op, int i)
 {
@@ -95,13 +103,11 @@ static bool is_dense(const hd_module *module, const hd_op *op, int i)
     bool several = false;
 
     for (int d = 0; d < view->buffer->type.ndims; d++) {
-        if (hd_view_picks(view, d))
-            continue;
-        if (several && (d == led || varies(view, d) || is_sized(view, d)))
+        int64_t n = hd_view_picks(view, d) ? 1 : room(view, d);
+
+        if (several && (d == led || !keeps_all(view, d)))
             return false;
-        several |= d == led
-                       ? hd_block_size(room(view, d), ranks_of(module, op)) > 1
-                       : room(view, d) != 1;
+        several |= (d == led ? hd_block_size(n, ranks_of(module, op)) : n) > 1;
     }
     return true;
 }
