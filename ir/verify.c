@@ -2351,6 +2351,63 @@ static hd_type piece_type(const verifier *v, const hd_op *op, int i, int64_t n)
     return type;
 }
 
+// A dimension that is cut into blocks which need not be as long as each other,
+// and how many elements lie behind an index of it.
+typedef struct cut {
+    hd_dim dim;
+    int64_t blocks, behind;
+} cut;
+
+// Of what ranks have pieces of, by the key, and of blocks that a view has; from
+// the last one on. Returns how many.
+static int find_cuts(const verifier *v, const hd_op *op, int i, int64_t n,
+                     cut found[HD_MAX_DIMS])
+{
+    const hd_view *view = &op->view[i];
+    hd_type type = piece_type(v, op, i, n);
+    int led = hd_op_key(op, hd_op_pieces_key(op, i)) != NULL
+                  ? hd_op_pieces_dim(op, i)
+                  : -1;
+    int64_t behind = 1;
+    int ncuts = 0;
+
+    for (int d = view->buffer->type.ndims - 1; d >= 0; d--) {
+        const hd_range *range = hd_view_range(view, d);
+        hd_dim dim = view->buffer->type.dim[d];
+        int64_t blocks = d == led ? n
+                         : range != NULL && range->block != HD_EXPR_NONE
+                             ? range->blocks
+                             : 0;
+
+        if (hd_view_picks(view, d))
+            continue;
+        if (blocks > 0 && (hd_dim_is_sized(dim) || dim.extent % blocks != 0))
+            found[ncuts++] = (cut){hd_dim_unmarked(dim), blocks, behind};
+        behind *= hd_dim_local(type.dim[hd_view_kept_ahead(view, d)]);
+    }
+    return ncuts;
+}
+
+// Whether both sides of a transfer are cut alike, before it is known how it
+// moves: then as much moves of the longest block as of any.
+static bool same_cuts(const verifier *v, const hd_op *op, int64_t n)
+{
+    cut a[HD_MAX_DIMS], b[HD_MAX_DIMS];
+    int count;
+
+    if (v->module->stage >= HD_STAGE_TRANSFER)
+        return true;
+    count = find_cuts(v, op, 0, n, a);
+    if (count != find_cuts(v, op, 1, n, b))
+        return false;
+    while (count-- > 0)
+        if (!hd_dim_same(a[count].dim, b[count].dim) ||
+            a[count].blocks != b[count].blocks ||
+            a[count].behind != b[count].behind)
+            return false;
+    return true;
+}
+
 static bool has_pieces_key(const hd_op *op)
 {
     return hd_op_key(op, hd_op_pieces_key(op, 0)) != NULL ||
@@ -2419,6 +2476,8 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     b = type_of(op, 1);
     to = piece_type(v, op, 0, n);
     from = piece_type(v, op, 1, n);
+    if (!same_cuts(v, op, n))
+        return pieces_differ(v, op, n);
     if (hd_op_is_rooted(op) && fits_counted(&a, &b) && a.dtype == b.dtype)
         return HD_OK;
     if (has_counted(&to) || has_counted(&from))

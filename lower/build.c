@@ -355,8 +355,15 @@ static int piece_dim(const hd_op *op, int i)
     return dim < type->ndims ? dim : -1;
 }
 
+static int count_kept(const hd_view *view)
+{
+    return hd_view_kept_ahead(view, view->buffer->type.ndims);
+}
+
 void hd_build_past_ones(void *module, hd_op *op)
 {
+    bool led = hd_op_is_led(op, 0) || hd_op_is_led(op, 1);
+    hd_view view[2];
     int dim[2], last[2];
 
     if (!hd_op_is_bare_collective(op))
@@ -365,9 +372,13 @@ void hd_build_past_ones(void *module, hd_op *op)
         last[i] = dim[i] = piece_dim(op, i);
     if (hd_op_is_led(op, 0) && hd_op_is_led(op, 1))
         last[0] = last[1] = dim[0] > dim[1] ? dim[0] : dim[1];
-    for (int i = 0; i < 2; i++) {
-        op->view[i] = as_indices(module, op->view[i]);
-        op->view[i] = past_ones(module, op->view[i], last[i], dim[i]);
+    for (int i = 0; i < 2; i++)
+        view[i] =
+            past_ones(module, as_indices(module, op->view[i]), last[i], dim[i]);
+    // Without pieces both sides have one shape.
+    for (int i = 0;
+         i < 2 && (led || count_kept(&view[0]) == count_kept(&view[1])); i++) {
+        op->view[i] = view[i];
         hd_build_renumber_pieces(module, op, i, dim[i]);
     }
 }

@@ -177,6 +177,7 @@ static int order_dims(const padding *p, const hd_view *piece,
 {
     int n = 0;
 
+    dim[0] = NONE;
     for (int d = 0; d < piece->buffer->type.ndims; d++)
         if (!hd_view_picks(piece, d))
             dim[n++] = d;
@@ -386,6 +387,119 @@ static void move(hd_build *b, hd_stmt *stmt, bool in_blocks, int into, int of)
         hd_block_append(b->block, stmt);
 }
 
+// How many indices a piece has room for of a dimension that the view keeps.
+static int64_t piece_room(const hd_module *module, const hd_op *op, int i,
+                          int dim)
+{
+    int64_t n = room(&op->view[i], dim);
+
+    return dim == hd_op_pieces_dim(op, i)
+               ? hd_block_size(n, ranks_of(module, op))
+               : n;
+}
+
+// The dimensions of which a piece has room for more than one index; returns how
+// many they are.
+static int long_dims(const hd_module *module, const hd_op *op, int i,
+                     int dim[HD_MAX_DIMS])
+{
+    const hd_view *view = &op->view[i];
+    int n = 0;
+
+    for (int d = 0; d < view->buffer->type.ndims; d++)
+        if (!hd_view_picks(view, d) &&
+            (is_sized(view, d) || piece_room(module, op, i, d) != 1))
+            dim[n++] = d;
+    return n;
+}
+
+// Dimensions of the result and of the operand.
+typedef struct pair {
+    int out, in; // NONE: there is none
+} pair;
+
+static bool may_split(const hd_op *op, int i, int dim)
+{
+    return dim != hd_op_pieces_dim(op, i) &&
+           hd_view_range(&op->view[i], dim) == NULL;
+}
+
+// A dimension of which each rank has one index needs no place in a temporary.
+static bool is_one(const hd_op *op, int i, int d)
+{
+    hd_dim dim = op->view[i].buffer->type.dim[d];
+
+    return may_split(op, i, d) && !hd_dim_is_sized(dim) &&
+           !hd_dim_is_cut(dim) && hd_dim_local(dim) == 1;
+}
+
+// Whether pieces have no room for the dimension that ranks have one of.
+static bool is_full(const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    int kept = 0;
+
+    for (int d = 0; d < view->buffer->type.ndims; d++)
+        kept += !hd_view_picks(view, d) && !is_one(op, i, d);
+    return hd_op_pieces_dim(op, i) != NONE && kept == HD_MAX_DIMS;
+}
+
+// Which dimension a collective moves index by index of where pieces have no
+// room for the one that ranks have one of: of which both sides have all, at the
+// same place among what a piece has several of.
+static pair find_split(const hd_module *module, const hd_op *op)
+{
+    int out[HD_MAX_DIMS], in[HD_MAX_DIMS], n, m;
+    pair found = {NONE, NONE};
+
+    if (!hd_op_is_collective(op) || !hd_moves_uneven(module, op) ||
+        hd_moves_dense(module, op))
+        return found;
+    n = long_dims(module, op, 0, out);
+    m = long_dims(module, op, 1, in);
+    if (n != m || (!is_full(op, 0) && !is_full(op, 1)))
+        return found;
+    for (int k = n - 1; k >= 0; k--) {
+        if (piece_room(module, op, 0, out[k]) !=
+            piece_room(module, op, 1, in[k]))
+            return (pair){NONE, NONE};
+        if (may_split(op, 0, out[k]) && may_split(op, 1, in[k]))
+            found = (pair){out[k], in[k]};
+    }
+    return found;
+}
+
+int64_t hd_uneven_transfers(const hd_module *module, const hd_op *op)
+{
+    pair split = find_split(module, op);
+
+    return split.out == NONE ? 1 : room(&op->view[0], split.out);
+}
+
+static void at_index(hd_build *b, hd_op *op, int i, int dim, hd_expr index)
+{
+    int led = hd_op_pieces_dim(op, i);
+
+    op->view[i] = hd_view_at(op->view[i], dim, index);
+    if (led != NONE)
+        hd_build_renumber_pieces(b->module, op, i, led);
+}
+
+static void leave_ones(hd_build *b, hd_op *op, int i)
+{
+    const hd_type *type = &op->view[i].buffer->type;
+
+    if (hd_op_pieces_dim(op, i) == NONE ||
+        hd_view_kept_ahead(&op->view[i], type->ndims) < HD_MAX_DIMS)
+        return;
+    for (int d = 0; d < type->ndims; d++)
+        if (!hd_view_picks(&op->view[i], d) && is_one(op, i, d))
+            at_index(b, op, i, d,
+                     hd_dim_is_sharded(type->dim[d])
+                         ? hd_expr_coord(b->module, type->dim[d].mark)
+                         : hd_expr_const(b->module, 0));
+}
+
 // Where a rank packs view `i`: of what has a root it alone has the operand of a
 // broadcast, and the result of a reduction.
 static hd_build open_root(hd_build *b, const hd_op *op, int i)
@@ -408,6 +522,13 @@ static void move_padded(hd_build *b, hd_stmt *stmt, bool in_blocks)
     int n = op->noutputs + op->ninputs;
     padding p[HD_MAX_VIEWS];
 
+    for (int i = 0; i < n; i++) {
+        leave_ones(b, op, i);
+        if (is_full(op, i)) { // both sides have other forms: it is refused
+            hd_block_append(b->block, stmt);
+            return;
+        }
+    }
     for (int i = 0; i < n; i++)
         p[i] = add_padded(b, op, i);
     for (int i = 0; i < n; i++) {
@@ -428,66 +549,14 @@ static void move_padded(hd_build *b, hd_stmt *stmt, bool in_blocks)
     }
 }
 
-// Of a collective's dimensions one that both sides keep all of, but for that
-// which ranks have pieces of; NONE if there is none.
-static int find_alike(const hd_op *op)
-{
-    const hd_view *out = &op->view[0], *in = &op->view[1];
-    int n = hd_view_kept_ahead(out, out->buffer->type.ndims);
-
-    for (int k = 0; k < n; k++) {
-        int d = hd_view_kept_dim(out, k), e = hd_view_kept_dim(in, k);
-
-        if (d != hd_op_pieces_dim(op, 0) && e != hd_op_pieces_dim(op, 1) &&
-            hd_view_range(out, d) == NULL && hd_view_range(in, e) == NULL &&
-            hd_dim_same(out->buffer->type.dim[d], in->buffer->type.dim[e]))
-            return k;
-    }
-    return NONE;
-}
-
-// Whether pieces of it have no room for the dimension that ranks have one of.
-static bool is_full(const hd_op *op, int i)
-{
-    const hd_view *view = &op->view[i];
-
-    return hd_op_pieces_dim(op, i) != NONE &&
-           hd_view_kept_ahead(view, view->buffer->type.ndims) == HD_MAX_DIMS;
-}
-
-// Which dimension it moves index by index of, for want of room for one more.
-static int find_split(const hd_module *module, const hd_op *op)
-{
-    return hd_moves_uneven(module, op) && hd_op_is_collective(op) &&
-                   (is_full(op, 0) || is_full(op, 1)) &&
-                   !hd_moves_dense(module, op)
-               ? find_alike(op)
-               : NONE;
-}
-
-int64_t hd_uneven_transfers(const hd_module *module, const hd_op *op)
-{
-    int kept = find_split(module, op);
-    int dim = kept == NONE ? 0 : hd_view_kept_dim(&op->view[0], kept);
-
-    return kept == NONE ? 1 : room(&op->view[0], dim);
-}
-
-static void move_split(hd_build *b, hd_stmt *stmt, int kept)
+static void move_split(hd_build *b, hd_stmt *stmt, pair split)
 {
     hd_op *op = stmt->op;
-    int dim = hd_view_kept_dim(&op->view[0], kept);
-    hd_expr i, n = hd_view_count(b->module, &op->view[0], dim);
+    hd_expr i, n = hd_view_count(b->module, &op->view[0], split.out);
     hd_build body = hd_build_for(b, "i", n, &i);
 
-    for (int k = 0; k < 2; k++) {
-        int led = hd_op_pieces_dim(op, k);
-
-        dim = hd_view_kept_dim(&op->view[k], kept);
-        op->view[k] = hd_view_at(op->view[k], dim, i);
-        if (led != NONE)
-            hd_build_renumber_pieces(b->module, op, k, led);
-    }
+    at_index(b, op, 0, split.out, i);
+    at_index(b, op, 1, split.in, i);
     hd_build_uneven(&body, stmt);
 }
 
@@ -511,7 +580,7 @@ void hd_build_uneven(hd_build *b, hd_stmt *stmt)
                        only_piece(b, op, 1));
     else if (dense && (!all || sized || rounds))
         move(b, stmt, all, hd_op_pieces_dim(op, 0), hd_op_pieces_dim(op, 1));
-    else if (find_split(b->module, op) != NONE)
+    else if (find_split(b->module, op).out != NONE)
         move_split(b, stmt, find_split(b->module, op));
     else
         move_padded(b, stmt, sized);

@@ -286,6 +286,8 @@ static void sort_some(node *all, const hd_sequenced *item, int low, int past,
     double stand;
 
     for (int i = low; i < past; i++)
+        all[i].ready = 0; // what is ahead of the section has ended
+    for (int i = low; i < past; i++)
         run(all, item, i, &c);
     stand = ends(&c);
     find_ways(all, low, past);
