@@ -75,7 +75,8 @@ static block *add_block(hd_arena *arena, size_t bytes)
     return b;
 }
 
-void *hd_arena_alloc(hd_arena *arena, size_t bytes)
+// Of whatever it holds.
+static void *take(hd_arena *arena, size_t bytes)
 {
     const size_t align = _Alignof(max_align_t);
     block *b = arena->blocks;
@@ -89,12 +90,17 @@ void *hd_arena_alloc(hd_arena *arena, size_t bytes)
     memory = (char *)b->bytes + b->used;
     b->used += bytes;
     arena->bytes += bytes;
-    return memset(memory, 0, bytes);
+    return memory;
+}
+
+void *hd_arena_alloc(hd_arena *arena, size_t bytes)
+{
+    return memset(take(arena, bytes), 0, bytes);
 }
 
 void *hd_arena_copy(hd_arena *arena, const void *from, size_t bytes)
 {
-    void *to = hd_arena_alloc(arena, bytes);
+    void *to = take(arena, bytes);
 
     if (bytes > 0)
         memcpy(to, from, bytes);
