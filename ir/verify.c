@@ -2360,11 +2360,10 @@ typedef struct cut {
 
 // Of what ranks have pieces of, by the key, and of blocks that a view has; from
 // the last one on. Returns how many.
-static int find_cuts(const verifier *v, const hd_op *op, int i, int64_t n,
+static int find_cuts(const hd_op *op, int i, const hd_type *piece, int64_t n,
                      cut found[HD_MAX_DIMS])
 {
     const hd_view *view = &op->view[i];
-    hd_type type = piece_type(v, op, i, n);
     int led = hd_op_key(op, hd_op_pieces_key(op, i)) != NULL
                   ? hd_op_pieces_dim(op, i)
                   : -1;
@@ -2383,22 +2382,23 @@ static int find_cuts(const verifier *v, const hd_op *op, int i, int64_t n,
             continue;
         if (blocks > 0 && (hd_dim_is_sized(dim) || dim.extent % blocks != 0))
             found[ncuts++] = (cut){hd_dim_unmarked(dim), blocks, behind};
-        behind *= hd_dim_local(type.dim[hd_view_kept_ahead(view, d)]);
+        behind *= hd_dim_local(piece->dim[hd_view_kept_ahead(view, d)]);
     }
     return ncuts;
 }
 
 // Whether both sides of a transfer are cut alike, before it is known how it
 // moves: then as much moves of the longest block as of any.
-static bool same_cuts(const verifier *v, const hd_op *op, int64_t n)
+static bool same_cuts(const verifier *v, const hd_op *op, const hd_type *to,
+                      const hd_type *from, int64_t n)
 {
     cut a[HD_MAX_DIMS], b[HD_MAX_DIMS];
     int count;
 
     if (v->module->stage >= HD_STAGE_TRANSFER)
         return true;
-    count = find_cuts(v, op, 0, n, a);
-    if (count != find_cuts(v, op, 1, n, b))
+    count = find_cuts(op, 0, to, n, a);
+    if (count != find_cuts(op, 1, from, n, b))
         return false;
     while (count-- > 0)
         if (!hd_dim_same(a[count].dim, b[count].dim) ||
@@ -2476,7 +2476,7 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     b = type_of(op, 1);
     to = piece_type(v, op, 0, n);
     from = piece_type(v, op, 1, n);
-    if (!same_cuts(v, op, n))
+    if (!same_cuts(v, op, &to, &from, n))
         return pieces_differ(v, op, n);
     if (hd_op_is_rooted(op) && fits_counted(&a, &b) && a.dtype == b.dtype)
         return HD_OK;

@@ -138,6 +138,20 @@ hd_build hd_build_group(hd_build *b)
     return build_into(b, &append(b, HD_STMT_GROUP, HD_EXPR_NONE)->body);
 }
 
+hd_build hd_build_on_root(hd_build *b, const hd_op *op, int i)
+{
+    const hd_key *root = hd_op_key(op, HD_KEY_ROOT);
+    hd_module *m = b->module;
+    hd_build none;
+
+    if (root == NULL || hd_op_touches(op, i, false))
+        return *b;
+    return hd_build_if(
+        b,
+        hd_expr_binary(m, HD_EXPR_EQ, hd_expr_coord(m, op->axis), root->expr),
+        &none);
+}
+
 hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value)
 {
     hd_stmt *stmt = append(b, HD_STMT_LET, value);
@@ -257,6 +271,17 @@ bool hd_view_is_uneven(const hd_view *view, int but)
 // No index can be picked of the rows and columns of a matrix, which would leave
 // a batch in their place, nor of one of two that are swapped, which would leave
 // no swap.
+int64_t hd_view_room(const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+    hd_dim all = view->buffer->type.dim[dim];
+
+    if (range != NULL && range->block != HD_EXPR_NONE)
+        return hd_block_size(all.extent, range->blocks);
+    return range != NULL && range->extent >= 0 ? range->extent
+                                               : hd_dim_local(all);
+}
+
 bool hd_op_has_parts(const hd_op *op, int along, bool block)
 {
     if (hd_op_swaps(op, op->bound->ndims[0], along))

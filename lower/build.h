@@ -40,6 +40,9 @@ hd_build hd_build_on(hd_build *b, hd_expr stream);
 // if CONDITION: returns the body to build into, and the else.
 hd_build hd_build_if(hd_build *b, hd_expr condition, hd_build *otherwise);
 hd_build hd_build_group(hd_build *b);
+// Where a rank packs or unpacks view `i` of a transfer: of what has a root, and
+// of which others touch nothing, that alone does.
+hd_build hd_build_on_root(hd_build *b, const hd_op *op, int i);
 hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value);
 // Another name of a buffer's bytes.
 hd_buffer *hd_build_name(hd_module *module, hd_buffer *buffer,
@@ -72,6 +75,9 @@ hd_expr hd_view_index(const hd_view *view, int dim);
 // The dimension, no stream dimension any more; how many blocks a size is cut
 // into stays known.
 hd_dim hd_dim_unstreamed(hd_dim dim);
+// How many indices the view has room for of a dimension that it keeps: of a
+// block those of the longest one.
+int64_t hd_view_room(const hd_view *view, int dim);
 // Whether some ranks or iterations have less than others of a dimension that it
 // keeps, `but` aside.
 bool hd_view_is_uneven(const hd_view *view, int but);

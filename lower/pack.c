@@ -330,6 +330,7 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
                      .n = b->module->axis[op->axis].size,
                      .packs = i >= op->noutputs,
                      .in_loop = in_loop};
+        hd_build here;
         layout l;
 
         if (f.n == 0)
@@ -341,7 +342,9 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
         op->view[i] = p.packed;
         if (p.led != NONE)
             hd_build_renumber_pieces(b->module, op, i, p.at);
-        copy_pieces(b, &p);
+        // A pipeline's iteration has no branch, and peers that all have it.
+        here = in_loop ? *b : hd_build_on_root(b, op, i);
+        copy_pieces(&here, &p);
     }
 }
 

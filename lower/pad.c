@@ -9,20 +9,7 @@ static int64_t ranks_of(const hd_module *module, const hd_op *op)
     return module->axis[op->axis].size;
 }
 
-// Room for what a view keeps of a dimension, of any block of it.
-static int64_t room(const hd_view *view, int dim)
-{
-    const hd_range *range = hd_view_range(view, dim);
-    hd_dim all = view->buffer->type.dim[dim];
-
-    if (range == NULL)
-        return hd_dim_local(all);
-    return range->block != HD_EXPR_NONE
-               ? hd_block_size(all.extent, range->blocks)
-               : range->extent;
-}
-
-// How many indices it keeps may depend on which block that is.
+// How many indices it keeps of a dimension may depend on which block that is.
 static bool varies(const hd_view *view, int dim)
 {
     const hd_range *range = hd_view_range(view, dim);
@@ -33,7 +20,7 @@ static bool varies(const hd_view *view, int dim)
 }
 
 // The same of the pieces of ranks, in a dimension of which a view has all; or
-// there is no room for a dimension more.
+// there is no room for one that they take.
 static bool has_uneven_pieces(const hd_module *module, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
@@ -66,7 +53,7 @@ static bool has_sized_behind(const hd_op *op, int i)
             continue;
         if (several && is_sized(view, d))
             return true;
-        several |= room(view, d) != 1;
+        several |= hd_view_room(view, d) != 1;
     }
     return false;
 }
@@ -87,11 +74,22 @@ bool hd_moves_uneven(const hd_module *module, const hd_op *op)
     return any;
 }
 
+// How many indices a piece has room for of a dimension that the view keeps.
+static int64_t piece_room(const hd_module *module, const hd_op *op, int i,
+                          int dim)
+{
+    int64_t n = hd_view_room(&op->view[i], dim);
+
+    return dim == hd_op_pieces_dim(op, i)
+               ? hd_block_size(n, ranks_of(module, op))
+               : n;
+}
+
 // Whether it has all that a rank has of a dimension, of whatever block.
 static bool keeps_all(const hd_view *view, int dim)
 {
     return !varies(view, dim) && !is_sized(view, dim) &&
-           (hd_view_picks(view, dim) ? 1 : room(view, dim)) ==
+           (hd_view_picks(view, dim) ? 1 : hd_view_room(view, dim)) ==
                hd_dim_local(view->buffer->type.dim[dim]);
 }
 
@@ -103,11 +101,9 @@ static bool is_dense(const hd_module *module, const hd_op *op, int i)
     bool several = false;
 
     for (int d = 0; d < view->buffer->type.ndims; d++) {
-        int64_t n = hd_view_picks(view, d) ? 1 : room(view, d);
-
         if (several && (d == led || !keeps_all(view, d)))
             return false;
-        several |= (d == led ? hd_block_size(n, ranks_of(module, op)) : n) > 1;
+        several |= !hd_view_picks(view, d) && piece_room(module, op, i, d) > 1;
     }
     return true;
 }
@@ -196,7 +192,7 @@ static hd_dim dim_of(const padding *p, const hd_view *piece, int d)
         return hd_dim_unmarked(all);
     return is_sized(piece, d) || hd_view_range(piece, d) == NULL
                ? hd_dim_unstreamed(all)
-               : hd_dim_whole(room(piece, d));
+               : hd_dim_whole(hd_view_room(piece, d));
 }
 
 static padding add_padded(hd_build *b, const hd_op *op, int i)
@@ -245,8 +241,9 @@ static hd_view piece_in(hd_build *b, const padding *p, const hd_view *plain,
                 all = hd_view_block(b->module, all, at, range->block,
                                     range->blocks);
         } else if (varies(plain, dim[k])) {
-            hd_view rest = keep(b, all, at, count,
-                                hd_expr_const(b->module, room(plain, dim[k])));
+            hd_view rest =
+                keep(b, all, at, count,
+                     hd_expr_const(b->module, hd_view_room(plain, dim[k])));
 
             if (clears)
                 hd_build_number(hd_build_op(b, HD_OP_FILL, -1, 1, 0, &rest),
@@ -387,17 +384,6 @@ static void move(hd_build *b, hd_stmt *stmt, bool in_blocks, int into, int of)
         hd_block_append(b->block, stmt);
 }
 
-// How many indices a piece has room for of a dimension that the view keeps.
-static int64_t piece_room(const hd_module *module, const hd_op *op, int i,
-                          int dim)
-{
-    int64_t n = room(&op->view[i], dim);
-
-    return dim == hd_op_pieces_dim(op, i)
-               ? hd_block_size(n, ranks_of(module, op))
-               : n;
-}
-
 // The dimensions of which a piece has room for more than one index; returns how
 // many they are.
 static int long_dims(const hd_module *module, const hd_op *op, int i,
@@ -433,15 +419,24 @@ static bool is_one(const hd_op *op, int i, int d)
            !hd_dim_is_cut(dim) && hd_dim_local(dim) == 1;
 }
 
-// Whether pieces have no room for the dimension that ranks have one of.
-static bool is_full(const hd_op *op, int i)
+// Whether pieces have no room for the dimension that ranks have one of, or
+// would have none `with_ones`.
+static bool is_full(const hd_op *op, int i, bool with_ones)
 {
     const hd_view *view = &op->view[i];
     int kept = 0;
 
     for (int d = 0; d < view->buffer->type.ndims; d++)
-        kept += !hd_view_picks(view, d) && !is_one(op, i, d);
+        kept += !hd_view_picks(view, d) && (with_ones || !is_one(op, i, d));
     return hd_op_pieces_dim(op, i) != NONE && kept == HD_MAX_DIMS;
+}
+
+static bool any_full(const hd_op *op, bool with_ones)
+{
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        if (is_full(op, i, with_ones))
+            return true;
+    return false;
 }
 
 // Which dimension a collective moves index by index of where pieces have no
@@ -457,7 +452,7 @@ static pair find_split(const hd_module *module, const hd_op *op)
         return found;
     n = long_dims(module, op, 0, out);
     m = long_dims(module, op, 1, in);
-    if (n != m || (!is_full(op, 0) && !is_full(op, 1)))
+    if (n != m || !any_full(op, false))
         return found;
     for (int k = n - 1; k >= 0; k--) {
         if (piece_room(module, op, 0, out[k]) !=
@@ -473,7 +468,7 @@ int64_t hd_uneven_transfers(const hd_module *module, const hd_op *op)
 {
     pair split = find_split(module, op);
 
-    return split.out == NONE ? 1 : room(&op->view[0], split.out);
+    return split.out == NONE ? 1 : hd_view_room(&op->view[0], split.out);
 }
 
 static void at_index(hd_build *b, hd_op *op, int i, int dim, hd_expr index)
@@ -489,9 +484,6 @@ static void leave_ones(hd_build *b, hd_op *op, int i)
 {
     const hd_type *type = &op->view[i].buffer->type;
 
-    if (hd_op_pieces_dim(op, i) == NONE ||
-        hd_view_kept_ahead(&op->view[i], type->ndims) < HD_MAX_DIMS)
-        return;
     for (int d = 0; d < type->ndims; d++)
         if (!hd_view_picks(&op->view[i], d) && is_one(op, i, d))
             at_index(b, op, i, d,
@@ -500,34 +492,17 @@ static void leave_ones(hd_build *b, hd_op *op, int i)
                          : hd_expr_const(b->module, 0));
 }
 
-// Where a rank packs view `i`: of what has a root it alone has the operand of a
-// broadcast, and the result of a reduction.
-static hd_build open_root(hd_build *b, const hd_op *op, int i)
-{
-    const hd_key *root = hd_op_key(op, HD_KEY_ROOT);
-    hd_build none;
-
-    return root == NULL || hd_op_touches(op, i, false)
-               ? *b
-               : hd_build_if(b,
-                             hd_expr_binary(b->module, HD_EXPR_EQ,
-                                            hd_expr_coord(b->module, op->axis),
-                                            root->expr),
-                             &none);
-}
-
 static void move_padded(hd_build *b, hd_stmt *stmt, bool in_blocks)
 {
     hd_op *op = stmt->op;
     int n = op->noutputs + op->ninputs;
     padding p[HD_MAX_VIEWS];
 
-    for (int i = 0; i < n; i++) {
+    for (int i = any_full(op, true) ? 0 : n; i < n; i++)
         leave_ones(b, op, i);
-        if (is_full(op, i)) { // both sides have other forms: it is refused
-            hd_block_append(b->block, stmt);
-            return;
-        }
+    if (any_full(op, true)) { // both sides have other forms: it is refused
+        hd_block_append(b->block, stmt);
+        return;
     }
     for (int i = 0; i < n; i++)
         p[i] = add_padded(b, op, i);
@@ -536,14 +511,14 @@ static void move_padded(hd_build *b, hd_stmt *stmt, bool in_blocks)
         op->view[i] = moved_view(b, &p[i]);
     }
     for (int i = op->noutputs; i < n; i++) {
-        hd_build here = open_root(b, op, i);
+        hd_build here = hd_build_on_root(b, op, i);
 
         copy_pieces(&here, &p[i]);
     }
     move(b, stmt, in_blocks, p[0].led != NONE ? 0 : NONE,
          n > 1 && p[1].led != NONE ? 0 : NONE);
     for (int i = 0; i < op->noutputs; i++) {
-        hd_build here = open_root(b, op, i);
+        hd_build here = hd_build_on_root(b, op, i);
 
         copy_pieces(&here, &p[i]);
     }
@@ -574,14 +549,15 @@ void hd_build_uneven(hd_build *b, hd_stmt *stmt)
     bool sized = all && has_sized(op);
     bool rounds =
         dense && (op->code == HD_OP_ALL_GATHER || op->code == HD_OP_ALL_TO_ALL);
+    pair split = find_split(b->module, op);
 
     if (all && ranks_of(b->module, op) == 1)
         hd_build_unary(b, HD_OP_COPY, -1, only_piece(b, op, 0),
                        only_piece(b, op, 1));
     else if (dense && (!all || sized || rounds))
         move(b, stmt, all, hd_op_pieces_dim(op, 0), hd_op_pieces_dim(op, 1));
-    else if (find_split(b->module, op).out != NONE)
-        move_split(b, stmt, find_split(b->module, op));
+    else if (split.out != NONE)
+        move_split(b, stmt, split);
     else
         move_padded(b, stmt, sized);
 }

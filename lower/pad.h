@@ -22,7 +22,9 @@
 
 HD_BEGIN_DECLS
 
-// Whether a transfer has blocks that need not be as long as each other.
+// Whether a transfer moves by way of what is made here: of blocks that need not
+// be as long as each other, of a length that a run says behind another
+// dimension, or of eight dimensions, among which pieces of ranks have no room.
 bool hd_moves_uneven(const hd_module *module, const hd_op *op);
 // Whether each of its pieces is contiguous, of whatever block.
 bool hd_moves_dense(const hd_module *module, const hd_op *op);

@@ -11,26 +11,13 @@
 // transfer takes.
 static const double FLOPS = 2048, LOCAL = 12, LATENCY = 4 << 20;
 
-static double count(const hd_view *view, int dim)
-{
-    const hd_range *range = hd_view_range(view, dim);
-    hd_dim all = view->buffer->type.dim[dim];
-
-    if (range == NULL)
-        return (double)hd_dim_local(all);
-    return range->block != HD_EXPR_NONE || range->extent < 0
-               ? (double)hd_block_size(all.extent,
-                                       range->blocks > 0 ? range->blocks : 1)
-               : (double)range->extent;
-}
-
 static double bytes_of(const hd_view *view)
 {
     double n = (double)hd_dtype_size(view->buffer->type.dtype);
 
     for (int d = 0; d < view->buffer->type.ndims; d++)
         if (!hd_view_picks(view, d))
-            n *= count(view, d);
+            n *= (double)hd_view_room(view, d);
     return n;
 }
 
@@ -46,9 +33,11 @@ static double operations(const hd_op *op)
 
         for (int i = 0; i < op->noutputs + op->ninputs; i++) {
             int own = space.dim[i][d];
-            double here = own < 0 ? 1
-                                  : count(&op->view[i],
-                                          hd_view_kept_dim(&op->view[i], own));
+            double here =
+                own < 0
+                    ? 1
+                    : (double)hd_view_room(&op->view[i],
+                                           hd_view_kept_dim(&op->view[i], own));
 
             most = here > most ? here : most;
         }
@@ -67,7 +56,7 @@ static double attended(const hd_op *op)
     int d = k->buffer->type.ndims - 2;
 
     return (grad ? 10 : 4) * bytes_of(q) / size *
-           (d < 0 || hd_view_picks(k, d) ? 1 : count(k, d));
+           (d < 0 || hd_view_picks(k, d) ? 1 : (double)hd_view_room(k, d));
 }
 
 static double time_of_op(const hd_module *module, const hd_op *op)
