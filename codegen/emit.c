@@ -13,6 +13,7 @@
 #include "codegen/matmul.h"
 #include "codegen/nest.h"
 #include "codegen/pick.h"
+#include "codegen/tiles.h"
 
 static hd_dtype dtype_of(const hd_step *step, int i)
 {
@@ -325,9 +326,8 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
     case HD_FAMILY_TAKE:
         return emit_take(step, out, grid);
     case HD_FAMILY_PRODUCT:
-        return hd_op_key(step->op, HD_KEY_GROUPS) != NULL
-                   ? hd_groups_emit(step, out, grid)
-                   : hd_matmul_emit(step, out, grid);
+        return hd_tiles_fit(step) ? hd_tiles_emit(step, out, grid)
+                                  : hd_matmul_emit(step, out, grid);
     case HD_FAMILY_PICK:
         return hd_pick_emit(step, out, grid);
     case HD_FAMILY_ATTEND:

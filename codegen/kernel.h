@@ -9,7 +9,7 @@ HD_BEGIN_DECLS
 
 #define HD_KERNEL_NAME "hd_kernel"
 #define HD_KERNEL_POINTERS 80                 // at most
-#define HD_KERNEL_SIZES (2 * HD_MAX_DIMS + 2) // at most
+#define HD_KERNEL_SIZES (2 * HD_MAX_DIMS + 8) // at most
 
 // What a kernel tells of the first count that does not fit, of groups or of a
 // dimension, if there is nothing told yet: words in the device's memory, all 0
@@ -22,6 +22,7 @@ typedef struct hd_kernel_miscount {
 // How a kernel is started.
 typedef struct hd_kernel_grid {
     unsigned blocks, threads;
+    unsigned shared; // bytes of dynamic shared memory
     int pointers; // of at[], addresses on the device
     int sizes;    // of size[], numbers that follow them
     int64_t size[HD_KERNEL_SIZES];

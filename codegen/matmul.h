@@ -9,9 +9,6 @@ HD_BEGIN_DECLS
 
 hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
                          hd_kernel_grid *grid);
-// Of one with `groups`, which reads the counts: codegen/groups.c.
-hd_status hd_groups_emit(const hd_step *step, hd_text *out,
-                         hd_kernel_grid *grid);
 hd_status hd_matmul_finish(const hd_step *step, hd_text *out,
                            hd_kernel_grid *grid);
 

@@ -44,8 +44,11 @@ static void add_parts(hd_product *p, const hd_step *step, int even)
     const int view[HD_PRODUCT_PARTS] = {0, 1, 2,
                                         hd_op_key_view(step->op, HD_KEY_BIAS),
                                         hd_op_key_view(step->op, HD_KEY_AUX)};
-    int nbatch = p->outer, last = p->space.nparallel - 1;
+    int last = p->space.nparallel - 1, nbatch;
 
+    if (even > 0 && p->space.counted > p->outer && p->space.counted < last)
+        p->outer = p->space.counted;
+    nbatch = p->outer;
     for (int i = 0; i < HD_PRODUCT_PARTS; i++) {
         p->part[i].view = view[i];
         if (view[i] < 0)

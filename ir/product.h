@@ -79,8 +79,8 @@ typedef struct hd_product {
 } hd_product;
 
 // Rows are cut into pieces until they are evenly spaced in the first `even`
-// parts: HD_PRODUCT_PARTS for all, HD_PRODUCT_BIAS for the three matrices, 0
-// for whoever does not look at pieces.
+// parts, and of one count: HD_PRODUCT_PARTS for all, HD_PRODUCT_BIAS for the
+// three matrices, 0 for whoever does not look at pieces.
 hd_product hd_product_of(const hd_step *step, int even);
 
 // Where a part of piece `i` begins, in elements of its buffer; of a grouped

@@ -120,9 +120,8 @@ bool run_kernel(const Launch &launch)
     return true;
 }
 
-// What more may be had of must be asked for, which nobody does yet.
-constexpr unsigned SHARED_MOST = 48 << 10; // bytes of dynamic shared memory
-constexpr uint64_t CLUSTER_MOST = 8;       // blocks
+constexpr int SHARED_MOST = 227 << 10; // bytes of dynamic shared memory
+constexpr uint64_t CLUSTER_MOST = 8;   // blocks
 
 uint64_t volume(const unsigned *dim)
 {
@@ -271,6 +270,21 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
     return SUCCESS;
 }
 
+hd_cu_result cuFuncSetAttribute(hd_cu_function function, int attribute,
+                                int value)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (world().functions.count(function) == 0)
+        return INVALID_HANDLE;
+    if (attribute != HD_CU_FUNCTION_SHARED_BYTES || value < 0 ||
+        value > SHARED_MOST)
+        return INVALID_VALUE;
+    function->shared = unsigned(value);
+    return SUCCESS;
+}
+
 // Parameters come one by one, or all in one buffer: never both.
 hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
                               hd_cu_function function, void **parameters,
@@ -295,7 +309,7 @@ hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
             function->context != stream->context)
             return INVALID_HANDLE;
     }
-    if (!is_grid(*config) || config->shared_bytes > SHARED_MOST ||
+    if (!is_grid(*config) || config->shared_bytes > function->shared ||
         (parameters == nullptr) == (extra == nullptr))
         return INVALID_VALUE;
     result = check_cluster(*config);

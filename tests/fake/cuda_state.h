@@ -187,6 +187,7 @@ struct CUfunc_st {
                    void *barrier);
     bool waits;   // its threads for those of other kernels
     size_t bytes; // of its parameters
+    unsigned shared = HD_CU_SHARED_BYTES; // that a launch may have
 };
 
 struct CUmod_st {

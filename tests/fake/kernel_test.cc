@@ -146,6 +146,13 @@ TEST(FakeKernel, LaunchesThatMakeNoSenseAreRefused)
         EXPECT_EQ(launch([](auto &c) { c.block[2] = 65; }), 1);
         EXPECT_EQ(launch([](auto &c) { c.shared_bytes = 48 << 10; }), 0);
         EXPECT_EQ(launch([](auto &c) { c.shared_bytes = (48 << 10) + 1; }), 1);
+        EXPECT_EQ(
+            r.cu.function_set(function, HD_CU_FUNCTION_SHARED_BYTES, 228 << 10),
+            1);
+        EXPECT_EQ(
+            r.cu.function_set(function, HD_CU_FUNCTION_SHARED_BYTES, 96 << 10),
+            0);
+        EXPECT_EQ(launch([](auto &c) { c.shared_bytes = 96 << 10; }), 0);
         EXPECT_EQ(launch([](auto &c) { c.attribute = nullptr; }), 1);
         EXPECT_EQ(launch([&](auto &) { size[0] = 3; }), 1);
         EXPECT_EQ(launch([&](auto &c) { c.grid[0] = size[0] = 16; }), 912);

@@ -657,6 +657,8 @@ const std::vector<Product> kProducts = {
     {"2, 3, 7, 5", "7, 6", "2, 3, 5, 6", "%a", "%b", "%c", "ta", "6"},
     {"3, 2, 5, 7", "7, 6", "3, 5, 2, 6", "%a[:, 1]", "%b", "%c[:, :, 0]", "",
      "6"},
+    {"67, 7", "7, 70", "67, 70", "%a", "%b", "%c", "", "70"},
+    {"2, 3, 7, 9", "3, 8, 7", "2, 3, 9, 8", "%a", "%b", "%c", "ta tb", "8"},
     {"3, 2, 4, 5, 7", "3, 2, 1, 6, 7", "3, 3, 4, 5, 16", "%a[:, 1]", "%b[:, 0]",
      "%c[:, 2, :, :]", "tb", "6"},
 };
@@ -745,12 +747,16 @@ std::vector<Case> GroupedMatmuls()
         "in %a : X[9, 7] in %b : W[9, 5] in %n : i32[4] "
         "inout %c : Y[4, 7, 5] "
         "{ %c = matmul %a, %b ta accumulate groups %n }",
+        "in %a : X[99, 7] in %b : W[4, 7, 70] in %n : i32[4] "
+        "inout %c : Y[99, 70] { %c = matmul %a, %b groups %n }",
+        "in %a : X[30, 70] in %b : W[30, 7] in %n : i32[2, 4] "
+        "inout %c : Y[4, 70, 7] { %c = matmul %a, %b ta groups %n[1] }",
     };
     std::vector<Case> cases;
     unsigned seed = Seed();
 
     for (size_t i = 0; i < kMixes.size(); i++)
-        for (size_t k = 0; k < 5; k++) {
+        for (size_t k = 0; k < std::size(forms); k++) {
             std::string text = forms[k];
             const std::pair<char, const char *> dtypes[] = {
                 {'X', kMixes[i].a}, {'W', kMixes[i].b}, {'Y', kMixes[i].c}};
@@ -759,7 +765,8 @@ std::vector<Case> GroupedMatmuls()
                 for (size_t at;
                      (at = text.find(dtype.first)) != std::string::npos;)
                     text.replace(at, 1, dtype.second);
-            cases.push_back({text, seed + unsigned(5 * i + k), false, ""});
+            cases.push_back(
+                {text, seed + unsigned(std::size(forms) * i + k), false, ""});
         }
     return cases;
 }
@@ -811,6 +818,16 @@ const std::vector<std::string> kCountedMatmuls = {
     "{ %c = matmul %a[2], %b ta scale 0.5 }",
     "in %a : X[5, 7, 9] in %b : W[3, 5, 9 by %n, 6] inout %c : Y[5, 7, 6] "
     "{ %c = matmul %a, %b[1] accumulate }",
+    // In tiles: of rows, with a dimension behind them, of columns, of the
+    // depth.
+    "in %a : X[3, 5, 70 by %n, 7] in %b : W[7, 9] in %v : Y[9] "
+    "inout %c : Y[3, 5, 70, 9] { %c = matmul %a, %b bias %v act relu }",
+    "in %a : X[3, 5, 3 by %n, 4, 7] in %b : W[7, 9] inout %z : Y[3, 5, 3, 4, 9]"
+    "inout %c : Y[3, 5, 3, 4, 9] { %c = matmul %a, %b aux %z accumulate }",
+    "in %a : X[5, 9, 7] in %b : W[3, 5, 70 by %n, 7] inout %c : Y[5, 9, 70] "
+    "{ %c = matmul %a, %b[2] tb scale 0.5 }",
+    "in %a : X[3, 5, 9 by %n, 8] in %b : W[5, 9, 70] inout %c : Y[5, 8, 70] "
+    "{ %c = matmul %a[1], %b ta }",
 };
 
 // Counts of every kind: all fit, or nearly all do, or hardly any.

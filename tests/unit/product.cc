@@ -257,6 +257,15 @@ TEST(Product, GroupsHaveSomeRowsAndOneMatrixEach)
     EXPECT_EQ(matrices.Matrix(HD_PRODUCT_C), "4x5 by 5 and 1");
 }
 
+TEST(Product, APieceHasOneCount)
+{
+    Product x("in %n : i32[3] in %a : f32[3, 4 by %n, 2, 5] in %b : f32[5, 6] "
+              "out %c : f32[3, 4, 2, 6] { %c = matmul %a, %b }");
+
+    EXPECT_EQ(x.p.pieces, 3);
+    EXPECT_EQ(x.Matrix(HD_PRODUCT_A), "8x5 by 5 and 1");
+}
+
 TEST(Product, OfAShardHasTheExtentsThatTheRankHolds)
 {
     Product x("mesh tp=4 in %a : f32[4@tp, 3, 6] in %b : f32[4@tp, 6, 5] "

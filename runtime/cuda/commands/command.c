@@ -223,6 +223,7 @@ static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
     hd_cuda_launch launch = {.function = function,
                              .grid = {grid.blocks, 1, 1},
                              .block = {grid.threads, 1, 1},
+                             .shared_bytes = grid.shared,
                              .bytes = (size_t)(grid.pointers + grid.sizes) *
                                       sizeof(uint64_t),
                              .patch = plan->npatches};
@@ -254,6 +255,9 @@ hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
 
     hd_text_free(text);
     HD_TRY(status);
+    if (grid.shared > HD_CU_SHARED_BYTES)
+        HD_CUDA_TRY(device, diag, function_set, function,
+                    HD_CU_FUNCTION_SHARED_BYTES, (int)grid.shared);
     assert(grid.pointers <= n); // it may do without the last
     (void)n;
     HD_TRY(add_launch(plan, function, grid, at, diag));

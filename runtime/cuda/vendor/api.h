@@ -71,10 +71,12 @@ enum { // flags and kinds
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
     HD_CU_POINTER_BUFFER_ID = 7,
     HD_CU_POINTER_DEVICE_ORDINAL = 9,
-    HD_CU_MEMORY_DEVICE = 2,  // CUmemorytype
-    HD_CU_MEMORY_UNIFIED = 4, // wherever the address is
-    HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
-    HD_CU_LAUNCH_END = 0,     // CU_LAUNCH_PARAM_..: of `extra`
+    HD_CU_MEMORY_DEVICE = 2,         // CUmemorytype
+    HD_CU_MEMORY_UNIFIED = 4,        // wherever the address is
+    HD_CU_LAUNCH_CLUSTER = 4,        // CUlaunchAttributeID
+    HD_CU_FUNCTION_SHARED_BYTES = 8, // CUfunction_attribute
+    HD_CU_SHARED_BYTES = 48 << 10,   // that a launch may have without it
+    HD_CU_LAUNCH_END = 0,            // CU_LAUNCH_PARAM_..: of `extra`
     HD_CU_LAUNCH_BUFFER = 1,
     HD_CU_LAUNCH_BUFFER_SIZE = 2,
 };

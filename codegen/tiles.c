@@ -1,0 +1,483 @@
+// Products in tiles: codegen/kernels/tiles.cu, for grouped ones, those with
+// counts, and plain ones that no library takes.
+#include "codegen/tiles.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/body.h"
+#include "codegen/counts.h"
+#include "ir/product.h"
+
+enum {
+    SLICE = 64, // of the depth, in shared memory
+    STAGES = 3, // slices
+    PROCESSORS = 132,
+    TENSOR_THREADS = 128,
+    PLAIN_THREADS = 256,
+    LEAST_SIDE = 8, // of a piece: below it most of a tile would be empty
+};
+
+// Lengths in the order of the kernel's sizes; then those of the dimensions that
+// number the pieces, and of the counts'.
+enum { OF_M, OF_N, OF_K, OF_PIECES, OF_GROUPS, LENGTHS };
+static const char *const names[LENGTHS] = {"M", "N", "K", "PIECES", "GROUPS"};
+
+typedef struct kernel {
+    const hd_step *step;
+    hd_product product;
+    hd_nest nest;       // of the counts alone
+    hd_lane lane, rest; // of the product, and of what follows it
+    int64_t length[LENGTHS], room[LENGTHS];
+    int64_t tile_m, tile_n;
+    int counted; // 1: of rows, 2: of columns, 3: of the depth
+    int64_t times;
+    bool tensor, sized;
+    hd_text text;
+    int64_t size[HD_KERNEL_SIZES];
+    int sizes;
+} kernel;
+
+static bool has(const kernel *k, int part)
+{
+    return k->product.part[part].view >= 0;
+}
+
+static hd_dtype dtype_of(const kernel *k, int part)
+{
+    return k->product.part[part].span.buffer->type.dtype;
+}
+
+static int64_t cover(int64_t n, int64_t tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// How far apart elements of an operand are along the result and the depth.
+typedef struct sides {
+    int64_t across, along;
+} sides;
+
+static sides sides_of(const kernel *k, int part)
+{
+    const hd_matrix *m = &k->product.part[part].matrix;
+    bool turned = part == HD_PRODUCT_A ? !k->product.ta : k->product.tb;
+
+    return turned ? (sides){m->row_stride, m->column_stride}
+                  : (sides){m->column_stride, m->row_stride};
+}
+
+// ------------------------------------------------------------- analysis
+
+static bool is_wide(const kernel *k, int part)
+{
+    return has(k, part) && dtype_of(k, part) == HD_DTYPE_F64;
+}
+
+static int64_t rooms(const hd_length *length, int from, int to)
+{
+    int64_t n = 1;
+
+    for (int d = from; d < to; d++)
+        n *= length[d].room;
+    return n;
+}
+
+static void set_lengths(kernel *k)
+{
+    const hd_product *p = &k->product;
+    const int64_t now[LENGTHS] = {p->part[HD_PRODUCT_C].matrix.rows, p->n, p->k,
+                                  p->pieces, p->groups};
+    hd_length length[HD_SPACE_DIMS];
+    hd_space space;
+    int last = p->space.nparallel - 1;
+
+    hd_length_space(k->step, &space, length);
+    memcpy(k->length, now, sizeof now);
+    k->room[OF_PIECES] = rooms(length, 0, p->outer);
+    k->room[OF_M] = rooms(length, p->outer, last);
+    k->room[OF_N] = length[last].room;
+    k->room[OF_K] = length[last + 1].room;
+    k->room[OF_GROUPS] = p->groups;
+    if (p->counts >= 0) {
+        k->room[OF_M] = p->ta ? p->m : p->rows;
+        k->room[OF_GROUPS] = hd_length_of(k->step, p->counts, 0).room;
+    }
+    for (int i = 0; i < k->step->op->nviews; i++)
+        k->sized |= hd_view_is_sized(&k->step->op->view[i]);
+}
+
+// Which side the counts of a dimension end.
+static void set_counts(kernel *k)
+{
+    const hd_space *space = &k->product.space;
+    int last = space->nparallel - 1;
+
+    k->times = 1;
+    if (space->counted < 0 || k->product.counts >= 0)
+        return;
+    k->counted = space->counted < last ? 1 : space->counted == last ? 2 : 3;
+    for (int d = space->counted + 1; d < last; d++)
+        k->times *= space->extent[d];
+}
+
+// Sides of tiles are no longer than is there, and shorter where few tiles
+// would leave processors without.
+static void set_tiles(kernel *k)
+{
+    const hd_product *p = &k->product;
+    int64_t rows = p->counts >= 0 && !p->ta
+                       ? cover(k->room[OF_M], most(k->room[OF_GROUPS], 1))
+                       : k->room[OF_M];
+    int64_t times =
+        most(1, p->counts >= 0 ? k->room[OF_GROUPS] : k->room[OF_PIECES]);
+
+    k->tile_m = k->tile_n = k->tensor ? 128 : 64;
+    while (k->tile_m > 32 && k->tile_m / 2 >= rows)
+        k->tile_m /= 2;
+    while (k->tile_n > 32 && k->tile_n / 2 >= k->room[OF_N])
+        k->tile_n /= 2;
+    while (k->tile_m > 64 &&
+           cover(rows, k->tile_m) * cover(k->room[OF_N], k->tile_n) * times <
+               PROCESSORS)
+        k->tile_m /= 2;
+}
+
+// Tensor cores multiply numbers of 16 bits that lie side by side.
+static bool is_tensor(const kernel *k)
+{
+    hd_dtype a = dtype_of(k, HD_PRODUCT_A), b = dtype_of(k, HD_PRODUCT_B);
+    sides of_a = sides_of(k, HD_PRODUCT_A), of_b = sides_of(k, HD_PRODUCT_B);
+
+    return a == b && (a == HD_DTYPE_F16 || a == HD_DTYPE_BF16) &&
+           (of_a.across == 1 || of_a.along == 1) &&
+           (of_b.across == 1 || of_b.along == 1);
+}
+
+static kernel kernel_of(const hd_step *step)
+{
+    kernel k = {.step = step, .product = hd_product_of(step, HD_PRODUCT_PARTS)};
+
+    k.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
+    k.rest = HD_LANE_FLOAT;
+    for (int i = 0; i < HD_PRODUCT_PARTS; i++)
+        if (is_wide(&k, i))
+            k.rest = HD_LANE_DOUBLE;
+    set_lengths(&k);
+    set_counts(&k);
+    k.tensor = is_tensor(&k);
+    set_tiles(&k);
+    return k;
+}
+
+// A count ends the rows of one piece, or is of what all pieces have alike.
+bool hd_tiles_fit(const hd_step *step)
+{
+    kernel k = kernel_of(step);
+    const hd_space *space = &k.product.space;
+
+    return k.product.counts >= 0 ||
+           (k.product.scales[0].view < 0 && k.product.scales[1].view < 0 &&
+            k.room[OF_M] >= LEAST_SIDE && k.room[OF_N] >= LEAST_SIDE &&
+            (space->counted < 0 || space->counted >= k.product.outer));
+}
+
+// ------------------------------------------------------------------- text
+
+static void define(kernel *k, const char *name, int64_t number)
+{
+    hd_text_printf(&k->text, "#define %s %lldll\n", name, (long long)number);
+}
+
+// A number, or what a run says.
+static void add_length(kernel *k, const char *name, int64_t now)
+{
+    if (!k->sized) {
+        define(k, name, now);
+        return;
+    }
+    hd_text_printf(&k->text, "#define %s ((i64)args.size[%d])\n", name,
+                   k->sizes);
+    k->size[k->sizes++] = now;
+}
+
+// How many elements of the operand lie at a multiple of as many, wherever its
+// tiles begin.
+static int vector_of(const kernel *k, int part)
+{
+    const hd_product *p = &k->product;
+    const hd_span *span = &p->part[part].span;
+    sides of = sides_of(k, part);
+    bool along = of.along == 1;
+    uint64_t bits = 8 | (uint64_t)span->offset;
+
+    // Where they are ragged groups begin anywhere.
+    if (p->counts >= 0 && p->ta == along && (p->ta || part == HD_PRODUCT_A))
+        return 1;
+    bits |= (uint64_t)(along ? of.across : of.along);
+    for (int d = 0; d < p->outer; d++)
+        bits |= (uint64_t)span->stride[d];
+    if (p->counts >= 0 && !p->ta && part == HD_PRODUCT_B)
+        bits |= (uint64_t)p->to_group;
+    return (int)(bits & -bits);
+}
+
+// Whether two neighbours of a row begin at a multiple of two.
+static bool has_pairs(const kernel *k)
+{
+    const hd_product *p = &k->product;
+    const hd_product_part *c = &p->part[HD_PRODUCT_C];
+    int64_t bits = c->span.offset | c->matrix.row_stride;
+
+    for (int d = 0; d < p->outer; d++)
+        bits |= c->span.stride[d];
+    if (p->counts >= 0 && p->ta)
+        bits |= p->to_group;
+    return c->matrix.column_stride == 1 && bits % 2 == 0;
+}
+
+static void add_matrix(kernel *k, char name, int part)
+{
+    const hd_matrix zero = {0},
+                    *m = has(k, part) ? &k->product.part[part].matrix : &zero;
+
+    hd_text_printf(&k->text, "#define %c_M %lldll\n#define %c_N %lldll\n", name,
+                   (long long)m->row_stride, name, (long long)m->column_stride);
+}
+
+static void add_strides(kernel *k)
+{
+    sides a = sides_of(k, HD_PRODUCT_A), b = sides_of(k, HD_PRODUCT_B);
+
+    define(k, "A_M", a.across);
+    define(k, "A_K", a.along);
+    define(k, "B_N", b.across);
+    define(k, "B_K", b.along);
+    add_matrix(k, 'C', HD_PRODUCT_C);
+    add_matrix(k, 'X', HD_PRODUCT_AUX);
+    add_matrix(k, 'V', HD_PRODUCT_BIAS);
+    hd_text_printf(&k->text,
+                   "#define A_ALONG %d\n#define B_ALONG %d\n"
+                   "#define A_VECTOR %d\n#define B_VECTOR %d\n"
+                   "#define C_PAIRS %d\n",
+                   a.along == 1, b.along == 1,
+                   k->tensor ? vector_of(k, HD_PRODUCT_A) : 1,
+                   k->tensor ? vector_of(k, HD_PRODUCT_B) : 1, has_pairs(k));
+}
+
+// Where a piece begins, of strides along the dimensions that number them.
+static void add_piece(kernel *k, const char *name, const int64_t *stride)
+{
+    hd_text_printf(&k->text, "#define PIECE_%s(p) (0", name);
+    for (int d = k->product.outer - 1; d >= 0; d--) {
+        if (stride == NULL || stride[d] == 0)
+            continue;
+        hd_text_puts(&k->text, " + (p)");
+        for (int i = k->product.outer - 1; i > d; i--)
+            hd_text_printf(&k->text, " / E%d", i);
+        hd_text_printf(&k->text, " %% E%d * %lldll", d, (long long)stride[d]);
+    }
+    hd_text_puts(&k->text, ")\n");
+}
+
+static void add_pieces(kernel *k)
+{
+    static const char *const name[HD_PRODUCT_PARTS] = {[HD_PRODUCT_A] = "A",
+                                                       [HD_PRODUCT_B] = "B",
+                                                       [HD_PRODUCT_C] = "C",
+                                                       [HD_PRODUCT_BIAS] = "V",
+                                                       [HD_PRODUCT_AUX] = "X"};
+    const hd_product *p = &k->product;
+    hd_span counts;
+
+    for (int d = 0; d < p->outer; d++) {
+        char extent[16];
+
+        snprintf(extent, sizeof extent, "E%d", d);
+        add_length(k, extent, p->space.extent[d]);
+    }
+    for (int i = 0; i < HD_PRODUCT_PARTS; i++)
+        add_piece(k, name[i], has(k, i) ? p->part[i].span.stride : NULL);
+    if (k->counted == 0)
+        return;
+    counts = hd_space_span(&p->space, k->step,
+                           hd_op_key_view(k->step->op, HD_KEY_COUNTS));
+    add_piece(k, "COUNT", counts.stride);
+    add_length(k, "COUNT_TIMES", k->times);
+}
+
+static void add_types(kernel *k)
+{
+    hd_dtype a = dtype_of(k, HD_PRODUCT_A);
+    int aux = has(k, HD_PRODUCT_AUX) ? HD_PRODUCT_AUX : HD_PRODUCT_C;
+    int bias = has(k, HD_PRODUCT_BIAS) ? HD_PRODUCT_BIAS : HD_PRODUCT_C;
+
+    hd_text_printf(&k->text,
+                   "#define TILE_M %lld\n#define TILE_N %lld\n"
+                   "#define STAGES %d\n#define TENSOR %d\n#define IS_F16 %d\n"
+                   "#define GROUPED %d\n#define COUNTED %d\n",
+                   (long long)k->tile_m, (long long)k->tile_n, STAGES,
+                   k->tensor, a == HD_DTYPE_F16,
+                   k->product.counts < 0 ? 0 : 1 + k->product.ta, k->counted);
+    hd_text_printf(&k->text,
+                   "typedef %s code_a;\ntypedef %s code_b;\n"
+                   "typedef %s code_c;\ntypedef %s code_x;\n"
+                   "typedef %s code_v;\ntypedef %s lane;\n",
+                   hd_code_text(a), hd_code_text(dtype_of(k, HD_PRODUCT_B)),
+                   hd_code_text(dtype_of(k, HD_PRODUCT_C)),
+                   hd_code_text(dtype_of(k, aux)),
+                   hd_code_text(dtype_of(k, bias)), hd_lane_text(k->lane));
+}
+
+// Where in at[] things are.
+static void add_places(kernel *k)
+{
+    const hd_product *p = &k->product;
+    int aux = p->part[HD_PRODUCT_AUX].view,
+        bias = p->part[HD_PRODUCT_BIAS].view;
+    bool clears = p->counts >= 0 || (k->counted > 0 && k->counted < 3);
+
+    hd_text_printf(
+        &k->text,
+        "#define AUX %d\n#define BIAS %d\n#define COUNTS %d\n#define TOLD %d\n"
+        "#define CLEARS_C %d\n#define CLEARS_X %d\n",
+        aux > 0 ? aux : 0, bias > 0 ? bias : 0,
+        p->counts >= 0 ? p->counts : hd_op_key_view(k->step->op, HD_KEY_COUNTS),
+        k->step->op->nviews, clears && !p->keep && !p->accumulate,
+        clears && aux > 0);
+    if (p->scale != NULL && p->scale->view >= 0)
+        hd_text_printf(&k->text, "#define SCALE *(const float *)args.at[%d]\n",
+                       p->scale->view);
+    else
+        hd_text_puts(&k->text, "#define SCALE 1\n");
+}
+
+static void add_loads(kernel *k)
+{
+    static const char *const name[] = {"a", "b"};
+
+    for (int i = 0; i < 2; i++) {
+        hd_text_printf(&k->text,
+                       "static inline lane take_%s(code_%s code)\n"
+                       "{\n    return ",
+                       name[i], name[i]);
+        hd_prelude_load(&k->text, dtype_of(k, HD_PRODUCT_A + i), k->lane,
+                        "code");
+        hd_text_puts(&k->text, ";\n}\n");
+    }
+}
+
+// What follows the product of one element.
+static void add_finish(kernel *k)
+{
+    const hd_product *p = &k->product;
+    hd_dtype c = dtype_of(k, HD_PRODUCT_C);
+    hd_text *text = &k->text;
+
+    hd_text_printf(text,
+                   "static inline code_c finish(lane sum, code_c c, code_x *x, "
+                   "const code_v *v, float f)\n"
+                   "{\n    %s y = sum;\n",
+                   hd_lane_text(k->rest));
+    hd_body_scale(text, k->rest, p->scale, "f");
+    if (has(k, HD_PRODUCT_BIAS)) {
+        hd_text_puts(text, "    y = y + ");
+        hd_prelude_load(text, dtype_of(k, HD_PRODUCT_BIAS), k->rest, "*v");
+        hd_text_puts(text, ";\n");
+    }
+    if (has(k, HD_PRODUCT_AUX))
+        hd_body_store(text, k->rest, dtype_of(k, HD_PRODUCT_AUX), "*x");
+    if (p->act != HD_ACT_NONE)
+        hd_body_map(text, k->rest, hd_act_map(p->act));
+    if (p->accumulate) {
+        hd_text_puts(text, "    y = y + ");
+        hd_prelude_load(text, c, k->rest, "c");
+        hd_text_puts(text, ";\n");
+    }
+    hd_body_store(text, k->rest, c, "c");
+    hd_text_puts(text, "    return c;\n}\n");
+}
+
+// Counts of groups are the kernel's own to check.
+static void add_check(kernel *k)
+{
+    hd_nest *nest = &k->nest;
+    hd_space space;
+
+    if (k->product.counts >= 0) {
+        hd_text_printf(&k->text, "#define ROOM %s\n#define TO_COUNT %lldll\n",
+                       k->product.ta ? "K" : "M",
+                       (long long)k->step->span[k->product.counts].stride[0]);
+        define(k, "TO_GROUP", k->product.to_group);
+        return;
+    }
+    *nest = hd_nest_over(k->step, &space);
+    hd_nest_add_span(nest, k->step, &space, 0);
+    hd_nest_add_counts(nest, k->step, &space);
+    hd_counts_functions(nest, &k->text);
+    hd_text_puts(&k->text, "static inline void check_counts("
+                           "const hd_kernel_args &args)\n{\n");
+    if (k->counted > 0) {
+        hd_text_puts(&k->text,
+                     "    const int *p1 = (const int *)args.at[COUNTS];\n"
+                     "    const i64 step = (i64)gridDim.x * blockDim.x;\n"
+                     "    const i64 first = (i64)blockIdx.x * blockDim.x + "
+                     "threadIdx.x;\n");
+        hd_counts_sizes(nest, k->sizes, &k->text);
+        hd_counts_check(nest, &k->text);
+    }
+    for (int d = 0; d < nest->counts.span.ndims; d++)
+        if (nest->counts.length[d].sized)
+            k->size[k->sizes++] = nest->counts.length[d].now;
+    hd_text_puts(&k->text, "}\n");
+    if (k->counted > 0)
+        define(k, "ROOM", nest->counts.room);
+}
+
+// -------------------------------------------------------------------- grid
+
+// What tensor cores multiply lies in shared memory; elsewhere this is no more
+// than another grid.
+static hd_kernel_grid grid_of(const kernel *k)
+{
+    const hd_product *p = &k->product;
+    int64_t down = cover(k->length[OF_M], k->tile_m);
+    int64_t across = cover(k->length[OF_N], k->tile_n);
+    int64_t tiles = p->counts < 0 ? down * across * k->length[OF_PIECES]
+                    : p->ta       ? down * across * p->groups
+                                  : (down + p->groups) * across;
+    size_t slice = (size_t)((k->tile_m + k->tile_n) * SLICE) * 2;
+    int64_t blocks = PROCESSORS * (k->tensor ? 2 : 4);
+    hd_kernel_grid grid = {
+        .blocks = (unsigned)most(1, tiles < blocks ? tiles : blocks),
+        .threads = k->tensor ? TENSOR_THREADS : PLAIN_THREADS,
+        .shared = k->tensor ? (unsigned)(STAGES * slice) : 0,
+        .pointers = k->step->op->nviews + (hd_kernel_tells(k->step) ? 2 : 0),
+        .sizes = k->sizes};
+
+    memcpy(grid.size, k->size, sizeof grid.size);
+    return grid;
+}
+
+hd_status hd_tiles_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
+{
+    kernel k = kernel_of(step);
+
+    for (int i = 0; i < LENGTHS; i++)
+        add_length(&k, names[i], k.length[i]);
+    add_pieces(&k);
+    add_types(&k);
+    add_strides(&k);
+    add_places(&k);
+    add_loads(&k);
+    add_finish(&k);
+    add_check(&k);
+    *grid = grid_of(&k);
+    hd_prelude_add(&k.text, hd_tiles_cu);
+    return hd_prelude_finish(out, &k.text, grid->pointers, grid->sizes);
+}
