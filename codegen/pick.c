@@ -1,13 +1,19 @@
-// Kernels that read data and say by it what goes where. Threads know nothing of
+// Kernels that read data and say by it what goes where. Blocks know nothing of
 // one another: each reads all that what it writes depends on, so that the
-// answer is the same whatever the grid is.
+// answer is the same however many there are.
 #include "codegen/pick.h"
 
 #include "codegen/batch.h"
 #include "codegen/body.h"
 #include "codegen/prelude.h"
 
-enum { PARTS = 32 };
+// How many threads have a row of a top_k, and how many numbers of it they hold
+// at most.
+enum { WARP = 32, HELD = 512 };
+
+// Of a route, at most; a thread reads so many entries, or more where it is one
+// of the most.
+enum { BLOCKS = 528, WARPS = 16, ENTRIES = 16 };
 
 static const char *const names[HD_PICK_VIEWS] = {"v0", "v1", "v2", "v3"};
 
@@ -42,16 +48,21 @@ static void add_entry(hd_batch *k, const char *name, int i)
                        name, names[i], rows, columns);
 }
 
+static int64_t within(int64_t n, int64_t most)
+{
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
 static hd_status emit_route(const hd_step *step, hd_text *out,
                             hd_kernel_grid *grid)
 {
     hd_batch k = {.step = step};
     int d = hd_batch_dims(&k);
     const hd_span *token = &step->span[0];
-    int64_t batch, experts;
+    int64_t batch, experts, entries;
 
-    hd_text_printf(&k.text, "typedef %s index;\n#define PARTS %d\n",
-                   is_short(&k, 1) && is_short(&k, 3) ? "int" : "i64", PARTS);
+    hd_text_printf(&k.text, "typedef %s index;\n#define MOST_WARPS %d\n",
+                   is_short(&k, 1) && is_short(&k, 3) ? "int" : "i64", WARPS);
     add_entry(&k, "EXPERT", 3);
     add_entry(&k, "SLOT", 1);
     hd_text_printf(&k.text,
@@ -62,10 +73,12 @@ static hd_status emit_route(const hd_step *step, hd_text *out,
     batch = hd_batch_begin(&k);
     experts = hd_batch_length(&k, "E", 0, d);
     hd_batch_length(&k, "CAP", 0, d + 1);
-    hd_batch_length(&k, "T", 3, d);
-    hd_batch_length(&k, "K", 3, d + 1);
-    return hd_batch_end(&k, hd_route_cu,
-                        batch * (experts > 0 ? experts : 1) * PARTS, out, grid);
+    entries = hd_batch_length(&k, "T", 3, d);
+    entries *= hd_batch_length(&k, "K", 3, d + 1);
+    HD_TRY(hd_batch_end(&k, hd_route_cu, 0, out, grid));
+    grid->blocks = (unsigned)within(batch * experts, BLOCKS);
+    grid->threads = WARP * (unsigned)within(entries / (WARP * ENTRIES), WARPS);
+    return HD_OK;
 }
 
 // ------------------------------------------------------------------ top_k
@@ -77,23 +90,27 @@ static hd_status emit_top_k(const hd_step *step, hd_text *out,
     hd_dtype dtype = step->span[2].buffer->type.dtype;
     hd_lane lane = hd_body_lane(dtype);
     int d = hd_batch_dims(&k);
+    hd_length n = hd_length_of(step, 2, d);
     int64_t batch;
 
-    hd_text_printf(&k.text,
-                   "typedef %s code;\ntypedef %s lane;\n"
-                   "#define V_K %lldll\n#define I_K %lldll\n"
-                   "#define X_N %lldll\n"
-                   "static inline lane value(code x)\n{\n    return ",
-                   hd_code_text(dtype), hd_lane_text(lane),
-                   (long long)step->span[0].stride[d],
-                   (long long)step->span[1].stride[d],
-                   (long long)step->span[2].stride[d]);
+    hd_text_printf(
+        &k.text,
+        "typedef %s code;\ntypedef %s lane;\n"
+        "#define HOLDS %d\n#define V_K %lldll\n#define I_K %lldll\n"
+        "#define X_N %lldll\n"
+        "static inline lane value(code x)\n{\n    return ",
+        hd_code_text(dtype),
+        dtype == HD_DTYPE_I32 || dtype == HD_DTYPE_U8 ? "int" // half as wide
+                                                      : hd_lane_text(lane),
+        !n.sized && n.now > 0 && n.now <= HELD,
+        (long long)step->span[0].stride[d], (long long)step->span[1].stride[d],
+        (long long)step->span[2].stride[d]);
     hd_prelude_load(&k.text, dtype, lane, "x");
     hd_text_puts(&k.text, ";\n}\n");
     batch = hd_batch_begin(&k);
     hd_batch_length(&k, "K", 0, d);
     hd_batch_length(&k, "N", 2, d);
-    return hd_batch_end(&k, hd_top_k_cu, batch, out, grid);
+    return hd_batch_end(&k, hd_top_k_cu, batch * WARP, out, grid);
 }
 
 hd_status hd_pick_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)

@@ -1,7 +1,7 @@
-// A thread has a row: the greatest of those that come after the one before,
-// again and again.
+// A warp has a row: the greatest of those that come after the one before, again
+// and again. Each lane finds its own, and all of them the greatest of these.
 #ifndef HD_TYPES
-#include "codegen/kernels/types.cu"
+#include "codegen/kernels/prelude.cu"
 typedef float code;
 typedef float lane;
 static inline lane value(code x)
@@ -11,6 +11,7 @@ static inline lane value(code x)
 #define BATCH 4ll
 #define K 2ll // of N
 #define N 64ll
+#define HOLDS 1
 #define V_K 1ll // how far apart values, their indices and the row's are
 #define I_K 1ll
 #define X_N 1ll
@@ -23,37 +24,105 @@ typedef struct hd_kernel_args {
 } hd_kernel_args;
 #endif
 
-// A NaN is greater than every number.
-static inline bool is_greater(lane x, lane y)
+// Where there are no warps a thread has a row.
+#if defined(__CUDA_ARCH__)
+#define LANES 32
+#else
+#define LANES 1
+#endif
+
+// No key of a number is greater than a NaN's; zeros of both signs are equal.
+static inline u32 key_of(float x)
 {
-    return x > y || (x != x && y == y);
+    const u32 bits = x == 0 ? 0 : x != x ? 0x7fffffffu : bits_of_float(x);
+    return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
+static inline u64 key_of(double x)
+{
+    const u64 most = 0x7fffffffffffffffull;
+    const u64 bits = x == 0 ? 0 : x != x ? most : bits_of_double(x);
+    return bits ^ (bits > most ? ~0ull : most + 1);
+}
+
+static inline u32 key_of(int x)
+{
+    return (u32)x ^ 0x80000000u;
+}
+
+static inline u64 key_of(i64 x)
+{
+    return (u64)x ^ 0x8000000000000000ull;
+}
+
+struct pick {
+    decltype(key_of(lane())) key;
+    int at;
+};
+
+static inline pick number(const code *row, i64 c)
+{
+    return {key_of(value(row[c * X_N])), (int)c};
+}
+
+// Of equal ones the first.
+static inline bool is_before(pick a, pick b)
+{
+    return a.key > b.key || (a.key == b.key && a.at < b.at);
+}
+
+// The one, if it is behind the last and before the best.
+static inline pick better(pick best, pick last, pick one)
+{
+    return is_before(last, one) && is_before(one, best) ? one : best;
+}
+
+static inline pick best_of_lanes(pick best)
+{
+#if defined(__CUDA_ARCH__)
+    for (int o = LANES / 2; o > 0; o /= 2) {
+        const pick other = {__shfl_xor_sync(0xffffffffu, best.key, o),
+                            __shfl_xor_sync(0xffffffffu, best.at, o)};
+        if (is_before(other, best))
+            best = other;
+    }
+#endif
+    return best;
 }
 
 extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
 {
     const i64 step = (i64)gridDim.x * blockDim.x;
     const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    for (i64 i = first; i < BATCH; i += step) {
+    const int own = (int)(first % LANES);
+    const pick all = {(decltype(pick::key))-1, -1}, none = {0, 0x7fffffff};
+
+    for (i64 i = first / LANES; i < BATCH; i += step / LANES) {
         i64 b = i;
         VIEWS
-        lane last = 0, best = 0;
-        i64 before = -1;
+        pick last = all;
+#if HOLDS
+        pick held[(N + LANES - 1) / LANES];
+#pragma unroll
+        for (int u = 0; u < (N + LANES - 1) / LANES; u++)
+            held[u] = own + u * LANES < N ? number(v2, own + u * LANES) : none;
+#endif
         for (i64 j = 0; j < K; j++) {
-            i64 found = -1;
-            for (i64 c = 0; c < N; c++) {
-                const lane x = value(v2[c * X_N]);
-                if (before >= 0 && (is_greater(x, last) ||
-                                    (c <= before && !is_greater(last, x))))
-                    continue;
-                if (found < 0 || is_greater(x, best)) {
-                    best = x;
-                    found = c;
-                }
+            pick best = none;
+#if HOLDS
+#pragma unroll
+            for (int u = 0; u < (N + LANES - 1) / LANES; u++)
+                best = better(best, last, held[u]);
+#else
+#pragma unroll 8
+            for (i64 c = own; c < N; c += LANES)
+                best = better(best, last, number(v2, c));
+#endif
+            last = best_of_lanes(best);
+            if (own == 0) {
+                v0[j * V_K] = v2[last.at * X_N];
+                v1[j * I_K] = last.at;
             }
-            v0[j * V_K] = v2[found * X_N];
-            v1[j * I_K] = (int)found;
-            last = best;
-            before = found;
         }
     }
 }

@@ -77,6 +77,52 @@ static inline unsigned atomicAdd(unsigned *at, unsigned n)
 }
 )";
 
+// What a kernel finds on a GPU beside it, of threads that run at once, a block
+// after the other: their lanes meet at a warp's own barrier, behind the
+// block's.
+inline std::string Warps()
+{
+    return std::string(kHost) +
+           "enum { BARRIER = " + std::to_string(sizeof(pthread_barrier_t)) +
+           " };" + R"(
+#define __CUDA_ARCH__ 900
+#define __launch_bounds__(...)
+#define __shared__ static
+static unsigned long long said[1024];
+static inline void meet_lanes()
+{
+    pthread_barrier_wait((char *)barrier + BARRIER * (1 + threadIdx.x / 32));
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, unsigned o)
+{
+    T y;
+    __builtin_memcpy(&said[threadIdx.x], &x, sizeof x);
+    meet_lanes();
+    __builtin_memcpy(&y, &said[threadIdx.x ^ o], sizeof y);
+    meet_lanes();
+    return y;
+}
+static inline unsigned __ballot_sync(unsigned, bool yes)
+{
+    unsigned votes = 0;
+    said[threadIdx.x] = yes;
+    meet_lanes();
+    for (unsigned lane = 0; lane < 32; lane++)
+        votes |= (unsigned)said[threadIdx.x / 32 * 32 + lane] << lane;
+    meet_lanes();
+    return votes;
+}
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+static inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+)";
+}
+
 // Lets the names go that a text has as macros: the next text has its own.
 inline std::string Undefined(const std::string &text)
 {
@@ -100,9 +146,10 @@ const char kFlags[] = "-ffp-contract=off -fsanitize=alignment "
 class Host
 {
   public:
-    explicit Host(const std::vector<Kernel> &kernels)
+    explicit Host(const std::vector<Kernel> &kernels,
+                  const std::string &before = kHost)
     {
-        std::string all = kHost;
+        std::string all = before;
 
         for (size_t i = 0; i < kernels.size(); i++) {
             std::string n = std::to_string(i);
@@ -195,6 +242,32 @@ class Host
         }
         for (std::thread &thread : all)
             thread.join();
+        for (pthread_barrier_t &barrier : barriers)
+            pthread_barrier_destroy(&barrier);
+    }
+    // A block after the other, all threads of each at once, in whole warps.
+    void LaunchWarps(size_t i, Addresses args, hd_kernel_grid grid) const
+    {
+        void *address = Find("thread", i);
+        std::vector<pthread_barrier_t> barriers(1 + grid.threads / 32);
+
+        ASSERT_NE(address, nullptr) << i;
+        args.Size(grid);
+        for (size_t k = 0; k < barriers.size(); k++)
+            pthread_barrier_init(&barriers[k], nullptr,
+                                 k == 0 ? grid.threads : 32);
+        for (unsigned b = 0; b < grid.blocks; b++) {
+            std::vector<std::thread> all;
+
+            for (unsigned t = 0; t < grid.threads; t++)
+                all.emplace_back(
+                    reinterpret_cast<void (*)(const void *, unsigned, unsigned,
+                                              unsigned, unsigned, void *)>(
+                        address),
+                    &args, grid.blocks, grid.threads, b, t, barriers.data());
+            for (std::thread &thread : all)
+                thread.join();
+        }
         for (pthread_barrier_t &barrier : barriers)
             pthread_barrier_destroy(&barrier);
     }

@@ -139,6 +139,25 @@ void Judge(const Step &step, const Buffers &buffers)
     }
 }
 
+Addresses Arguments(const hd_step &of, const Buffers &buffers)
+{
+    Addresses args = {};
+
+    for (int k = 0; k < of.op->nviews; k++)
+        args.at[k] = reinterpret_cast<uint64_t>(buffers.At(of.span[k])) +
+                     uint64_t(of.span[k].offset) *
+                         hd_dtype_size(of.span[k].buffer->type.dtype);
+    return args;
+}
+
+// In each of two blocks.
+hd_kernel_grid TwoWarps(hd_kernel_grid grid)
+{
+    grid.blocks = 2;
+    grid.threads = 64;
+    return grid;
+}
+
 struct Case {
     std::string text;
     std::vector<uint64_t> operand;
@@ -156,7 +175,7 @@ void CheckAll(const std::vector<Case> &cases, unsigned seed)
             return;
         kernels.push_back(steps.back()->Emitted());
     }
-    Host host(kernels);
+    Host host(kernels), gpu(kernels, Warps());
     for (size_t i = 0; i < cases.size(); i++) {
         const Step &step = *steps[i];
         const hd_step &of = step.Get();
@@ -164,29 +183,27 @@ void CheckAll(const std::vector<Case> &cases, unsigned seed)
         Buffers oracle(step.Module(), seed, false, 0);
         Buffers device(step.Module(), seed, false, 1);
         Buffers few(step.Module(), seed, false, 0);
+        Buffers warps(step.Module(), seed, false, 0);
         std::vector<std::vector<char>> rest;
 
         SCOPED_TRACE(cases[i].text);
-        for (const Buffers *one : {&cpu, &oracle, &device, &few})
+        for (const Buffers *one : {&cpu, &oracle, &device, &few, &warps})
             Put(*one, of.span[of.op->noutputs], cases[i].operand);
         rest = Rest(step, cpu);
         Compute(of, cpu);
         Judge(step, oracle);
-        for (const Buffers *one : {&device, &few}) {
-            Addresses args = {};
-
-            for (int k = 0; k < of.op->nviews; k++)
-                args.at[k] = reinterpret_cast<uint64_t>(one->At(of.span[k])) +
-                             uint64_t(of.span[k].offset) *
-                                 hd_dtype_size(of.span[k].buffer->type.dtype);
-            host.Launch(i, args,
-                        one == &few ? Few(kernels[i].grid) : kernels[i].grid);
-        }
+        host.Launch(i, Arguments(of, device), kernels[i].grid);
+        host.Launch(i, Arguments(of, few), Few(kernels[i].grid));
+        if (i % 3 == 0) // threads take long
+            gpu.LaunchWarps(i, Arguments(of, warps), TwoWarps(kernels[i].grid));
+        else
+            host.Launch(i, Arguments(of, warps), TwoWarps(kernels[i].grid));
         EXPECT_EQ(ResultsOf(step, cpu), cases[i].want) << "the cpu";
         EXPECT_EQ(ResultsOf(step, oracle), cases[i].want) << "the oracle";
         EXPECT_EQ(ResultsOf(step, device), cases[i].want) << "the kernel";
         EXPECT_EQ(ResultsOf(step, few), cases[i].want) << "few threads";
-        for (const Buffers *one : {&cpu, &device, &few}) {
+        EXPECT_EQ(ResultsOf(step, warps), cases[i].want) << "warps";
+        for (const Buffers *one : {&cpu, &device, &few, &warps}) {
             EXPECT_EQ(Rest(step, *one), rest) << "what lies beside";
             EXPECT_TRUE(one->GuardsAreWhole());
         }
@@ -246,11 +263,11 @@ std::vector<int> Experts(int n, int e, std::mt19937 &random)
     return expert;
 }
 
-Case DrawRoute(const char *form, std::mt19937 &random)
+Case DrawRoute(const char *form, int most, std::mt19937 &random)
 {
-    int b = Between(1, 4, random), t = Between(1, 40, random);
+    int b = Between(1, 4, random), t = Between(most / 2, most, random);
     int k = Between(1, 4, random), e = Between(1, 9, random);
-    int cap = random() % 3 == 0 ? t * k : Between(1, 12, random);
+    int cap = random() % 3 == 0 ? t * k : Between(1, t * k / 4 + 1, random);
     std::string text =
         Filled(form, {{'B', b}, {'T', t}, {'K', k}, {'E', e}, {'C', cap}});
     Step step(text);
@@ -269,9 +286,9 @@ TEST(Pick, RouteGivesEntriesPlacesInTheirOrder)
     std::mt19937 random(seed);
     std::vector<Case> cases;
 
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 9; i++)
         for (const char *form : kRoutes)
-            cases.push_back(DrawRoute(form, random));
+            cases.push_back(DrawRoute(form, i == 0 ? 2000 : 40, random));
     CheckAll(cases, seed);
 }
 
@@ -287,9 +304,9 @@ const char *const kTops[] = {
 // Of few numbers, so that many are equal, or of any.
 uint64_t Number(hd_dtype dtype, bool few, std::mt19937 &random)
 {
-    static const double odd[] = {NAN, INFINITY, -INFINITY, 0.0,  -0.0,
-                                 1,   -1,       0.5,       1e-3, 100};
-    double value = few ? odd[random() % 10] : double(random() % 8192) / 64 - 64;
+    static const double odd[] = {NAN, -NAN, INFINITY, -INFINITY, 0.0, -0.0,
+                                 1,   -1,   0.5,      1e-3,      100};
+    double value = few ? odd[random() % 11] : double(random() % 8192) / 64 - 64;
     int64_t whole =
         int64_t(random() % (few ? 5 : 200)) - 2 * (dtype != HD_DTYPE_U8);
     uint64_t code = 0;
@@ -340,7 +357,12 @@ Results Sorted(hd_dtype dtype, const std::vector<uint64_t> &all, size_t n,
 
 Case DrawTop(const char *form, const char *dtype, std::mt19937 &random)
 {
-    int n = Between(1, 40, random), k = Between(1, n, random);
+    // Of which a lane holds one, some, or none, as they are many.
+    int kind = int(random() % 3);
+    int n = kind == 0   ? Between(1, 40, random)
+            : kind == 1 ? Between(41, 512, random)
+                        : Between(513, 700, random);
+    int k = Between(1, kind == 0 ? n : 8, random);
     std::string text = std::regex_replace(form, std::regex("D"), dtype);
 
     text = Filled(text, {{'B', Between(1, 5, random)}, {'N', n}, {'K', k}});
@@ -355,18 +377,39 @@ Case DrawTop(const char *form, const char *dtype, std::mt19937 &random)
     return c;
 }
 
+const char *const kDtypes[] = {"f64",    "f32", "f16", "bf16", "f8e4m3",
+                               "f8e5m2", "i64", "i32", "u8"};
+
 TEST(Pick, TopKPicksTheGreatestAndOfEqualOnesTheFirst)
 {
     unsigned seed = Seed();
     std::mt19937 random(seed);
     std::vector<Case> cases;
 
-    for (const char *dtype :
-         {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8"})
+    for (const char *dtype : kDtypes)
         for (const char *form : kTops)
             for (int i = 0; i < 3; i++)
                 cases.push_back(DrawTop(form, dtype, random));
     CheckAll(cases, seed);
+}
+
+class PickNvrtc : public Nvrtc
+{
+};
+
+TEST_F(PickNvrtc, CompilesTheTexts)
+{
+    std::mt19937 random(Seed());
+    std::vector<Case> cases;
+
+    for (const char *form : kRoutes)
+        cases.push_back(DrawRoute(form, 40, random));
+    for (const char *dtype : kDtypes)
+        cases.push_back(DrawTop(kTops[random() % 2], dtype, random));
+    for (const Case &c : cases) {
+        EXPECT_FALSE(Compile(Step(c.text).Emitted().text, "sm_90a").empty())
+            << hd_diag_text(diag_) << c.text;
+    }
 }
 
 } // namespace
