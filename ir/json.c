@@ -12,6 +12,8 @@ typedef struct writer {
     const hd_step *step; // NULL of a statement
     hd_text text;
     int line; // of the text form: where what is written next begins
+    int32_t launch, launched; // of the steps so far the last launch, and the
+                              // number of its first step
 } writer;
 
 // The end of the line before, and the blanks of a new one.
@@ -293,6 +295,9 @@ static void put_stmt(writer *w, const hd_stmt *stmt, int depth)
     case HD_STMT_GROUP:
         hd_text_puts(&w->text, "{\"kind\":\"group\"");
         break;
+    case HD_STMT_LAUNCH:
+        hd_text_puts(&w->text, "{\"kind\":\"launch\"");
+        break;
     }
     hd_text_printf(&w->text, ",\"line\":%d", line);
     if (stmt->kind == HD_STMT_OP || stmt->kind == HD_STMT_LET)
@@ -453,7 +458,8 @@ hd_status hd_print_json(const hd_module *module, char **out)
 
 // ------------------------------------------------------------------ steps
 
-// Members of a group have the number of its first.
+// Members of a group have the number of its first, and so have the steps of a
+// launch.
 static hd_status put_steps(void *context, const hd_step *steps, int n)
 {
     writer *w = context;
@@ -465,6 +471,12 @@ static hd_status put_steps(void *context, const hd_step *steps, int n)
                        (int)steps[i].index, (int)steps[i].stream);
         if (n > 1)
             hd_text_printf(&w->text, ",\"group\":%d", (int)steps[0].index);
+        if (steps[i].launch > w->launch) {
+            w->launch = steps[i].launch;
+            w->launched = steps[i].index;
+        }
+        if (steps[i].launch > 0)
+            hd_text_printf(&w->text, ",\"launch\":%d", (int)w->launched);
         put_op(w, steps[i].op);
         if (steps[i].peer >= 0)
             hd_text_printf(&w->text, ",\"peer\":%d", (int)steps[i].peer);

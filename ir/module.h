@@ -67,11 +67,12 @@ struct hd_buffer {
 
 typedef enum hd_stmt_kind {
     HD_STMT_OP,
-    HD_STMT_LET,   // var = a, until the end of the enclosing block
-    HD_STMT_FOR,   // var in a .. b, body
-    HD_STMT_IF,    // a, body, otherwise
-    HD_STMT_ON,    // on stream a, body
-    HD_STMT_GROUP, // body: its transfers are issued together, unordered
+    HD_STMT_LET,    // var = a, until the end of the enclosing block
+    HD_STMT_FOR,    // var in a .. b, body
+    HD_STMT_IF,     // a, body, otherwise
+    HD_STMT_ON,     // on stream a, body
+    HD_STMT_GROUP,  // body: its transfers are issued together, unordered
+    HD_STMT_LAUNCH, // body: one kernel does its steps, each with its waits
 } hd_stmt_kind;
 
 typedef struct hd_stmt hd_stmt;

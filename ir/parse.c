@@ -944,8 +944,8 @@ static hd_status parse_axis(parser *p, hd_op *op)
     return HD_OK;
 }
 
-static const char *const statement_words[] = {"let", "for",   "if",
-                                              "on",  "group", "else"};
+static const char *const statement_words[] = {"let",   "for",    "if",  "on",
+                                              "group", "launch", "else"};
 
 static bool begins_statement(const hd_token *token)
 {
@@ -1181,11 +1181,9 @@ static hd_status parse_statement(parser *p, hd_block *block)
     static const struct {
         const char *word;
         hd_stmt_kind kind;
-    } words[] = {{"let", HD_STMT_LET},
-                 {"for", HD_STMT_FOR},
-                 {"if", HD_STMT_IF},
-                 {"on", HD_STMT_ON},
-                 {"group", HD_STMT_GROUP}};
+    } words[] = {{"let", HD_STMT_LET},     {"for", HD_STMT_FOR},
+                 {"if", HD_STMT_IF},       {"on", HD_STMT_ON},
+                 {"group", HD_STMT_GROUP}, {"launch", HD_STMT_LAUNCH}};
     hd_stmt *stmt = hd_stmt_new(p->module, HD_STMT_OP, p->token.loc);
     hd_status status = HD_ERROR_INVALID;
 
@@ -1211,6 +1209,7 @@ static hd_status parse_statement(parser *p, hd_block *block)
             status = parse_block(p, &stmt->body);
         break;
     case HD_STMT_GROUP:
+    case HD_STMT_LAUNCH:
         status = parse_block(p, &stmt->body);
         break;
     case HD_STMT_OP:

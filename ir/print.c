@@ -243,6 +243,10 @@ static void print_stmt(const hd_module *module, const hd_stmt *stmt, int depth,
         hd_text_puts(text, "group");
         print_braces(module, &stmt->body, depth, text);
         break;
+    case HD_STMT_LAUNCH:
+        hd_text_puts(text, "launch");
+        print_braces(module, &stmt->body, depth, text);
+        break;
     }
 }
 

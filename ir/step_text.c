@@ -178,7 +178,22 @@ static void print_step(const hd_module *module, const hd_step *step,
 typedef struct printer {
     const hd_module *module;
     hd_text text;
+    int32_t launch; // of the line before
+    size_t mark;    // where its mark is, in the text
 } printer;
+
+// What goes on with a launch is marked as its end until more follows; a launch
+// of one step has no mark.
+static char mark_launch(printer *p, int32_t launch)
+{
+    bool on = launch > 0 && launch == p->launch;
+
+    if (on && !p->text.failed)
+        p->text.bytes[p->mark] = p->text.bytes[p->mark] == ' ' ? '[' : ':';
+    p->launch = launch;
+    p->mark = p->text.length;
+    return on ? ']' : ' ';
+}
 
 static hd_status print_line(void *context, const hd_step *steps, int n)
 {
@@ -186,12 +201,15 @@ static hd_status print_line(void *context, const hd_step *steps, int n)
 
     for (int i = 0; i < n; i++) {
         char stream[16];
-        const char *group = n == 1 ? " " : i == 0 ? "{" : i + 1 < n ? "|" : "}";
 
         snprintf(stream, sizeof stream, "s%d", steps[i].stream);
-        hd_text_printf(&p->text, "%5lld  %-6s %s ", (long long)steps[i].index,
-                       steps[i].stream == HD_CALLER_STREAM ? "caller" : stream,
-                       group);
+        hd_text_printf(&p->text, "%5lld  %-6s ", (long long)steps[i].index,
+                       steps[i].stream == HD_CALLER_STREAM ? "caller" : stream);
+        hd_text_printf(&p->text, "%c ",
+                       n == 1      ? mark_launch(p, steps[i].launch)
+                       : i == 0    ? '{'
+                       : i + 1 < n ? '|'
+                                   : '}');
         print_step(p->module, &steps[i], &p->text);
         hd_text_puts(&p->text, "\n");
     }

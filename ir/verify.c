@@ -29,7 +29,7 @@ typedef struct verifier {
     hd_diag *diag;
     bool failed;
     bool ran_out; // of memory
-    bool on_stream, grouping;
+    bool on_stream, grouping, launching;
     hd_written *written; // owned, by buffer id: of a tensor program, so far
     hd_bound bound;      // of the op at hand,
     bool is_bound;       // where it has a signature
@@ -2678,6 +2678,13 @@ static hd_status check_sync(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+// Products, and what orders them on a stream that goes on.
+static bool may_be_launched(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_PRODUCT ||
+           hd_op_sync(op) == HD_SYNC_WAIT || hd_op_sync(op) == HD_SYNC_RECORD;
+}
+
 static hd_status check_op(verifier *v, const hd_op *op)
 {
     HD_TRY(check_form(v, op));
@@ -2687,6 +2694,11 @@ static hd_status check_op(verifier *v, const hd_op *op)
     if (v->grouping && !hd_op_is(op, HD_UNIT_TRANSFER))
         return hd_error(v->diag, HD_E0405, op->loc,
                         "%s in a group: a group holds transfers", op_text(op));
+    if (v->launching && !may_be_launched(op))
+        return hd_error(v->diag, HD_E0409, op->loc,
+                        "%s in a launch: a launch holds products, waits and "
+                        "records",
+                        op_text(op));
     switch (hd_op_unit(op)) {
     case HD_UNIT_COMPUTE:
         return check_compute(v, op);
@@ -2704,9 +2716,10 @@ static void check_block(verifier *v, const hd_block *block);
 
 static hd_status check_on(verifier *v, const hd_stmt *stmt)
 {
-    if (v->on_stream || v->grouping)
+    if (v->on_stream || v->grouping || v->launching)
         return hd_error(v->diag, HD_E0406, stmt->loc,
-                        "on stream inside another, or inside a group");
+                        "on stream inside another, or inside a group or a "
+                        "launch");
     if (v->module->streams == 0)
         return hd_error(v->diag, HD_E0404, stmt->loc,
                         "the program declares no streams");
@@ -2718,11 +2731,29 @@ static hd_status check_on(verifier *v, const hd_stmt *stmt)
 
 static hd_status check_group(verifier *v, const hd_stmt *stmt)
 {
-    if (v->grouping)
-        return hd_error(v->diag, HD_E0406, stmt->loc, "a group in a group");
+    if (v->grouping || v->launching)
+        return hd_error(v->diag, HD_E0406, stmt->loc, "a group in a %s",
+                        v->grouping ? "group" : "launch");
     v->grouping = true;
     check_block(v, &stmt->body);
     v->grouping = false;
+    return HD_OK;
+}
+
+// What lowering goes on with has no launches: the last pass makes them.
+static hd_status check_launch(verifier *v, const hd_stmt *stmt)
+{
+    if (v->module->stage != HD_STAGE_HOST)
+        return hd_error(v->diag, HD_E0406, stmt->loc,
+                        "a launch in a program after %s: a launch stands in a "
+                        "host program that is lowered to its end",
+                        hd_stage_text(v->module->stage));
+    if (v->grouping || v->launching)
+        return hd_error(v->diag, HD_E0406, stmt->loc, "a launch in a %s",
+                        v->grouping ? "group" : "launch");
+    v->launching = true;
+    check_block(v, &stmt->body);
+    v->launching = false;
     return HD_OK;
 }
 
@@ -2749,6 +2780,8 @@ static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
         return check_on(v, stmt);
     case HD_STMT_GROUP:
         return check_group(v, stmt);
+    case HD_STMT_LAUNCH:
+        return check_launch(v, stmt);
     case HD_STMT_LET:
     case HD_STMT_FOR:
     case HD_STMT_IF:

@@ -30,8 +30,8 @@ typedef struct walker {
     hd_zeros zeros; // owned
     // `nunfilled`: fills that are no steps, as what they fill is stored.
     int64_t nsteps, nskipped, nunfilled, niterations, nidle;
-    int ngroups;
-    bool grouping;
+    int ngroups, nlaunches;
+    bool grouping, launching;
     hd_step *member; // owned: the current step, or the group's so far
     hd_span *span;   // owned: HD_MAX_VIEWS a member
     int nmembers;
@@ -524,6 +524,7 @@ static hd_step start_step(const walker *w, const hd_op *op)
                      .index = (int32_t)w->nsteps,
                      .stream = (int8_t)w->stream,
                      .group = w->grouping ? w->ngroups : 0,
+                     .launch = w->launching ? w->nlaunches : 0,
                      .span = &w->span[w->nmembers * HD_MAX_VIEWS],
                      .peer = -1};
 }
@@ -772,6 +773,17 @@ static hd_status walk_group(walker *w, const hd_stmt *stmt)
     return flush(w);
 }
 
+static hd_status walk_launch(walker *w, const hd_stmt *stmt)
+{
+    hd_status status;
+
+    w->launching = true;
+    w->nlaunches++;
+    status = walk_block(w, &stmt->body);
+    w->launching = false;
+    return status;
+}
+
 static hd_status walk_stmt(walker *w, const hd_stmt *stmt)
 {
     int64_t value;
@@ -790,6 +802,8 @@ static hd_status walk_stmt(walker *w, const hd_stmt *stmt)
         return walk_on(w, stmt);
     case HD_STMT_GROUP:
         return walk_group(w, stmt);
+    case HD_STMT_LAUNCH:
+        return walk_launch(w, stmt);
     }
     return HD_OK;
 }

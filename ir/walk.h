@@ -47,6 +47,9 @@ typedef struct hd_step {
     int32_t rank;  // whose step it is
     int32_t index; // position in the rank's list, from 0
     int32_t group; // 0, or the number of the group it is a member of, from 1
+    // 0, or the number of the launch that it is a step of, from 1. Its steps
+    // follow each other in the list.
+    int32_t launch;
     // Transfers. `peer` is a rank of the mesh: the receiver of a send, the
     // sender of a recv, the root of a broadcast or reduce, -1 otherwise. `seq`
     // counts from 0: sends and recvs per (peer, axis), collectives per axis;

@@ -325,6 +325,7 @@ static void evaluate_block(loop *l, const hd_block *block, statement *of)
             break;
         case HD_STMT_ON:
         case HD_STMT_GROUP:
+        case HD_STMT_LAUNCH:
             evaluate_block(l, &s->body, in);
         }
     }

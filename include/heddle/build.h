@@ -90,7 +90,7 @@ HD_API void hd_builder_for(hd_builder *builder, const char *variable,
                            const char *first, const char *past,
                            uint64_t cookie);
 // Any other block by its words: "if tp == 0", "else" (after the end of an if),
-// "on stream i", "group".
+// "on stream i", "group", "launch".
 HD_API void hd_builder_block(hd_builder *builder, const char *words,
                              uint64_t cookie);
 HD_API void hd_builder_end(hd_builder *builder, uint64_t cookie);

@@ -133,6 +133,10 @@ class HostBuilder(Maker):
         """Transfers in it are issued together: none waits for another."""
         return Scope(self, ("group",), caller_site())
 
+    def launch(self) -> Scope:
+        """Products in it are done by one kernel, with the waits and records between."""
+        return Scope(self, ("launch",), caller_site())
+
     # Operations.
 
     def op(self, name: str, *operands: Tensor, out: Union[Tensor, Sequence[Tensor]] = (),

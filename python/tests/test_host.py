@@ -156,6 +156,9 @@ class Rebuilt:
     def do_group(self, s):
         self.scoped(self.b.group(), s["body"])
 
+    def do_launch(self, s):
+        self.scoped(self.b.launch(), s["body"])
+
 
 def exchange(group, x):
     """Runs a program with a send and a recv, and a collective."""

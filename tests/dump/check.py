@@ -128,7 +128,7 @@ class Reader:
             return f"for {s['name']} in {self.expression(s['first'])}..{self.expression(s['past'])}"
         if s["kind"] == "if":
             return f"if {self.expression(s['condition'])}"
-        return "group" if s["kind"] == "group" else f"on stream {self.expression(s['stream'])}"
+        return s["kind"] if s["kind"] in ("group", "launch") else f"on stream {self.expression(s['stream'])}"
 
     def put(self, s, text):
         self.lines.append(text)
@@ -222,12 +222,13 @@ class Reader:
         lines = []
         for of in self.program["steps"]:
             lines += [""] * bool(lines) + [f"// rank {of['rank']}"]
-            groups = [s.get("group") for s in of["steps"]]
             for s in of["steps"]:
                 mark = " "
-                if "group" in s:
-                    first, last = s["step"] == s["group"], s["step"] + 1 == s["group"] + groups.count(s["group"])
-                    mark = "{" if first else "}" if last else "|"
+                for block, marks in (("group", "{|}"), ("launch", "[:]")):
+                    if block in s:
+                        n = sum(block in x and x[block] == s[block] for x in of["steps"])
+                        last = s["step"] + 1 == s[block] + n
+                        mark = " " if n == 1 else marks[0 if s["step"] == s[block] else 2 if last else 1]
                 stream = "caller" if s["stream"] < 0 else f"s{s['stream']}"
                 lines.append(f"{s['step']:5}  {stream:6} {mark} {self.op(s)}")
                 self.check_peer(of["rank"], s)

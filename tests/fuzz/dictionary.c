@@ -33,6 +33,7 @@ static const char *const words[] = {
     "else",
     "on stream ",
     "group",
+    "launch",
     "mod",
     "and",
     "or",

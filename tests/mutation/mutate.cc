@@ -114,8 +114,8 @@ class Mutator
     }
     static std::string Word(const hd_stmt *s)
     {
-        static const char *const kinds[] = {"op", "let", "for",
-                                            "if", "on",  "group"};
+        static const char *const kinds[] = {"op", "let",   "for",   "if",
+                                            "on", "group", "launch"};
 
         return IsOp(s) ? hd_op_info_get(s->op->code)->text : kinds[s->kind];
     }

@@ -404,8 +404,9 @@ Stmt Parser::ParseStmt()
         stmt.kind = "stream";
         stmt.exprs = {ParseExpr()};
         stmt.body = ParseBlock();
-    } else if (Take("group")) {
-        stmt.kind = "group";
+    } else if (Is("group") || Is("launch")) {
+        stmt.kind = Is("group") ? "group" : "launch";
+        Expect(stmt.kind);
         stmt.body = ParseBlock();
     } else {
         ParseOp(&stmt);
@@ -565,8 +566,8 @@ std::string Text(const Stmt &s, const std::string &indent)
                Text(s.exprs[1]) + body;
     if (s.kind == "stream")
         return "on stream " + Text(s.exprs[0]) + body;
-    if (s.kind == "group")
-        return "group" + body;
+    if (s.kind == "group" || s.kind == "launch")
+        return s.kind + body;
     if (s.kind == "if") {
         std::string text = "if " + Text(s.exprs[0]) + body;
 

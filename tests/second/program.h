@@ -77,7 +77,7 @@ struct Key {
     std::string word;
 };
 
-// `kind` is "op", "let", "for", "if", "stream" or "group".
+// `kind` is "op", "let", "for", "if", "stream", "group" or "launch".
 struct Stmt {
     std::string kind;
     std::vector<View> results, operands;
