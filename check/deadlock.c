@@ -11,25 +11,12 @@
 
 enum { MOST_EDGES = 12 }; // that are shown of one cycle
 
-// Why a stream does not move: it is at `step`, which needs `needed` of `peer`
-// (another rank, or the same), which `stream` of that rank would issue.
-typedef struct edge {
-    int rank, stream;
-    int64_t step;
-    int peer, next;
-    int64_t needed;
-    int64_t meets; // of a transfer: the step of `peer` that must start
-    bool in_order; // `needed` is an earlier transfer of `peer`, which has to
-                   // start, or over NCCL to end, before the one that is
-                   // waited for
-} edge;
-
 static const char *word_of(const hd_graph *g, int rank, int64_t step)
 {
     return hd_op_info_get(hd_graph_node(g, rank, step)->op->code)->text;
 }
 
-static void need(const hd_replay *r, edge *e, int peer, int64_t step)
+static void need(const hd_replay *r, hd_edge *e, int peer, int64_t step)
 {
     e->peer = peer;
     e->needed = step;
@@ -41,11 +28,20 @@ static bool has_started(const hd_replay *r, int rank, int64_t step)
     return hd_schedule_has(&r->schedule, rank, step, HD_STEP_STARTED);
 }
 
+static void need_launch(const hd_replay *r, hd_edge *e, int rank,
+                        int64_t launch)
+{
+    int stream = hd_graph_node(r->schedule.graph, rank, launch)->stream;
+
+    e->held = true;
+    need(r, e, rank, hd_schedule_stuck(&r->schedule, rank, stream));
+}
+
 // A transfer that must start: its own stream has not come to it, or an earlier
 // transfer is before it, whose stream is stuck with it or has not come to it.
-static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
+static void need_start(const hd_replay *r, hd_edge *e, int rank, int64_t step)
 {
-    int64_t blocker = hd_replay_blocker(r, rank, step);
+    int64_t blocker = hd_replay_blocker(r, rank, step), launch;
 
     e->meets = step;
     while (blocker >= 0 && blocker != step) {
@@ -54,11 +50,17 @@ static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
         blocker =
             has_started(r, rank, step) ? -1 : hd_replay_blocker(r, rank, step);
     }
-    need(r, e, rank, step);
+    launch = has_started(r, rank, step) || blocker == step
+                 ? -1
+                 : hd_replay_launch(r, rank, step);
+    if (launch >= 0)
+        need_launch(r, e, rank, launch);
+    else
+        need(r, e, rank, step);
 }
 
 // A member of the rendezvous that has not started; there is one.
-static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
+static void need_member(const hd_replay *r, hd_edge *e, int rank, int64_t step)
 {
     const hd_graph *g = r->schedule.graph;
     int32_t rendezvous = hd_graph_node(g, rank, step)->rendezvous;
@@ -74,7 +76,8 @@ static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
     }
 }
 
-static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
+static void need_transfer(const hd_replay *r, hd_edge *e, int rank,
+                          int64_t step)
 {
     const hd_node *node = hd_graph_node(r->schedule.graph, rank, step);
 
@@ -88,7 +91,7 @@ static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
                                      node->partner));
 }
 
-static void need_group(const hd_replay *r, edge *e)
+static void need_group(const hd_replay *r, hd_edge *e)
 {
     int64_t step = e->step, ahead;
 
@@ -104,7 +107,7 @@ static void need_group(const hd_replay *r, edge *e)
 
 // A deferred send that has begun, what else is waited for, or where a stream
 // that is to be joined is stuck.
-static void need_need(const hd_replay *r, edge *e, const hd_need *n)
+static void need_need(const hd_replay *r, hd_edge *e, const hd_need *n)
 {
     if (n->step == e->step)
         need(r, e, e->rank,
@@ -119,17 +122,24 @@ static void need_need(const hd_replay *r, edge *e, const hd_need *n)
         need(r, e, e->rank, n->step);
 }
 
-static edge find_edge(const hd_replay *r, int rank, int stream)
+hd_edge hd_deadlock_edge(const hd_replay *replay, int rank, int stream)
 {
-    edge e = {.rank = rank,
-              .stream = stream,
-              .step = hd_schedule_stuck(&r->schedule, rank, stream),
-              .meets = -1};
+    const hd_replay *r = replay;
+    hd_edge e = {.rank = rank,
+                 .stream = stream,
+                 .step = hd_schedule_stuck(&r->schedule, rank, stream),
+                 .meets = -1};
     hd_need lacking;
+    int64_t launch;
 
     assert(e.step >= 0 && "whoever is waited for is stuck itself");
+    launch = hd_schedule_has(&r->schedule, rank, e.step, HD_STEP_BEGUN)
+                 ? -1
+                 : hd_replay_launch(r, rank, e.step);
     if (hd_schedule_lacks(&r->schedule, rank, e.step, &lacking))
         need_need(r, &e, &lacking);
+    else if (launch >= 0)
+        need_launch(r, &e, rank, launch);
     else
         need_group(r, &e);
     return e;
@@ -144,10 +154,11 @@ static void name_stream(int stream, char out[40])
 }
 
 // "rank 1's recv (step 4) on stream 0"
-static void name_needed(const hd_replay *r, const edge *e, char *out,
+static void name_needed(const hd_replay *r, const hd_edge *e, char *out,
                         size_t size)
 {
-    const char *why = !e->in_order ? ""
+    const char *why = e->held        ? ", whose launch has the processors"
+                      : !e->in_order ? ""
                       : has_started(r, e->peer, e->needed)
                           ? ", which NCCL ends first"
                           : ", which comes first in the order of its transfers";
@@ -163,7 +174,7 @@ static void name_needed(const hd_replay *r, const edge *e, char *out,
              (long long)e->needed, where, why);
 }
 
-static void print_edge(const hd_replay *r, const edge *e, char *out,
+static void print_edge(const hd_replay *r, const hd_edge *e, char *out,
                        size_t size)
 {
     char where[40], needed[200];
@@ -176,7 +187,7 @@ static void print_edge(const hd_replay *r, const edge *e, char *out,
 }
 
 // Goes from `e` until it meets a stream again, and returns one on the cycle.
-static edge find_cycle(const hd_replay *r, edge e, bool *seen)
+static hd_edge find_cycle(const hd_replay *r, hd_edge e, bool *seen)
 {
     for (;;) {
         bool *been =
@@ -185,28 +196,70 @@ static edge find_cycle(const hd_replay *r, edge e, bool *seen)
         if (*been)
             return e;
         *been = true;
-        e = find_edge(r, e.peer, e.next);
+        e = hd_deadlock_edge(r, e.peer, e.next);
     }
 }
 
 // The cycle begins where rank and stream are lowest, so that the same deadlock
 // always reads the same.
-static edge find_first(const hd_replay *r, edge e, int *length)
+static hd_edge find_first(const hd_replay *r, hd_edge e, int *length)
 {
-    edge first = e, at = e;
+    hd_edge first = e, at = e;
 
     *length = 0;
     do {
         if (at.rank < first.rank ||
             (at.rank == first.rank && at.stream < first.stream))
             first = at;
-        at = find_edge(r, at.peer, at.next);
+        at = hd_deadlock_edge(r, at.peer, at.next);
         ++*length;
     } while (at.rank != e.rank || at.stream != e.stream);
     return first;
 }
 
-static hd_status report_cycle(const hd_replay *r, edge e, hd_diag *diag)
+static bool has_op(const hd_block *block, const hd_op *op)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if ((s->kind == HD_STMT_OP && s->op == op) || has_op(&s->body, op) ||
+            has_op(&s->otherwise, op))
+            return true;
+    return false;
+}
+
+// The launch in the text that has the op.
+static const hd_stmt *find_launch(const hd_block *block, const hd_op *op)
+{
+    const hd_stmt *found = NULL;
+
+    for (const hd_stmt *s = block->first; s != NULL && found == NULL;
+         s = s->next) {
+        if (s->kind == HD_STMT_LAUNCH && has_op(&s->body, op))
+            return s;
+        found = find_launch(&s->body, op);
+        if (found == NULL)
+            found = find_launch(&s->otherwise, op);
+    }
+    return found;
+}
+
+// The launch, and the transfer that cannot start beside it.
+static void note_launch(const hd_graph *g, const hd_edge *e, hd_diag *diag)
+{
+    const hd_op *op = hd_graph_node(g, e->peer, e->needed)->op;
+
+    if (!e->held)
+        return;
+    hd_note(diag, find_launch(&g->module->body, op)->loc,
+            "from its beginning to its end this launch has the processors of "
+            "rank %d: nothing else that takes them starts meanwhile",
+            g->number[e->peer]);
+    if (e->meets >= 0 && (e->peer != e->rank || e->meets != e->step))
+        hd_note(diag, hd_graph_node(g, e->peer, e->meets)->op->loc,
+                "rank %d's %s (step %lld), which takes them", e->peer,
+                word_of(g, e->peer, e->meets), (long long)e->meets);
+}
+
+static hd_status report_cycle(const hd_replay *r, hd_edge e, hd_diag *diag)
 {
     const hd_graph *g = r->schedule.graph;
     int length;
@@ -224,10 +277,12 @@ static hd_status report_cycle(const hd_replay *r, edge e, hd_diag *diag)
         hd_note(diag, hd_graph_node(g, e.peer, e.meets)->op->loc,
                 "rank %d's %s (step %lld) that it is to meet", e.peer,
                 word_of(g, e.peer, e.meets), (long long)e.meets);
+    note_launch(g, &e, diag);
     for (int i = 1; i < length && i < MOST_EDGES; i++) {
-        e = find_edge(r, e.peer, e.next);
+        e = hd_deadlock_edge(r, e.peer, e.next);
         print_edge(r, &e, words, sizeof words);
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc, "%s", words);
+        note_launch(g, &e, diag);
     }
     if (length > MOST_EDGES)
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
@@ -251,7 +306,8 @@ hd_status hd_deadlock_report(const hd_replay *replay, hd_diag *diag)
     for (int rank = 0; rank < g->nranks; rank++)
         for (int s = 0; s < g->nstreams; s++)
             if (hd_schedule_stuck(&replay->schedule, rank, s) >= 0) {
-                edge e = find_cycle(replay, find_edge(replay, rank, s), seen);
+                hd_edge e =
+                    find_cycle(replay, hd_deadlock_edge(replay, rank, s), seen);
 
                 free(seen);
                 return report_cycle(replay, e, diag);

@@ -7,6 +7,7 @@
 #include "check/alias.h"
 #include "check/deadlock.h"
 #include "check/evaluate.h"
+#include "check/launch.h"
 #include "check/nccl.h"
 #include "check/provenance.h"
 #include "check/race.h"
@@ -15,7 +16,7 @@
 #include "steps/match.h"
 
 static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
-                                hd_diag *diag)
+                                unsigned busy, hd_diag *diag)
 {
     hd_replay replay;
     hd_status status = hd_replay_run(graph, serial, diag, &replay);
@@ -24,7 +25,8 @@ static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
     if (!hd_schedule_is_over(&replay.schedule))
         status = hd_deadlock_report(&replay, diag);
     hd_replay_free(&replay);
-    return status;
+    return status == HD_OK ? hd_launch_check(graph, serial, busy, diag)
+                           : status;
 }
 
 static bool may_wait(const hd_node *node)
@@ -76,16 +78,18 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                        hd_diag *diag)
 {
     hd_status aliases, races;
-    unsigned serial = 0;
+    unsigned serial = 0, busy = 0;
 
+    HD_TRY(hd_transports_busy(graph->module, options->transport, options->axes,
+                              diag, &busy));
     HD_TRY(hd_transports_serial(graph->module, options->transport,
                                 options->axes, diag, &serial));
     HD_TRY(hd_graph_match(graph, diag));
     HD_TRY(hd_nccl_check(graph, serial, diag));
     count_waiting(graph, options->waiting_streams, diag);
-    HD_TRY(check_deadlock(graph, 0, diag));
+    HD_TRY(check_deadlock(graph, 0, busy & ~serial, diag));
     if (serial != 0)
-        HD_TRY(check_deadlock(graph, serial, diag));
+        HD_TRY(check_deadlock(graph, serial, busy, diag));
     aliases = hd_alias_check(graph, diag);
     races = hd_race_check(graph, serial, diag, NULL);
     HD_TRY(aliases);

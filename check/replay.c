@@ -36,6 +36,62 @@ int64_t hd_replay_blocker(const hd_replay *replay, int rank, int64_t step)
     return r->unstarted[rank] < step ? r->unstarted[rank] : -1;
 }
 
+int64_t hd_replay_launch(const hd_replay *replay, int rank, int64_t step)
+{
+    const hd_graph *g = replay->schedule.graph;
+    const hd_hold *hold = replay->hold;
+    int32_t launch;
+
+    if (hold == NULL || !hold->exclusive || hold->under_way[rank] < 0)
+        return -1;
+    launch = hd_graph_node(g, rank, step)->launch;
+    if (launch == hold->under_way[rank])
+        return -1;
+    return launch >= 0 || hd_graph_is_busy(g, rank, step, hold->busy)
+               ? hold->under_way[rank]
+               : -1;
+}
+
+// A launch is under way once its stream has come to it, whatever its first step
+// waits for.
+static void begin_launch(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->schedule.graph, rank, step);
+    int64_t fork = hd_graph_fork(r->schedule.graph, rank, step);
+    int64_t at = hd_schedule_stuck(&r->schedule, rank, 0);
+
+    if (node->launch >= 0 && (node->stream == 0 || at < 0 || at > fork))
+        r->hold->under_way[rank] = node->launch;
+}
+
+static bool may_begin(void *context, int rank, int64_t step)
+{
+    const hd_replay *r = context;
+    const hd_graph *g = r->schedule.graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+
+    if (node->place >=
+        r->hold->limit[(int64_t)rank * g->nstreams + node->stream])
+        return false;
+    if (is_transfer(node)) // which starts by itself
+        return true;
+    if (hd_replay_launch(r, rank, step) >= 0)
+        return false;
+    if (r->hold->exclusive)
+        begin_launch(r, rank, step);
+    return true;
+}
+
+static bool may_start(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->schedule.graph, rank, step);
+
+    return r->hold == NULL ||
+           (step <
+                r->hold->last[2 * rank + hd_turns_serve(&r->schedule, node)] &&
+            hd_replay_launch(r, rank, step) < 0);
+}
+
 static void start(hd_replay *r, int rank, int64_t step)
 {
     if (hd_schedule_meet(&r->schedule, rank, step))
@@ -56,7 +112,7 @@ static bool start_in_order(hd_replay *r, int rank)
         if (!is_transfer(node) || hd_turns_serve(&r->schedule, node))
             continue;
         if (!has(r, rank, *at, HD_STEP_BEGUN) ||
-            hd_replay_ahead(r, rank, *at) >= 0)
+            hd_replay_ahead(r, rank, *at) >= 0 || !may_start(r, rank, *at))
             break;
         start(r, rank, *at);
     }
@@ -69,7 +125,8 @@ static bool start_serial(hd_replay *r, int rank)
     bool moved = false;
     int64_t step;
 
-    while ((step = hd_turns_next(&r->turns, &r->schedule, rank)) >= 0) {
+    while ((step = hd_turns_next(&r->turns, &r->schedule, rank)) >= 0 &&
+           may_start(r, rank, step)) {
         start(r, rank, step);
         moved = true;
     }
@@ -101,6 +158,20 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
     return HD_OK;
 }
 
+// Behind a launch others have the processors.
+static void pass(void *context, int rank, int64_t step, int64_t n)
+{
+    hd_replay *r = context;
+    int32_t launch = hd_graph_node(r->schedule.graph, rank, step)->launch;
+
+    (void)n; // a launch has no groups
+    if (launch < 0 || launch != r->hold->under_way[rank] ||
+        hd_graph_launched(r->schedule.graph, rank, step) != step)
+        return;
+    r->hold->under_way[rank] = -1;
+    hd_schedule_wake(&r->schedule, rank);
+}
+
 static hd_status allocate(hd_replay *r, const hd_graph *graph, hd_diag *diag)
 {
     HD_TRY(hd_clear_array(graph->nranks, sizeof *r->unstarted, diag,
@@ -109,23 +180,35 @@ static hd_status allocate(hd_replay *r, const hd_graph *graph, hd_diag *diag)
     return hd_schedule_open(graph, 1, diag, &r->schedule);
 }
 
+hd_status hd_replay_open(const hd_graph *graph, unsigned serial, hd_hold *hold,
+                         hd_diag *diag, hd_replay *out)
+{
+    hd_replay r = {.hold = hold};
+    hd_status status = allocate(&r, graph, diag);
+
+    if (status != HD_OK) {
+        hd_replay_free(&r);
+        return status;
+    }
+    r.schedule.held = serial;
+    r.schedule.begin = begin;
+    r.schedule.wake = serial != 0 || hold != NULL ? start_all : NULL;
+    r.schedule.may_begin = hold != NULL ? may_begin : NULL;
+    r.schedule.pass = hold != NULL ? pass : NULL;
+    *out = r;
+    out->schedule.context = out;
+    return HD_OK;
+}
+
 hd_status hd_replay_run(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         hd_replay *out)
 {
-    hd_replay r = {0};
-    hd_status status = allocate(&r, graph, diag);
+    hd_status status = hd_replay_open(graph, serial, NULL, diag, out);
 
-    if (status == HD_OK) {
-        r.schedule.held = serial;
-        r.schedule.begin = begin;
-        r.schedule.wake = serial != 0 ? start_all : NULL;
-        r.schedule.context = &r;
-        status = hd_schedule_run(&r.schedule);
-    }
+    HD_TRY(status);
+    status = hd_schedule_run(&out->schedule);
     if (status != HD_OK)
-        hd_replay_free(&r);
-    else
-        *out = r;
+        hd_replay_free(out);
     return status;
 }
 

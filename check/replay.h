@@ -13,11 +13,24 @@
 
 HD_BEGIN_DECLS
 
+// How far a replay may go, and whose processors launches have, while it is
+// asked what those may keep from starting (check/launch.h).
+typedef struct hd_hold {
+    bool exclusive;     // while a launch is under way nothing else that takes
+                        // processors starts on its rank
+    unsigned busy;      // a bit for each axis whose transfers take processors
+    int32_t *limit;     // by rank and stream: steps before this place may begin
+    int32_t *last;      // by rank, twice: transfers before this step may start,
+                        // what does not go by NCCL and what does
+    int32_t *under_way; // by rank: the first step of a launch, -1
+} hd_hold;
+
 typedef struct hd_replay {
     hd_schedule schedule; // owned; `held` has the axes that NCCL serves
     hd_turns turns;       // owned: of what goes by NCCL
     // Owned, by rank: of all else no transfer before this step is unstarted.
     int64_t *unstarted;
+    hd_hold *hold; // borrowed; NULL: all goes as far as it can
 } hd_replay;
 
 // `serial` has a bit for each axis that NCCL serves. A rank's calls of NCCL
@@ -25,7 +38,15 @@ typedef struct hd_replay {
 // hd_schedule_is_over says.
 hd_status hd_replay_run(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         hd_replay *out);
+// The same, of which nothing has begun: hd_schedule_run and hd_schedule_resume
+// go on with it. It stays where it is, as its schedule refers to it.
+hd_status hd_replay_open(const hd_graph *graph, unsigned serial, hd_hold *hold,
+                         hd_diag *diag, hd_replay *out);
 void hd_replay_free(hd_replay *replay);
+
+// The first step of the launch that keeps a step from starting, -1 if none
+// does.
+int64_t hd_replay_launch(const hd_replay *replay, int rank, int64_t step);
 
 // The transfer of the same rank, which has not started or has not ended, that
 // this one may not start before; of its own group first. -1 if there is none,

@@ -86,17 +86,32 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
     return HD_OK;
 }
 
-hd_status hd_transports_serial(const hd_module *module, hd_transport all,
-                               const char *axes, hd_diag *diag, unsigned *out)
+static hd_status find_axes(const hd_module *module, hd_transport all,
+                           const char *axes, unsigned transports, hd_diag *diag,
+                           unsigned *out)
 {
     hd_transport transport[HD_MAX_AXES];
 
     HD_TRY(hd_transports_read(module, all, axes, diag, transport));
     *out = 0;
     for (int a = 0; a < module->naxes; a++)
-        if (transport[a] == HD_TRANSPORT_NCCL && module->axis[a].size > 1)
+        if ((transports >> transport[a] & 1) != 0 && module->axis[a].size > 1)
             *out |= 1u << a;
     return HD_OK;
+}
+
+hd_status hd_transports_serial(const hd_module *module, hd_transport all,
+                               const char *axes, hd_diag *diag, unsigned *out)
+{
+    return find_axes(module, all, axes, 1u << HD_TRANSPORT_NCCL, diag, out);
+}
+
+hd_status hd_transports_busy(const hd_module *module, hd_transport all,
+                             const char *axes, hd_diag *diag, unsigned *out)
+{
+    return find_axes(module, all, axes,
+                     1u << HD_TRANSPORT_NCCL | 1u << HD_TRANSPORT_SM, diag,
+                     out);
 }
 
 bool hd_nccl_only_gathers(const hd_op *op)

@@ -21,6 +21,10 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
 hd_status hd_transports_serial(const hd_module *module, hd_transport all,
                                const char *axes, hd_diag *diag, unsigned *out);
 
+// Likewise, along which transfers are done by kernels: by NCCL or by `sm`.
+hd_status hd_transports_busy(const hd_module *module, hd_transport all,
+                             const char *axes, hd_diag *diag, unsigned *out);
+
 // Whether NCCL only gathers what the transfer reduces, for a kernel to reduce
 // it: its maximum and minimum lose a NaN of any rank but where all have one,
 // and it adds no f8. Up to HD_NCCL_GATHERED ranks.

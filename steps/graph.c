@@ -23,7 +23,8 @@ typedef struct builder {
     int rank;
     int64_t nnodes, nodes_room, parts_room, nrecords, records_room;
     int32_t fork;
-    sent *sent; // owned: of all ranks, sorted within each
+    int32_t launch, launched; // the last one of the rank, and its first step
+    sent *sent;               // owned: of all ranks, sorted within each
     int64_t nsent, sent_room;
     int64_t *first_sent; // owned: by rank
 } builder;
@@ -132,11 +133,16 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
     HD_TRY(hd_grow((void **)&g->node, &b->nodes_room, b->nnodes + 2,
                    sizeof *node, b->diag));
     node = &g->node[b->nnodes++];
+    if (step->launch > b->launch) {
+        b->launch = step->launch;
+        b->launched = (int32_t)step->index;
+    }
     *node = (hd_node){.op = step->op,
                       .peer = step->peer,
                       .fork = b->fork,
                       .head = (int32_t)head,
                       .part = (int32_t)g->nparts,
+                      .launch = step->launch > 0 ? b->launched : -1,
                       .stream = (uint8_t)(step->stream + 1),
                       .kind = (uint8_t)kind_of(step->op),
                       .stores = step->stores};
@@ -180,6 +186,7 @@ static hd_status walk_rank(builder *b)
     bool sorted = true;
 
     b->fork = -1;
+    b->launch = 0;
     HD_TRY(hd_walk(g->module, g->number[b->rank], b->diag, take_steps, b));
     g->first[b->rank + 1] = b->nnodes;
     b->first_sent[b->rank + 1] = b->nsent;
@@ -557,6 +564,45 @@ int64_t hd_graph_together(const hd_graph *graph, int rank, int64_t step)
     while (node + n < end && node[n].head == node->head)
         n++;
     return n;
+}
+
+int64_t hd_graph_launched(const hd_graph *graph, int rank, int64_t step)
+{
+    int32_t launch = hd_graph_node(graph, rank, step)->launch;
+    int64_t n = hd_graph_steps(graph, rank);
+
+    assert(launch >= 0 && step < n);
+    while (step + 1 < n &&
+           hd_graph_node(graph, rank, step + 1)->launch == launch)
+        step++;
+    return step;
+}
+
+// Whether a rank's own piece is where the result has it.
+static bool is_in_place(const hd_graph *graph, const hd_node *node)
+{
+    const hd_part *part = &graph->part[node->part];
+
+    for (int i = 0; i < node[1].part - node->part; i++)
+        for (int k = 0; k < i; k++)
+            if (hd_parts_overlap(graph->frame, &part[i], &part[k]))
+                return true;
+    return false;
+}
+
+bool hd_graph_is_busy(const hd_graph *graph, int rank, int64_t step,
+                      unsigned busy)
+{
+    const hd_node *node = hd_graph_node(graph, rank, step);
+
+    if (!hd_op_is(node->op, HD_UNIT_TRANSFER))
+        return hd_op_is(node->op, HD_UNIT_COMPUTE);
+    if ((busy >> node->op->axis & 1) != 0 || hd_op_counted(node->op) >= 0 ||
+        hd_op_fold(node->op) != HD_FOLD_NONE ||
+        hd_op_fused(node->op) != HD_MOVE_NONE)
+        return true;
+    return node->kind == HD_NODE_COLLECTIVE && node[1].part - node->part > 1 &&
+           !is_in_place(graph, node);
 }
 
 int64_t hd_graph_before(const hd_graph *graph, int rank, int stream,

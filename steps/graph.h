@@ -50,6 +50,7 @@ typedef struct hd_node {
     int32_t head;   // first member of its group; its own number outside groups
     int32_t place;  // among the steps of its stream
     int32_t part;   // its first one; the next node's is past its last
+    int32_t launch; // first step of its launch; -1 outside launches
     uint8_t stream; // 0 is the caller's, then the work streams
     uint8_t kind;
     bool async;     // a send that its stream does not wait for
@@ -112,6 +113,13 @@ static inline int64_t hd_graph_length(const hd_graph *graph, int rank,
 // How many steps are issued at once from `step` on, which no group before
 // holds: 1, or the members of its group.
 int64_t hd_graph_together(const hd_graph *graph, int rank, int64_t step);
+// The last step of a launch, of which `step` is one; both of the first run.
+int64_t hd_graph_launched(const hd_graph *graph, int rank, int64_t step);
+// Whether the step takes processors of its device, where the transfers along
+// the axes that `busy` has a bit for do: what computes, sums ranks up, copies a
+// rank's own piece, or moves rows by counts. The rest is for copy engines.
+bool hd_graph_is_busy(const hd_graph *graph, int rank, int64_t step,
+                      unsigned busy);
 // The step at `place` of a stream, counted over both runs.
 int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place);
 // The last step of a stream issued before `step`, over both runs; -1 if there

@@ -147,12 +147,10 @@ void hd_schedule_wake(hd_schedule *schedule, int rank)
     s->queue[(s->head + s->nqueued++) % s->graph->nranks] = rank;
 }
 
-hd_status hd_schedule_run(hd_schedule *schedule)
+hd_status hd_schedule_resume(hd_schedule *schedule)
 {
     hd_schedule *s = schedule;
 
-    for (int rank = 0; rank < s->graph->nranks; rank++)
-        hd_schedule_wake(s, rank);
     while (s->nqueued > 0) {
         int rank = s->queue[s->head];
 
@@ -162,6 +160,13 @@ hd_status hd_schedule_run(hd_schedule *schedule)
         HD_TRY(hd_schedule_advance(s, rank));
     }
     return HD_OK;
+}
+
+hd_status hd_schedule_run(hd_schedule *schedule)
+{
+    for (int rank = 0; rank < schedule->graph->nranks; rank++)
+        hd_schedule_wake(schedule, rank);
+    return hd_schedule_resume(schedule);
 }
 
 int64_t hd_schedule_stuck(const hd_schedule *schedule, int rank, int stream)

@@ -55,6 +55,8 @@ void hd_schedule_close(hd_schedule *schedule);
 
 // Goes on from rank to rank until none can.
 hd_status hd_schedule_run(hd_schedule *schedule);
+// Likewise, beginning with the ranks that were woken since.
+hd_status hd_schedule_resume(hd_schedule *schedule);
 // Goes on with the streams of one rank until none can.
 hd_status hd_schedule_advance(hd_schedule *schedule, int rank);
 // hd_schedule_run will come to the rank (again).

@@ -77,7 +77,7 @@ struct Key {
     std::string word;
 };
 
-// `kind` is "op", "let", "for", "if", "stream", "group" or "launch".
+// `kind` is "op", "let", "for", "if", "stream" or "group".
 struct Stmt {
     std::string kind;
     std::vector<View> results, operands;

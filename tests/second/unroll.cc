@@ -944,8 +944,6 @@ void Unroller::Statement(const Stmt &stmt)
         Stream(stmt);
     else if (stmt.kind == "group")
         Group(stmt);
-    else if (stmt.kind == "launch")
-        Block(stmt.body);
     else
         Operation(stmt);
 }

@@ -1,0 +1,592 @@
+// What launches keep from starting (docs/checking.md, Launches), as a model
+// that is explored over all interleavings, and what the checker says of the
+// same programs. Written from that page: it shares nothing with check/.
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "check/deadlock.h"
+#include "check/launch.h"
+#include "steps/match.h"
+#include "tests/seed.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+
+enum Kind { COMPUTE, RECORD, WAIT, TRANSFERS, FORK, JOIN };
+
+// `to` and `from` are ranks; of a reduction of all ranks both are -1.
+struct Transfer {
+    int to = -1, from = -1;
+    int done = -1; // the event of a send that its stream does not wait for
+    bool IsReduction() const
+    {
+        return to < 0 && from < 0;
+    }
+};
+
+struct Item {
+    Kind kind;
+    int stream;                   // 0 is the caller's
+    int launch = 0;               // which of the rank's, from 1
+    std::vector<int> events = {}; // recorded, one, or waited for
+    std::vector<Transfer> members = {};
+};
+
+struct Job {
+    int nstreams; // with the caller's
+    bool busy;    // sends and recvs take processors, too
+    std::vector<std::vector<Item>> ranks;
+};
+
+// --------------------------------------------------------------------- model
+
+class Model
+{
+  public:
+    enum Verdict { ENDS, HANGS, TOO_LARGE };
+
+    explicit Model(const Job &job) : job_(job)
+    {
+        for (int rank = 0; rank < Ranks(); rank++)
+            Add(rank);
+    }
+
+    // It hangs if some interleaving comes to where nothing can happen, and
+    // something has not.
+    Verdict Explore(size_t most) const
+    {
+        std::string begin(Ranks() * (job_.nstreams + 2), 0);
+        std::vector<std::string> stack = {begin};
+        std::unordered_set<std::string> seen(stack.begin(), stack.end());
+
+        while (!stack.empty()) {
+            const std::string state = stack.back();
+            std::vector<std::string> next = Next(state);
+
+            stack.pop_back();
+            if (next.empty() && !IsOver(state))
+                return HANGS;
+            for (const std::string &s : next)
+                if (seen.insert(s).second)
+                    stack.push_back(s);
+            if (seen.size() > most)
+                return TOO_LARGE;
+        }
+        return ENDS;
+    }
+
+  private:
+    // Of a rank's transfers, as they are issued.
+    struct Part {
+        const Item *item;
+        int stream, place; // of its item
+        const Transfer *transfer;
+        std::vector<std::pair<int, int>> meets; // ranks and their transfers
+    };
+
+    int Ranks() const
+    {
+        return static_cast<int>(job_.ranks.size());
+    }
+
+    void Add(int rank)
+    {
+        std::vector<std::vector<const Item *>> streams(job_.nstreams);
+
+        parts_.emplace_back();
+        for (const Item &item : job_.ranks[rank]) {
+            int place = static_cast<int>(streams[item.stream].size());
+
+            for (const Transfer &t : item.members)
+                parts_[rank].push_back({&item, item.stream, place, &t, {}});
+            streams[item.stream].push_back(&item);
+        }
+        streams_.push_back(streams);
+        if (rank + 1 == Ranks())
+            Meet();
+    }
+
+    // The k-th to a rank meets the k-th that is received there from this one.
+    void Meet()
+    {
+        std::map<std::vector<int>, std::vector<std::pair<int, int>>> met;
+
+        for (int rank = 0; rank < Ranks(); rank++) {
+            std::map<std::vector<int>, int> number;
+
+            for (size_t i = 0; i < parts_[rank].size(); i++) {
+                const Transfer &t = *parts_[rank][i].transfer;
+                std::vector<int> key =
+                    t.IsReduction() ? std::vector<int>{-1, -1}
+                    : t.to >= 0     ? std::vector<int>{rank, t.to}
+                                    : std::vector<int>{t.from, rank};
+
+                int k = number[{key[0], key[1], t.to >= 0}]++;
+                key.push_back(k);
+                met[key].push_back({rank, static_cast<int>(i)});
+            }
+        }
+        for (const auto &m : met)
+            for (const auto &at : m.second)
+                parts_[at.first][at.second].meets = m.second;
+    }
+
+    // Of a state: how far a stream is, how many transfers of the rank have
+    // started, and which launch is under way.
+    size_t At(int rank, int what) const
+    {
+        return static_cast<size_t>(rank) * (job_.nstreams + 2) + what;
+    }
+    int Started(const std::string &state, int rank) const
+    {
+        return state[At(rank, job_.nstreams)];
+    }
+    int UnderWay(const std::string &state, int rank) const
+    {
+        return state[At(rank, job_.nstreams + 1)];
+    }
+
+    bool HasEnded(const std::string &state, const Part &part) const
+    {
+        return std::all_of(part.meets.begin(), part.meets.end(),
+                           [&](std::pair<int, int> at) {
+                               return Started(state, at.first) > at.second;
+                           });
+    }
+
+    bool HasForked(const std::string &state, int rank, int stream) const
+    {
+        return stream == 0 || state[At(rank, 0)] > 0;
+    }
+
+    bool HasCome(const std::string &state, int rank, const Part &part) const
+    {
+        return HasForked(state, rank, part.stream) &&
+               state[At(rank, part.stream)] >= part.place;
+    }
+
+    bool IsRecorded(const std::string &state, int rank, int event) const
+    {
+        for (int stream = 0; stream < job_.nstreams; stream++)
+            for (int i = 0; i < state[At(rank, stream)]; i++) {
+                const Item &item = *streams_[rank][stream][i];
+
+                if (item.kind == RECORD && item.events[0] == event)
+                    return true;
+            }
+        for (const Part &p : parts_[rank])
+            if (p.transfer->done == event)
+                return HasEnded(state, p);
+        return false;
+    }
+
+    // Whether the stream may go past the item that it has come to.
+    bool MayPass(const std::string &state, int rank, const Item &item) const
+    {
+        switch (item.kind) {
+        case COMPUTE:
+            return UnderWay(state, rank) == item.launch;
+        case FORK:
+        case RECORD:
+            return true;
+        case WAIT:
+            return std::all_of(
+                item.events.begin(), item.events.end(),
+                [&](int e) { return IsRecorded(state, rank, e); });
+        case TRANSFERS:
+            return std::all_of(
+                parts_[rank].begin(), parts_[rank].end(), [&](const Part &p) {
+                    return p.item != &item || p.transfer->done >= 0 ||
+                           HasEnded(state, p);
+                });
+        case JOIN:
+            for (int s = 1; s < job_.nstreams; s++)
+                if (state[At(rank, s)] <
+                    static_cast<int>(streams_[rank][s].size()))
+                    return false;
+            return true;
+        }
+        return false;
+    }
+
+    void AddStream(const std::string &state, int rank, int stream,
+                   std::vector<std::string> *next) const
+    {
+        size_t at = static_cast<size_t>(state[At(rank, stream)]);
+        const auto &items = streams_[rank][stream];
+
+        if (at == items.size() || !HasForked(state, rank, stream))
+            return;
+        const Item &item = *items[at];
+        std::string then = state;
+        if (item.launch > 0 && UnderWay(state, rank) != item.launch) {
+            if (UnderWay(state, rank) != 0)
+                return;
+            then[At(rank, job_.nstreams + 1)] = static_cast<char>(item.launch);
+            next->push_back(then);
+        } else if (MayPass(state, rank, item)) {
+            then[At(rank, stream)]++;
+            if (item.launch > 0 && (at + 1 == items.size() ||
+                                    items[at + 1]->launch != item.launch))
+                then[At(rank, job_.nstreams + 1)] = 0;
+            next->push_back(then);
+        }
+    }
+
+    void AddTransfer(const std::string &state, int rank,
+                     std::vector<std::string> *next) const
+    {
+        size_t at = static_cast<size_t>(Started(state, rank));
+
+        if (at == parts_[rank].size())
+            return;
+        const Part &part = parts_[rank][at];
+        if (!HasCome(state, rank, part) ||
+            ((job_.busy || part.transfer->IsReduction()) &&
+             UnderWay(state, rank) != 0))
+            return;
+        std::string then = state;
+        then[At(rank, job_.nstreams)]++;
+        next->push_back(then);
+    }
+
+    std::vector<std::string> Next(const std::string &state) const
+    {
+        std::vector<std::string> next;
+
+        for (int rank = 0; rank < Ranks(); rank++) {
+            for (int stream = 0; stream < job_.nstreams; stream++)
+                AddStream(state, rank, stream, &next);
+            AddTransfer(state, rank, &next);
+        }
+        return next;
+    }
+
+    bool IsOver(const std::string &state) const
+    {
+        for (int rank = 0; rank < Ranks(); rank++)
+            for (int s = 0; s < job_.nstreams; s++)
+                if (state[At(rank, s)] <
+                    static_cast<int>(streams_[rank][s].size()))
+                    return false;
+        return true;
+    }
+
+    const Job &job_;
+    std::vector<std::vector<std::vector<const Item *>>> streams_;
+    std::vector<std::vector<Part>> parts_;
+};
+
+// --------------------------------------------------------------------- draws
+
+int Below(std::mt19937_64 &random, int n)
+{
+    return static_cast<int>(random() % static_cast<uint64_t>(n));
+}
+
+// Computes, records and waits, of which some are launches.
+void DrawOwn(std::mt19937_64 &random, const Job &job, int launches,
+             std::vector<Item> *items)
+{
+    int n = 2 + Below(random, 5), launch = 0, stream = 0;
+
+    for (int i = 0; i < n; i++) {
+        Kind kind = static_cast<Kind>(Below(random, 3));
+
+        if (launch == 0 || Below(random, 3) == 0) {
+            stream = Below(random, job.nstreams);
+            launch = Below(random, 3) > 0 ? ++launches : 0;
+        }
+        items->push_back({kind, stream, launch});
+    }
+}
+
+// The same transfers on both ranks or all, each somewhere, not in a launch.
+void Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
+            std::vector<Item> *items)
+{
+    size_t at = random() % (items->size() + 1);
+
+    while (at > 0 && at < items->size() && (*items)[at].launch > 0 &&
+           (*items)[at].launch == (*items)[at - 1].launch)
+        at++;
+    if (at > 0 && (*items)[at - 1].kind == TRANSFERS && Below(random, 2) == 0)
+        (*items)[at - 1].members.push_back(t);
+    else
+        items->insert(items->begin() + static_cast<std::ptrdiff_t>(at),
+                      {TRANSFERS, Below(random, job.nstreams), 0, {}, {t}});
+}
+
+// Events are numbered as they are recorded, and waited for behind that.
+void Connect(std::mt19937_64 &random, std::vector<Item> *items)
+{
+    int n = 0;
+
+    for (Item &item : *items) {
+        if (item.kind == RECORD)
+            item.events = {n++};
+        for (Transfer &t : item.members)
+            if (t.done >= 0)
+                t.done = n++;
+        if (item.kind == WAIT && n == 0)
+            item.kind = COMPUTE;
+        else if (item.kind == WAIT)
+            item.events = {std::max(n - 1 - Below(random, 3), 0)};
+    }
+}
+
+// Each rank receives from the one before it what that has computed, and its
+// launch waits for it.
+Job DrawRing(std::mt19937_64 &random)
+{
+    Job job = {2 + Below(random, 3), false, {}};
+    int ranks = 2 + Below(random, 2);
+
+    for (int rank = 0; rank < ranks; rank++) {
+        int in = Below(random, job.nstreams), out = Below(random, job.nstreams),
+            own = Below(random, job.nstreams);
+        Transfer to = {(rank + 1) % ranks},
+                 from = {-1, (rank + ranks - 1) % ranks};
+        std::vector<Item> items = {{TRANSFERS, in, 0, {}, {from}},
+                                   {RECORD, in},
+                                   {COMPUTE, own, 1},
+                                   {WAIT, own, 1},
+                                   {COMPUTE, own, 1}};
+        std::vector<Item> sends = {{COMPUTE, out, Below(random, 2) * 2},
+                                   {TRANSFERS, out, 0, {}, {to}}};
+        if (Below(random, 4) == 0)
+            items.insert(items.begin() + 2, {WAIT, own});
+        const int places[] = {0, 2, 2, static_cast<int>(items.size())};
+
+        if (Below(random, 3) == 0)
+            sends.insert(sends.begin() + Below(random, 3), {RECORD, out});
+        items.insert(items.begin() + places[Below(random, 4)], sends.begin(),
+                     sends.end());
+        job.ranks.push_back(items);
+    }
+    return job;
+}
+
+Job DrawAny(std::mt19937_64 &random)
+{
+    Job job = {2 + Below(random, 2), Below(random, 6) == 0, {}};
+    int ranks = 1 + Below(random, 3), n = ranks > 1 ? Below(random, 6) : 0;
+
+    for (int rank = 0; rank < ranks; rank++) {
+        job.ranks.emplace_back();
+        DrawOwn(random, job, 0, &job.ranks[rank]);
+    }
+    for (int i = 0; i < n; i++) {
+        int from = Below(random, ranks), to = Below(random, ranks - 1);
+
+        to += to >= from;
+        if (Below(random, 6) == 0) {
+            for (auto &items : job.ranks)
+                Insert(random, job, {}, &items);
+            continue;
+        }
+        Insert(random, job, {to, -1, Below(random, 4) == 0 ? 0 : -1},
+               &job.ranks[from]);
+        Insert(random, job, {-1, from}, &job.ranks[to]);
+    }
+    return job;
+}
+
+Job Draw(std::mt19937_64 &random)
+{
+    Job job = Below(random, 3) == 0 ? DrawRing(random) : DrawAny(random);
+
+    for (auto &items : job.ranks) {
+        Connect(random, &items);
+        items.insert(items.begin(), {FORK, 0});
+        items.push_back({JOIN, 0});
+    }
+    return job;
+}
+
+// ---------------------------------------------------------------------- text
+
+std::string TextOf(const Transfer &t)
+{
+    std::string done =
+        t.done < 0 ? "" : "done %e[" + std::to_string(t.done) + "] ";
+
+    if (t.IsReduction())
+        return "%t = all_reduce %s ";
+    return t.to >= 0 ? "send %x to " + std::to_string(t.to) + " " + done
+                     : "%t = recv from " + std::to_string(t.from) + " ";
+}
+
+std::string TextOf(const Item &item)
+{
+    std::string event =
+        item.events.empty() ? "" : "%e[" + std::to_string(item.events[0]) + "]";
+    std::string text;
+
+    switch (item.kind) {
+    case COMPUTE:
+        return item.launch > 0 ? "%y = matmul %x, %x " : "%y = relu %x ";
+    case RECORD:
+        return event + " = record ";
+    case WAIT:
+        return "wait " + event + " ";
+    case FORK:
+        return "fork ";
+    case JOIN:
+        return "join ";
+    case TRANSFERS:
+        for (const Transfer &t : item.members)
+            text += TextOf(t);
+        return item.members.size() > 1 ? "group { " + text + "} " : text;
+    }
+    return "";
+}
+
+std::string TextOf(const Job &job)
+{
+    std::string text =
+        "host program p mesh tp=" + std::to_string(job.ranks.size()) +
+        " streams " + std::to_string(job.nstreams - 1) +
+        " in %x : f32[2, 2] temp %y : f32[2, 2] temp %s : "
+        "f32[2, 2] shared temp %t : f32[2, 2] shared temp %e : "
+        "event[32] {\n";
+
+    for (size_t rank = 0; rank < job.ranks.size(); rank++) {
+        const std::vector<Item> &items = job.ranks[rank];
+
+        text += "if tp == " + std::to_string(rank) + " {\n";
+        for (size_t i = 0; i < items.size(); i++) {
+            bool first = i == 0 || items[i].launch != items[i - 1].launch;
+            bool last =
+                i + 1 == items.size() || items[i].launch != items[i + 1].launch;
+
+            if (items[i].launch == 0)
+                first = last = true;
+            if (first && items[i].stream > 0)
+                text +=
+                    "on stream " + std::to_string(items[i].stream - 1) + " { ";
+            if (first && items[i].launch > 0)
+                text += "launch { ";
+            text += TextOf(items[i]);
+            if (last)
+                text += std::string(items[i].launch > 0 ? "}" : "") +
+                        (items[i].stream > 0 ? "}\n" : "\n");
+        }
+        text += "}\n";
+    }
+    return text + "}";
+}
+
+// -------------------------------------------------------------------- verdict
+
+// What the checker says; HANGS without launches, too, is `always`.
+Model::Verdict Judge(const Job &job, const std::string &text, bool *always)
+{
+    Program p(text);
+    hd_graph graph;
+    hd_replay replay;
+
+    *always = false;
+    if (p.status != HD_OK ||
+        hd_graph_create(p.module, p.diag, &graph) != HD_OK) {
+        ADD_FAILURE() << p.Said() << text;
+        return Model::TOO_LARGE;
+    }
+    EXPECT_EQ(hd_graph_match(&graph, p.diag), HD_OK) << p.Said() << text;
+    EXPECT_EQ(hd_replay_run(&graph, 0, p.diag, &replay), HD_OK);
+    *always = !hd_schedule_is_over(&replay.schedule);
+    hd_replay_free(&replay);
+    hd_status status =
+        *always ? HD_ERROR_INVALID
+                : hd_launch_check(&graph, 0, job.busy ? 1 : 0, p.diag);
+    hd_graph_free(&graph);
+    EXPECT_TRUE(*always || status == HD_OK ||
+                p.Said().find("HD0706") != std::string::npos)
+        << p.Said() << text;
+    return status == HD_OK ? Model::ENDS : Model::HANGS;
+}
+
+// Rank 0's launch begins behind a part of rank 1's, and each keeps the copy
+// from starting that the other one waits for.
+//
+//     rank 0   recv a, launch { wait b }, recv b   |  compute, send c
+//     rank 1   launch { compute, record, wait c }  |  send a, recv c  |
+//              compute, send b
+TEST(Launch, OneThatIsUnderWayMayHaveLetTheOtherBegin)
+{
+    Transfer to_0 = {0}, to_1 = {1}, from_0 = {-1, 0}, from_1 = {-1, 1};
+    Job job = {5, false, {}};
+    bool always;
+
+    job.ranks = {{{FORK, 0},
+                  {TRANSFERS, 1, 0, {}, {from_1}},
+                  {TRANSFERS, 2, 0, {}, {from_1}},
+                  {RECORD, 2, 0, {0}},
+                  {WAIT, 1, 1, {0}},
+                  {COMPUTE, 1, 1},
+                  {COMPUTE, 3},
+                  {TRANSFERS, 3, 0, {}, {to_1}},
+                  {JOIN, 0}},
+                 {{FORK, 0},
+                  {TRANSFERS, 2, 0, {}, {from_0}},
+                  {RECORD, 2, 0, {0}},
+                  {COMPUTE, 1, 1},
+                  {RECORD, 1, 1, {1}},
+                  {WAIT, 1, 1, {0}},
+                  {COMPUTE, 1, 1},
+                  {WAIT, 3, 0, {1}},
+                  {TRANSFERS, 3, 0, {}, {to_0}},
+                  {COMPUTE, 4},
+                  {TRANSFERS, 4, 0, {}, {to_0}},
+                  {JOIN, 0}}};
+    EXPECT_EQ(Model(job).Explore(1000000), Model::HANGS);
+    EXPECT_EQ(Judge(job, TextOf(job), &always), Model::HANGS);
+    EXPECT_FALSE(always);
+    // Not where rank 1's launch begins behind the copy.
+    job.ranks[1].erase(job.ranks[1].begin() + 9);
+    job.ranks[1].insert(job.ranks[1].begin() + 3,
+                        {{COMPUTE, 4}, {RECORD, 4, 0, {2}}, {WAIT, 1, 0, {2}}});
+    EXPECT_EQ(Model(job).Explore(1000000), Model::ENDS);
+    EXPECT_EQ(Judge(job, TextOf(job), &always), Model::ENDS);
+}
+
+// HEDDLE_LAUNCH_PROGRAMS is how many.
+TEST(Launch, ARandomProgramIsRefusedIfSomeInterleavingHangs)
+{
+    const char *given = std::getenv("HEDDLE_LAUNCH_PROGRAMS");
+    uint64_t n = given != nullptr ? std::strtoull(given, nullptr, 0) : 2000;
+    uint64_t first = Seed();
+    int hang = 0, end = 0, always = 0, large = 0;
+
+    for (uint64_t seed = first; seed < first + n; seed++) {
+        std::mt19937_64 random(seed);
+        Job job = Draw(random);
+        std::string text = TextOf(job);
+        bool anyway;
+        Model::Verdict said = Judge(job, text, &anyway);
+
+        always += anyway;
+        Model::Verdict verdict = Model(job).Explore(20000);
+        if (verdict == Model::TOO_LARGE) {
+            large++;
+            continue;
+        }
+        ASSERT_EQ(said, verdict) << "HEDDLE_TEST_SEED=" << seed << "\n"
+                                 << (job.busy ? "busy\n" : "") << text;
+        (verdict == Model::HANGS ? hang : end)++;
+    }
+    std::printf("%d hang, of which %d do so without launches, %d end, %d were "
+                "too large\n",
+                hang, always, end, large);
+    EXPECT_GT(hang - always, static_cast<int>(n / 20));
+    EXPECT_GT(end, static_cast<int>(n / 10));
+    EXPECT_LT(large, static_cast<int>(n / 10));
+}
+
+} // namespace
