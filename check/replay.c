@@ -57,10 +57,8 @@ int64_t hd_replay_launch(const hd_replay *replay, int rank, int64_t step)
 static void begin_launch(const hd_replay *r, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(r->schedule.graph, rank, step);
-    int64_t fork = hd_graph_fork(r->schedule.graph, rank, step);
-    int64_t at = hd_schedule_stuck(&r->schedule, rank, 0);
 
-    if (node->launch >= 0 && (node->stream == 0 || at < 0 || at > fork))
+    if (node->launch >= 0 && hd_schedule_has_come(&r->schedule, rank, step))
         r->hold->under_way[rank] = node->launch;
 }
 

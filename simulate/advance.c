@@ -15,11 +15,12 @@ static hd_lane *lane_of(hd_simulation *s, int rank, int stream)
 }
 
 // The host issues a rank's steps one after the other, ahead of the device.
-static bool is_issued(void *context, int rank, int64_t step)
+static bool is_issued(hd_simulation *s, int rank, int64_t step)
 {
-    hd_simulation *s = context;
     const hd_node *node = hd_graph_node(&s->graph, rank, step);
-    double at = (double)(step + 1) * s->machine.issue;
+    int64_t before =
+        s->issued != NULL ? s->issued[s->graph.first[rank] + step] : step;
+    double at = (double)(before + 1) * s->machine.issue;
     double *woken = &lane_of(s, rank, node->stream)->woken;
     int32_t id;
 
@@ -33,6 +34,59 @@ static bool is_issued(void *context, int rank, int64_t step)
     if (id != 0)
         hd_agenda_put(&s->agenda, id, at); // then, to the last bit
     return false;
+}
+
+static bool is_busy(const hd_simulation *s, int rank, int64_t step)
+{
+    int64_t n = hd_graph_together(&s->graph, rank, step);
+
+    for (int64_t i = step; i < step + n; i++)
+        if (hd_graph_is_busy(&s->graph, rank, i, s->busy))
+            return true;
+    return false;
+}
+
+// Beside a launch nothing starts that takes processors, from when its stream
+// has come to it.
+static bool may_begin(void *context, int rank, int64_t step)
+{
+    hd_simulation *s = context;
+    int32_t launch = hd_graph_node(&s->graph, rank, step)->launch;
+    int32_t *under_way = s->under_way != NULL ? &s->under_way[rank] : NULL;
+
+    if (!is_issued(s, rank, step))
+        return false;
+    if (under_way == NULL || launch == *under_way)
+        return true;
+    if (*under_way >= 0)
+        return launch < 0 && !is_busy(s, rank, step);
+    if (launch >= 0 && hd_schedule_has_come(&s->schedule, rank, step))
+        *under_way = launch;
+    return true;
+}
+
+static void pass(void *context, int rank, int64_t step, int64_t n)
+{
+    const hd_simulation *s = context;
+    int32_t launch = hd_graph_node(&s->graph, rank, step)->launch;
+
+    (void)n; // a launch has no groups
+    if (launch >= 0 && hd_graph_launched(&s->graph, rank, step) == step)
+        s->under_way[rank] = -1;
+}
+
+// A kernel's own start and end are those of a launch's first product.
+static double seconds_of(hd_simulation *s, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(&s->graph, rank, step);
+    double seconds = hd_simulation_cost(s, node).seconds;
+
+    if (s->under_way == NULL || node->launch < 0)
+        return seconds;
+    for (int64_t i = node->launch; i < step; i++)
+        if (hd_op_is(hd_graph_node(&s->graph, rank, i)->op, HD_UNIT_COMPUTE))
+            return seconds - s->machine.launch;
+    return seconds;
 }
 
 // What does not go by NCCL of the group that the stream has come to, where what
@@ -82,7 +136,7 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
     hd_simulation_begin(s, rank, step);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
         hd_processor_start(s, rank, s->graph.first[rank] + step,
-                           hd_simulation_cost(s, node).seconds, false);
+                           seconds_of(s, rank, step), false);
     else
         hd_simulation_end(s, rank, step);
     return s->agenda.status;
@@ -166,7 +220,8 @@ bool hd_advance(hd_simulation *s)
     int32_t id;
 
     s->schedule.context = s;
-    s->schedule.may_begin = is_issued;
+    s->schedule.may_begin = may_begin;
+    s->schedule.pass = s->under_way != NULL ? pass : NULL;
     s->schedule.begin = begin;
     s->schedule.wake = s->schedule.held != 0 ? reach_all : NULL;
     for (int rank = 0; rank < s->graph.nranks; rank++)

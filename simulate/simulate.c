@@ -74,12 +74,14 @@ static void sum_up(hd_simulation *s)
 static hd_status simulate(hd_simulation *s, const hd_module *module,
                           const hd_simulate_options *with, hd_diag *diag)
 {
-    unsigned serial;
+    unsigned serial, busy;
     bool over;
 
     HD_TRY(hd_transports_serial(module, with->transport, with->axes, diag,
                                 &serial));
-    HD_TRY(hd_simulation_open(s, module, serial, diag));
+    HD_TRY(
+        hd_transports_busy(module, with->transport, with->axes, diag, &busy));
+    HD_TRY(hd_simulation_open(s, module, serial, busy, diag));
     over = hd_advance(s);
     HD_TRY(s->agenda.status);
     if (!over)
@@ -204,7 +206,8 @@ void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
         .line = (int)node->op->loc.line,
         .peer = point ? node->peer : -1,
         .meets = point ? node->partner : -1,
-        .critical = s->critical[i]};
+        .critical = s->critical[i],
+        .launch = node->launch};
     hd_sized_write(&interval, sizeof interval, out);
 }
 

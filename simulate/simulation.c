@@ -118,6 +118,39 @@ static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
                           (void **)&s->cost);
 }
 
+static bool has_launches(const hd_graph *g)
+{
+    for (int64_t i = 0; i < g->first[g->nranks]; i++)
+        if (g->node[i].launch >= 0)
+            return true;
+    return false;
+}
+
+// Those that share processors do launches as their parts.
+static hd_status count_launches(hd_simulation *s, hd_diag *diag)
+{
+    const hd_graph *g = &s->graph;
+
+    if (!has_launches(g) || s->machine.processors > 0)
+        return HD_OK;
+    HD_TRY(hd_clear_array(g->nranks, sizeof *s->under_way, diag,
+                          (void **)&s->under_way));
+    HD_TRY(hd_clear_array(g->first[g->nranks], sizeof *s->issued, diag,
+                          (void **)&s->issued));
+    for (int rank = 0; rank < g->nranks; rank++) {
+        int32_t n = 0;
+
+        s->under_way[rank] = -1;
+        for (int64_t i = 0; i < hd_graph_steps(g, rank); i++) {
+            int32_t launch = hd_graph_node(g, rank, i)->launch;
+
+            n += i > 0 && (launch < 0 || launch == i);
+            s->issued[g->first[rank] + i] = n;
+        }
+    }
+    return HD_OK;
+}
+
 static bool reduces_apart(const hd_graph *g)
 {
     int stream = -1;
@@ -135,8 +168,9 @@ static bool reduces_apart(const hd_graph *g)
 }
 
 hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
-                             unsigned serial, hd_diag *diag)
+                             unsigned serial, unsigned busy, hd_diag *diag)
 {
+    s->busy = busy;
     s->agenda.diag = diag;
     s->full = hd_module_full(module);
     HD_TRY(hd_graph_create(&s->full, diag, &s->graph));
@@ -145,6 +179,7 @@ hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
     HD_TRY(hd_schedule_open(&s->graph, 1, diag, &s->schedule));
     s->schedule.held = serial;
     HD_TRY(hd_turns_open(&s->graph, diag, &s->turns));
+    HD_TRY(count_launches(s, diag));
     return make_arrays(s, diag);
 }
 
@@ -156,6 +191,8 @@ void hd_simulation_destroy(hd_simulation *s)
     hd_turns_close(&s->turns);
     hd_graph_free(&s->graph);
     hd_agenda_free(&s->agenda);
+    free(s->under_way);
+    free(s->issued);
     free(s->step);
     free(s->critical);
     free(s->lane);

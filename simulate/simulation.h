@@ -77,7 +77,13 @@ struct hd_simulation {
     hd_schedule schedule; // owned, of the graph; `held`: what NCCL serves
     hd_turns turns;       // owned: of that
     hd_machine machine;
-    bool apart;              // reductions are on several streams
+    bool apart;    // reductions are on several streams
+    unsigned busy; // a bit for each axis whose transfers take
+                   // processors
+    // Owned, where there are launches, and each is one kernel; else NULL: by
+    // rank, the first step of the one that is under way, -1; by node, how many
+    // are issued before it.
+    int32_t *under_way, *issued;
     hd_agenda agenda;        // owned
     int64_t cause;           // what is being dealt with
     hd_step_time *step;      // owned, by node
@@ -132,9 +138,10 @@ void hd_simulation_begin(hd_simulation *s, int rank, int64_t step);
 void hd_simulation_end(hd_simulation *s, int rank, int64_t step);
 
 // Of the graph of `module`; refused if its transfers do not match. `serial` has
-// a bit for each axis that NCCL serves.
+// a bit for each axis that NCCL serves, `busy` for each whose transfers take
+// processors.
 hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
-                             unsigned serial, hd_diag *diag);
+                             unsigned serial, unsigned busy, hd_diag *diag);
 
 HD_END_DECLS
 

@@ -27,6 +27,14 @@ static bool is_met(const hd_schedule *s, int rank, const hd_need *need)
                : *next_of(s, rank, need->stream) > need->step;
 }
 
+bool hd_schedule_has_come(const hd_schedule *schedule, int rank, int64_t step)
+{
+    const hd_graph *g = schedule->graph;
+
+    return hd_graph_node(g, rank, step)->stream == 0 ||
+           *next_of(schedule, rank, 0) > hd_graph_fork(g, rank, step);
+}
+
 // Most streams have gone past a join's step; its own has not, and ends the row.
 bool hd_schedule_lacks(const hd_schedule *schedule, int rank, int64_t step,
                        hd_need *out)

@@ -73,6 +73,9 @@ void hd_schedule_end_all(hd_schedule *schedule, int rank, int64_t step);
 bool hd_schedule_is_over(const hd_schedule *schedule);
 // Where the stream is stuck, -1 if it has come to its end.
 int64_t hd_schedule_stuck(const hd_schedule *schedule, int rank, int stream);
+// Whether its stream, which is at the step, has come to it: it may wait for all
+// but what every step of that stream waits for.
+bool hd_schedule_has_come(const hd_schedule *schedule, int rank, int64_t step);
 // The first thing on its own rank that a step still waits for; false if there
 // is none.
 bool hd_schedule_lacks(const hd_schedule *schedule, int rank, int64_t step,

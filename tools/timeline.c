@@ -213,10 +213,11 @@ static void trace_slice(const rows *r, int64_t i, FILE *to)
     fprintf(to, ",\"cat\":\"%s\",\"name\":\"",
             v->work == HD_WORK_COMPUTE ? "compute" : "transfer");
     put_text(to, name);
-    fprintf(to,
-            "\",\"args\":{\"step\":%" PRId64
-            ",\"line\":%d,\"critical\":%s}},\n",
-            v->step, v->line, v->critical ? "true" : "false");
+    fprintf(to, "\",\"args\":{\"step\":%" PRId64 ",\"line\":%d", v->step,
+            v->line);
+    if (v->launch >= 0)
+        fprintf(to, ",\"launch\":%" PRId64, v->launch);
+    fprintf(to, ",\"critical\":%s}},\n", v->critical ? "true" : "false");
 }
 
 // One end of an arrow, which the slice there at that time is bound to.

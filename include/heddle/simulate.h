@@ -85,6 +85,7 @@ typedef struct hd_interval {
     int peer;          // of a send or recv: the other rank; else -1
     int64_t meets;     // its step there
     bool critical;     // on the longest chain
+    int64_t launch;    // the first step of the launch that it is of; else -1
 } hd_interval;
 
 typedef struct hd_simulation hd_simulation;

@@ -514,6 +514,32 @@ TEST(Conformance, SendAndRecv)
     }
 }
 
+// What copies bring is waited for inside where they take no processors.
+TEST(Conformance, LaunchesAreTheirSteps)
+{
+    bool copies = DeviceOptions().transport == HD_TRANSPORT_COPY;
+    std::string wait = "wait %e ";
+    std::string text =
+        "mesh tp=2 streams 2\n"
+        "in %x : $[size tp@tp, 3, 4] in %w : $[4, 5]\n"
+        "out %y : $[size tp, 3, 5] out %z : $[3, 5]\n"
+        "temp %g : $[size tp, 3, 4] shared temp %e : event[] temp %f : "
+        "event[]\n"
+        "{ fork on stream 1 { for i in 1..size tp { group {"
+        " send %x[tp] to (tp + i) mod size tp"
+        " %g[(tp - i) mod size tp] = recv from (tp - i) mod size tp } }"
+        " %e = record } on stream 0 { " +
+        std::string(copies ? "" : wait) +
+        "launch { %y[tp] = matmul %x[tp], %w act relu %f = record " +
+        std::string(copies ? wait : "") +
+        "for i in 0..size tp { if i != tp {"
+        " %y[i] = matmul %g[i], %w act relu } } } }"
+        " on stream 1 { wait %f %z = scale %y[tp] by 2 } join }";
+
+    for (const char *dtype : {"f32", "bf16"})
+        ConformsOnAllRanks(text, dtype);
+}
+
 TEST(Conformance, AllGather)
 {
     for (const char *dtype : {"f32", "bf16", "u8"}) {
