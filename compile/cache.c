@@ -179,16 +179,16 @@ static void put_string(hd_text *key, const char *text)
                        ((sizeof(((type *)0)->last) + 7) & ~(size_t)7) + 4, \
                    "a new member of " #type " belongs in the key")
 
-HAS_ALL_OF(hd_lower_options, asked);
+HAS_ALL_OF(hd_lower_options, launch);
 HAS_ALL_OF(hd_machine, reduction_latency);
 HAS_ALL_OF(hd_session_options, deterministic);
 
 static void put_lower(hd_text *key, const hd_lower_options *o)
 {
-    hd_text_printf(key, "lower %d %d %d %d %d %d %d %d %d %u", (int)o->transfer,
-                   (int)o->protocol, o->streams, o->chunks, o->copy_own,
-                   o->defer_sends, o->comm_stream, (int)o->wire,
-                   (int)o->transport, o->asked);
+    hd_text_printf(key, "lower %d %d %d %d %d %d %d %d %d %u %d",
+                   (int)o->transfer, (int)o->protocol, o->streams, o->chunks,
+                   o->copy_own, o->defer_sends, o->comm_stream, (int)o->wire,
+                   (int)o->transport, o->asked, o->launch);
     put_string(key, o->axes);
 }
 

@@ -10,7 +10,8 @@ unsigned hd_options_differ(const hd_lower_options *a, const hd_lower_options *b)
            (a->copy_own != b->copy_own) * HD_OPTION_COPY_OWN |
            (a->defer_sends != b->defer_sends) * HD_OPTION_DEFER_SENDS |
            (a->comm_stream != b->comm_stream) * HD_OPTION_COMM_STREAM |
-           (a->wire != b->wire) * HD_OPTION_WIRE;
+           (a->wire != b->wire) * HD_OPTION_WIRE |
+           (a->launch != b->launch) * HD_OPTION_LAUNCH;
 }
 
 unsigned hd_options_asked(const hd_lower_options *options)

@@ -7,12 +7,12 @@
 #include "lower/cliff.h"
 #include "lower/pass.h"
 
-enum { NOPTIONS = 8 };
+enum { NOPTIONS = 10 };
 
 // By bit of hd_option, as the command line spells them.
 static const char *const names[NOPTIONS] = {
-    "transfer", "protocol",    "streams",     "chunks",
-    "copy-own", "defer-sends", "comm-stream", "wire",
+    "transfer",    "protocol",    "streams", "chunks", "copy-own",
+    "defer-sends", "comm-stream", "wire",    NULL,     "launch",
 };
 
 // "options 'transfer' and 'chunks' have"
@@ -84,7 +84,8 @@ static unsigned late_options(hd_stage start)
 {
     return (start >= HD_STAGE_STREAM ? HD_OPTION_STREAMS : 0u) |
            (start >= HD_STAGE_TRANSFER ? HD_OPTIONS_OF_TRANSFERS : 0u) |
-           (start >= HD_STAGE_EVENT ? HD_OPTION_COMM_STREAM : 0u);
+           (start >= HD_STAGE_EVENT ? HD_OPTION_COMM_STREAM : 0u) |
+           (start >= HD_STAGE_HOST ? HD_OPTION_LAUNCH : 0u);
 }
 
 void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
@@ -104,6 +105,10 @@ void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
         warn(diag, rest & HD_OPTIONS_OF_TRANSFERS, nowhere, "",
              "no loop of the program transfers anything");
     rest &= ~HD_OPTIONS_OF_TRANSFERS;
+    if (end >= HD_STAGE_HOST && (rest & HD_OPTION_LAUNCH) != 0)
+        warn(diag, HD_OPTION_LAUNCH, nowhere, "",
+             "no loop of the program multiplies while something travels");
+    rest &= ~(unsigned)HD_OPTION_LAUNCH;
     if (end >= HD_STAGE_EVENT && rest != 0)
         warn(diag, rest, nowhere, "",
              "no dimension of the program became a loop over streams");

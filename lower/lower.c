@@ -21,6 +21,7 @@ static const pass passes[] = {
     {"transfer", HD_STAGE_TRANSFER, hd_pass_transfer},
     {"event", HD_STAGE_EVENT, hd_pass_event},
     {"place", HD_STAGE_HOST, hd_pass_place},
+    {"launch", HD_STAGE_HOST, hd_pass_launch},
 };
 
 static hd_status check_value(const char *option, unsigned value, unsigned most,
@@ -50,8 +51,24 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
     HD_TRY(check_value("wire", options->wire, HD_WIRE_F32, diag));
     HD_TRY(check_value("until", options->until, HD_STAGE_HOST, diag));
     HD_TRY(
-        check_value("asked", options->asked, 2 * HD_OPTION_CHANGED - 1, diag));
+        check_value("asked", options->asked, 2 * HD_OPTION_LAUNCH - 1, diag));
     return HD_OK;
+}
+
+// A launch is of one stream, beside which transfers go on.
+static void ask_for_launches(const hd_module *module, hd_lower_options *options,
+                             hd_diag *diag)
+{
+    options->asked = hd_options_asked(options);
+    if (!options->launch || module->stage >= HD_STAGE_STREAM)
+        return;
+    if ((options->asked & HD_OPTION_STREAMS) != 0 && options->streams > 1)
+        hd_warning(diag, HD_E0503, (hd_loc){0},
+                   "option 'streams' has no effect: the products of a launch "
+                   "are on one stream");
+    options->asked &= ~(unsigned)HD_OPTION_STREAMS;
+    options->streams = 1;
+    options->comm_stream = true;
 }
 
 // What no pass may leave, whatever the program: what the verifier does not look
@@ -102,8 +119,8 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
                 (hd_options_asked(options) & HD_OPTION_TRANSFER) != 0,
             scratch);
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
-        if (passes[i].stage <= module->stage ||
-            passes[i].stage > options->until)
+        if (passes[i].stage <= start || passes[i].stage > options->until ||
+            (passes[i].run == hd_pass_launch && !options->launch))
             continue;
         HD_TRY(passes[i].run(module, options, scratch, diag, &effect));
         hd_module_add_counts(module);
@@ -156,6 +173,7 @@ hd_status hd_lower(hd_module *module, const hd_lower_options *options,
     HD_REQUIRE(diag, module);
     HD_TRY(hd_sized_read("hd_lower", options, sizeof with, diag, &with));
     HD_TRY(check_options(&with, diag));
+    ask_for_launches(module, &with, diag);
     scratch = hd_arena_create();
     if (scratch == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");

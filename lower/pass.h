@@ -67,6 +67,8 @@ hd_pass_fn hd_pass_transfer;
 hd_pass_fn hd_pass_event;
 // Which buffers peers map, which share bytes, which are not needed.
 hd_pass_fn hd_pass_place;
+// The products of a pipeline as one launch; only if that is asked for.
+hd_pass_fn hd_pass_launch;
 
 HD_END_DECLS
 

@@ -87,6 +87,8 @@ static void write_options(const hd_lower_options *lower, unsigned which,
         n += (size_t)sprintf(out + n, " --defer-sends");
     if (which & HD_OPTION_COMM_STREAM)
         n += (size_t)sprintf(out + n, " --comm-stream");
+    if (which & HD_OPTION_LAUNCH)
+        n += (size_t)sprintf(out + n, " --launch");
     if (which & HD_OPTION_WIRE)
         sprintf(out + n, " --wire %s",
                 lower->wire == HD_WIRE_F32 ? "f32" : "result");
@@ -107,6 +109,7 @@ static void show_best(const char *path, const hd_lower_options *given,
     shown |= lower->defer_sends ? HD_OPTION_DEFER_SENDS : 0u;
     shown |= lower->comm_stream ? HD_OPTION_COMM_STREAM : 0u;
     shown |= lower->wire == HD_WIRE_F32 ? HD_OPTION_WIRE : 0u;
+    shown |= lower->launch ? HD_OPTION_LAUNCH : 0u;
     write_options(lower, shown, flags);
     write_options(given, left, without);
     put_line(stderr, "%s: auto:%s: %.1f us predicted on %s%s%s",

@@ -12,8 +12,8 @@ static const char *const stages[] = {"tensor", "reshard", "stream", "transfer",
                                      "event",  "host",    "steps",  NULL};
 enum { STEPS = 6 };
 static const char *const passes[] = {"reshard", "stream", "transfer", "event",
-                                     "place",   "all",    NULL};
-enum { EVERY_PASS = 5, NO_PASS = -1 };
+                                     "place",   "launch", "all",      NULL};
+enum { EVERY_PASS = 6, NO_PASS = -1 };
 static const char *const formats[] = {"text", "json", NULL};
 enum { JSON = 1 };
 
@@ -213,7 +213,9 @@ static const option dump_options[] = {
      "each rank issues\n(default host)",
      INTO(dump, stage), .choices = stages},
     {CHOICE, "dump-after", "PASS",
-     "print what reshard, stream, transfer, event,\nplace or all of them leave",
+     "print what reshard, stream, transfer, event,\nplace, launch or all of "
+     "them "
+     "leave",
      INTO(dump, after), .choices = passes},
     {NUMBER, "rank", "R", "of --stage steps: this rank alone", INTO(dump, rank),
      .high = HD_MAX_RANKS - 1},

@@ -164,6 +164,9 @@ const option program_lower_options[] = {
     {FLAG, "comm-stream", NULL,
      "transfers on one more stream, before what\ncomputes",
      INTO(program_options, lower.comm_stream), ASKS(HD_OPTION_COMM_STREAM)},
+    {FLAG, "launch", NULL,
+     "products of a pipeline as one launch, on one\nstream, with --comm-stream",
+     INTO(program_options, lower.launch), ASKS(HD_OPTION_LAUNCH)},
     {CHOICE, "wire", "DTYPE",
      "what a ring's partial sums travel as: result\n(the dtype of the result, "
      "the default) or f32",

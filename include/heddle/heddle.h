@@ -352,6 +352,7 @@ typedef enum hd_option {
     HD_OPTION_COMM_STREAM = 64,
     HD_OPTION_WIRE = 128,
     HD_OPTION_CHANGED = 256, // those that differ from hd_lower_defaults
+    HD_OPTION_LAUNCH = 512,
 } hd_option;
 
 typedef struct hd_lower_options {
@@ -371,6 +372,8 @@ typedef struct hd_lower_options {
     hd_stage until;         // stop after this stage
     unsigned asked; // hd_option: which of them were asked for. One that has
                     // no effect on the program is a warning, with its reason
+    bool launch;    // the products of a pipeline are one launch: those of loops
+                    // are on one stream, and transfers on one more
 } hd_lower_options;
 
 static inline hd_lower_options hd_lower_defaults(void)

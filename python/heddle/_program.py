@@ -254,6 +254,7 @@ class Program:
               streams: Optional[int] = None, chunks: Optional[int] = None,
               copy_own: Optional[bool] = None, defer_sends: Optional[bool] = None,
               comm_stream: Optional[bool] = None, wire: Optional[str] = None,
+              launch: Optional[bool] = None,
               transport: Optional[str] = None, machine: Machine = None,
               until: str = "host") -> "Program":
         """A new program that is lowered until a stage. The options are those of
@@ -268,7 +269,7 @@ class Program:
         given: Dict[str, Any] = {
             "transfer": transfer, "protocol": protocol, "streams": streams, "chunks": chunks,
             "copy_own": copy_own, "defer_sends": defer_sends, "comm_stream": comm_stream,
-            "wire": wire}
+            "wire": wire, "launch": launch}
         auto = transfer == "auto"
         for name, value in given.items():
             if value is None or (auto and name == "transfer"):

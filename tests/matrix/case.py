@@ -17,7 +17,7 @@ FACTORS = {
     "ranks": (1, 2, 3, 4, 5, 6, 7, 8),
     "transfer": ("ring", "direct", "bulk", "pipelined", "broadcast", "fused", "auto"),
     "option": ("none", "streams", "chunks", "get", "copy-own", "defer-sends", "comm-stream",
-               "wire"),
+               "wire", "launch"),
     "side": ("ahead", "behind", "both"),
     "stream": ("what moves", "another", "none"),
 }

@@ -29,7 +29,7 @@ from cover import cover
 
 OPTIONS = {"none": [], "get": ["--protocol", "get"], "wire": ["--wire", "f32"],
            "copy-own": ["--copy-own"], "defer-sends": ["--defer-sends"],
-           "comm-stream": ["--comm-stream"]}
+           "comm-stream": ["--comm-stream"], "launch": ["--launch"]}
 # Chunks need not divide what is drawn, and some operations take no part of a shard.
 REFUSED = {"HD0501", "HD0502"}
 

@@ -200,6 +200,7 @@ TEST(CompileCache, TheKeyHasAllThatMattersAndNothingElse)
             [](auto, auto l, auto) { l->defer_sends = true; },
             [](auto, auto l, auto) { l->comm_stream = true; },
             [](auto, auto l, auto) { l->wire = HD_WIRE_F32; },
+            [](auto, auto l, auto) { l->launch = true; },
             [](auto, auto l, auto) { l->transport = HD_TRANSPORT_SM; },
             [](auto, auto l, auto) { l->axes = "tp=sm"; },
             [](auto, auto l, auto) { l->asked = 0; },

@@ -916,6 +916,7 @@ hd_lower_options RandomOptions(Generator *g)
     o.comm_stream = g->Pick(2);
     o.wire = static_cast<hd_wire_dtype>(g->Pick(2));
     o.transport = g->Pick(2) ? HD_TRANSPORT_NCCL : HD_TRANSPORT_COPY;
+    o.launch = g->Pick(3) == 0;
     return o;
 }
 
@@ -927,7 +928,8 @@ std::string OptionText(const hd_lower_options &o)
            " copy_own " + std::to_string(o.copy_own) + " defer " +
            std::to_string(o.defer_sends) + " comm_stream " +
            std::to_string(o.comm_stream) + " wire " + std::to_string(o.wire) +
-           " transport " + std::to_string(o.transport);
+           " transport " + std::to_string(o.transport) + " launch " +
+           std::to_string(o.launch);
 }
 
 // Lowers the text, and says what is wrong with the result. Chunks may be

@@ -76,7 +76,7 @@ TEST(Options, ValuesThatAreNoneAreRefused)
     EXPECT_NE(Refusal(options).find("option 'wire' has no value"),
               std::string::npos);
     options = hd_lower_defaults();
-    options.asked = 2 * HD_OPTION_CHANGED;
+    options.asked = 2 * HD_OPTION_LAUNCH;
     EXPECT_NE(Refusal(options).find("option 'asked' has no value"),
               std::string::npos);
 }
@@ -113,4 +113,15 @@ TEST(Options, TheHookSeesEachPassThatRan)
     seen.clear();
     EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
     EXPECT_EQ(seen, "transfer3 event4 place5 ");
+}
+
+TEST(Options, LaunchesHaveAPassOfTheirOwn)
+{
+    Program p(kGather);
+    hd_lower_options options = hd_lower_defaults();
+    std::string seen;
+
+    options.launch = true;
+    EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
+    EXPECT_EQ(seen, "reshard1 stream2 transfer3 event4 place5 launch5 ");
 }
