@@ -33,6 +33,8 @@ typedef struct launch {
 typedef struct search {
     const hd_graph *graph;
     unsigned serial;
+    bool folded; // its rank stands for all
+    bool loose;  // then: a send that its stream does not wait for takes some
     hd_diag *diag;
     launch *launch; // owned
     int64_t n, room;
@@ -111,6 +113,18 @@ static bool is_served(const search *s, const hd_node *node)
     return (s->serial >> node->op->axis & 1) != 0;
 }
 
+// Whether it takes processors, as it stands on its stream; transfers are
+// counted as they are issued, unless a rank stands for all.
+static bool is_counted(const search *s, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(s->graph, rank, step);
+
+    if (node->kind >= HD_NODE_SEND && !s->folded)
+        return false;
+    return node->launch >= 0 ||
+           hd_graph_is_busy(s->graph, rank, step, s->hold.busy);
+}
+
 // One more than there are of each, so that each has one past its last.
 static void count_busy(search *s)
 {
@@ -120,15 +134,15 @@ static void count_busy(search *s)
     for (int rank = 0; rank < g->nranks; rank++)
         for (int64_t i = 0; i < hd_graph_steps(g, rank); i++) {
             int64_t at = g->first[rank] + i;
-            const hd_node *node = hd_graph_node(g, rank, g->order[at]);
+            const hd_node *node = hd_graph_node(g, rank, i);
 
+            s->loose |= s->folded && node->async &&
+                        hd_graph_is_busy(g, rank, i, s->hold.busy);
             s->computes[at] = computes;
-            computes +=
-                node->launch >= 0 || hd_op_is(node->op, HD_UNIT_COMPUTE);
-            node = hd_graph_node(g, rank, i);
+            computes += is_counted(s, rank, g->order[at]);
             for (int k = 0; k < 2; k++)
                 s->transfers[k][at] = transfers[k];
-            if (node->kind >= HD_NODE_SEND)
+            if (node->kind >= HD_NODE_SEND && !s->folded)
                 transfers[is_served(s, node)] +=
                     hd_graph_is_busy(g, rank, i, s->hold.busy);
         }
@@ -317,6 +331,36 @@ static hd_status find_before(search *s, int64_t i)
     return HD_OK;
 }
 
+// What the own rank alone orders ahead of a launch: of its streams, from the
+// last place on that is known to be, what each step there needs.
+static void find_own_before(search *s, int64_t i)
+{
+    const hd_graph *g = s->graph;
+    const launch *l = &s->launch[i];
+    int32_t *before = &s->before[i * (g->nstreams + 2)];
+    int64_t fork = l->stream > 0 ? hd_graph_fork(g, l->rank, l->first) : -1;
+
+    before[l->stream] = l->first_place;
+    if (fork >= 0)
+        raise_to(&before[0], hd_graph_node(g, l->rank, fork)->place + 1);
+    for (int64_t step = l->first - 1; step >= 0; step--) {
+        const hd_node *node = hd_graph_node(g, l->rank, step);
+        hd_need need;
+
+        if (node->place >= before[node->stream])
+            continue;
+        for (int k = 0; hd_graph_need(g, l->rank, step, &k, &need);) {
+            int64_t last = need.step == step
+                               ? hd_graph_before(g, l->rank, need.stream, step)
+                               : need.step;
+
+            if (last >= 0 && !need.async)
+                raise_to(&before[need.stream],
+                         hd_graph_node(g, l->rank, last)->place + 1);
+        }
+    }
+}
+
 static int32_t later(int32_t a, int32_t b)
 {
     return a < b ? b : a;
@@ -334,6 +378,18 @@ static int32_t count_computes(const search *s, int rank, int stream,
     return from < to ? n[to] - n[from] : 0;
 }
 
+// Past how many places a stream is to have begun: of a group all at once.
+static int32_t begun_by(const search *s, int rank, int stream)
+{
+    const hd_graph *g = s->graph;
+    int32_t to = s->hold.limit[stream_of(s, rank, stream)];
+    int64_t step = to > 0 ? hd_graph_at(g, rank, stream, to - 1) : -1;
+
+    return step < 0 || hd_graph_node(g, rank, step)->head != step
+               ? to
+               : to - 1 + (int32_t)hd_graph_together(g, rank, step);
+}
+
 // Whether a launch needs, to end and not to begin, what takes the processors of
 // `by`'s rank and may not yet have started where that is under way.
 static bool may_keep(const search *s, const launch *by, const int32_t *before)
@@ -343,7 +399,8 @@ static bool may_keep(const search *s, const launch *by, const int32_t *before)
 
     for (int i = 0; i < g->nstreams; i++) {
         int64_t at = stream_of(s, by->rank, i);
-        int32_t from = later(s->began[at], before[i]), to = s->hold.limit[at];
+        int32_t from = later(s->began[at], before[i]);
+        int32_t to = begun_by(s, by->rank, i);
 
         if (i == by->stream)
             from = later(from, by->last_place + 1);
@@ -361,19 +418,22 @@ static bool may_keep(const search *s, const launch *by, const int32_t *before)
     return false;
 }
 
+// What a rank that stands for all needs of others is its own step there, of
+// which it does not follow that it has happened here.
 static hd_status find_keepers(search *s, int64_t i)
 {
     const launch *l = &s->launch[i];
 
     HD_TRY(begin_launch(s, i));
-    memcpy(s->began, s->hold.limit,
-           sizeof *s->began *
-               (size_t)(nstreams_of(s) + 2 * (int64_t)s->graph->nranks));
+    if (!s->folded)
+        memcpy(s->began, s->hold.limit,
+               sizeof *s->began *
+                   (size_t)(nstreams_of(s) + 2 * (int64_t)s->graph->nranks));
     want(s, l->rank, l->last, true);
     HD_TRY(go_on(s));
     for (int64_t k = 0; k < s->n; k++) {
         s->keeps[i * s->n + k] =
-            (k == i || s->launch[k].rank != l->rank) &&
+            (s->folded || k == i || s->launch[k].rank != l->rank) &&
             may_keep(s, &s->launch[k],
                      &s->before[k * (s->graph->nstreams + 2)]);
         s->keepers[i] += s->keeps[i * s->n + k];
@@ -482,7 +542,6 @@ static void find_leads(search *s, int64_t first)
 
 static hd_status find_cycles(search *s)
 {
-    drop_ending(s);
     for (int64_t i = 0; i < s->n; i++) {
         if (s->keepers[i] == 0)
             continue;
@@ -534,11 +593,36 @@ static hd_status look(search *s)
         return HD_OK;
     HD_TRY(allocate(s));
     count_busy(s);
-    for (int64_t i = 0; i < s->n; i++)
-        HD_TRY(find_before(s, i));
+    for (int64_t i = 0; i < s->n; i++) {
+        if (s->folded)
+            find_own_before(s, i);
+        else
+            HD_TRY(find_before(s, i));
+    }
     for (int64_t i = 0; i < s->n; i++)
         HD_TRY(find_keepers(s, i));
-    return find_cycles(s);
+    drop_ending(s);
+    return s->folded ? HD_OK : find_cycles(s);
+}
+
+static void close_search(search *s)
+{
+    free(s->launch);
+    free(s->before);
+    free(s->keeps);
+    free(s->computes);
+    free(s->transfers[0]);
+    free(s->transfers[1]);
+    free(s->hold.limit);
+    free(s->hold.under_way);
+    free(s->past);
+    free(s->began);
+    free(s->asked);
+    free(s->is_asked);
+    hd_replay_free(&s->replay);
+    free(s->path);
+    free(s->leads);
+    free(s->keepers);
 }
 
 hd_status hd_launch_check(const hd_graph *graph, unsigned serial, unsigned busy,
@@ -548,21 +632,20 @@ hd_status hd_launch_check(const hd_graph *graph, unsigned serial, unsigned busy,
         .graph = graph, .serial = serial, .hold.busy = busy, .diag = diag};
     hd_status status = look(&s);
 
-    free(s.launch);
-    free(s.before);
-    free(s.keeps);
-    free(s.computes);
-    free(s.transfers[0]);
-    free(s.transfers[1]);
-    free(s.hold.limit);
-    free(s.hold.under_way);
-    free(s.past);
-    free(s.began);
-    free(s.asked);
-    free(s.is_asked);
-    hd_replay_free(&s.replay);
-    free(s.path);
-    free(s.leads);
-    free(s.keepers);
+    close_search(&s);
+    return status;
+}
+
+hd_status hd_launch_look(const hd_graph *graph, unsigned busy, hd_diag *diag,
+                         bool *ends)
+{
+    search s = {
+        .graph = graph, .folded = true, .hold.busy = busy, .diag = diag};
+    hd_status status = look(&s);
+
+    *ends = status == HD_OK && !s.loose;
+    for (int64_t i = 0; i < s.n && *ends; i++)
+        *ends = s.keepers[i] == 0;
+    close_search(&s);
     return status;
 }

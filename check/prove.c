@@ -101,7 +101,8 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                : HD_OK;
 }
 
-static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
+static hd_status look(const hd_graph *graph, unsigned busy, hd_diag *diag,
+                      bool *right)
 {
     hd_replay replay;
     bool over, found;
@@ -111,6 +112,8 @@ static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
     HD_TRY(hd_replay_run(graph, 0, diag, &replay));
     over = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
+    if (over)
+        HD_TRY(hd_launch_look(graph, busy, diag, &over));
     if (!over)
         return HD_ERROR_INVALID;
     HD_TRY(hd_alias_check(graph, diag));
@@ -122,14 +125,14 @@ static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
 // What is found is not reported: it may not be wrong, as peers order, too, and
 // what is wrong is said of all ranks.
 static hd_status look_at_first(const hd_module *module,
-                               const hd_symmetry *symmetry, hd_diag *diag,
-                               hd_graph *graph, bool *right)
+                               const hd_symmetry *symmetry, unsigned busy,
+                               hd_diag *diag, hd_graph *graph, bool *right)
 {
     bool muted = hd_diag_mute(diag, true);
     hd_status status = hd_graph_fold(module, symmetry, diag, graph);
 
     if (status == HD_OK) {
-        status = look(graph, diag, right);
+        status = look(graph, busy, diag, right);
         if (!*right)
             hd_graph_free(graph);
     }
@@ -144,10 +147,12 @@ hd_status hd_prove_first(const hd_module *module,
     hd_symmetry symmetry;
     hd_graph graph;
     bool turns = false;
-    unsigned serial = 0;
+    unsigned serial = 0, busy = 0;
     hd_status status;
 
     *right = false;
+    HD_TRY(hd_transports_busy(module, options->transport, options->axes, diag,
+                              &busy));
     HD_TRY(hd_transports_serial(module, options->transport, options->axes, diag,
                                 &serial));
     if (serial != 0 || options->against != NULL)
@@ -157,7 +162,7 @@ hd_status hd_prove_first(const hd_module *module,
         turns |= symmetry.turns[axis];
     if (!turns)
         return HD_OK;
-    HD_TRY(look_at_first(module, &symmetry, diag, &graph, right));
+    HD_TRY(look_at_first(module, &symmetry, busy, diag, &graph, right));
     if (!*right)
         return HD_OK;
     count_waiting(&graph, options->waiting_streams, diag);

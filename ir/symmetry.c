@@ -350,10 +350,7 @@ static void use_stmt(finder *f, const hd_stmt *stmt)
         use_block(f, &stmt->body);
         break;
     case HD_STMT_GROUP:
-        use_block(f, &stmt->body);
-        break;
     case HD_STMT_LAUNCH:
-        f->turns = false; // whose launch holds up whose steps is asked of all
         use_block(f, &stmt->body);
         break;
     }
