@@ -60,7 +60,10 @@ static void ask_for_launches(const hd_module *module, hd_lower_options *options,
                              hd_diag *diag)
 {
     options->asked = hd_options_asked(options);
-    if (!options->launch || module->stage >= HD_STAGE_STREAM)
+    if (!options->launch)
+        return;
+    options->comm_stream |= module->stage < HD_STAGE_EVENT;
+    if (module->stage >= HD_STAGE_STREAM)
         return;
     if ((options->asked & HD_OPTION_STREAMS) != 0 && options->streams > 1)
         hd_warning(diag, HD_E0503, (hd_loc){0},
@@ -68,7 +71,6 @@ static void ask_for_launches(const hd_module *module, hd_lower_options *options,
                    "are on one stream");
     options->asked &= ~(unsigned)HD_OPTION_STREAMS;
     options->streams = 1;
-    options->comm_stream = true;
 }
 
 // What no pass may leave, whatever the program: what the verifier does not look

@@ -36,14 +36,15 @@ static bool is_issued(hd_simulation *s, int rank, int64_t step)
     return false;
 }
 
+// A group goes on if any of it may.
 static bool is_busy(const hd_simulation *s, int rank, int64_t step)
 {
     int64_t n = hd_graph_together(&s->graph, rank, step);
 
     for (int64_t i = step; i < step + n; i++)
-        if (hd_graph_is_busy(&s->graph, rank, i, s->busy))
-            return true;
-    return false;
+        if (!hd_graph_is_busy(&s->graph, rank, i, s->busy))
+            return false;
+    return true;
 }
 
 // Beside a launch nothing starts that takes processors, from when its stream
