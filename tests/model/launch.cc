@@ -20,13 +20,18 @@ namespace
 
 enum Kind { COMPUTE, RECORD, WAIT, TRANSFERS, FORK, JOIN };
 
-// `to` and `from` are ranks; of a reduction of all ranks both are -1.
+// `to` and `from` are ranks; of a collective of all ranks both are -1.
 struct Transfer {
     int to = -1, from = -1;
-    int done = -1; // the event of a send that its stream does not wait for
-    bool IsReduction() const
+    int done = -1;      // the event of a send that its stream does not wait for
+    bool quiet = false; // of a collective: no kernel does any of it
+    bool IsCollective() const
     {
         return to < 0 && from < 0;
+    }
+    bool IsReduction() const
+    {
+        return IsCollective() && !quiet;
     }
 };
 
@@ -99,9 +104,15 @@ class Model
     {
         std::vector<std::vector<const Item *>> streams(job_.nstreams);
 
+        int forked = 0;
+
         parts_.emplace_back();
         for (const Item &item : job_.ranks[rank]) {
             int place = static_cast<int>(streams[item.stream].size());
+
+            after_[&item] = item.stream > 0 ? forked : 0;
+            if (item.kind == FORK)
+                forked = place + 1;
 
             for (const Transfer &t : item.members)
                 parts_[rank].push_back({&item, item.stream, place, &t, {}});
@@ -123,9 +134,9 @@ class Model
             for (size_t i = 0; i < parts_[rank].size(); i++) {
                 const Transfer &t = *parts_[rank][i].transfer;
                 std::vector<int> key =
-                    t.IsReduction() ? std::vector<int>{-1, -1}
-                    : t.to >= 0     ? std::vector<int>{rank, t.to}
-                                    : std::vector<int>{t.from, rank};
+                    t.IsCollective() ? std::vector<int>{-1, -1}
+                    : t.to >= 0      ? std::vector<int>{rank, t.to}
+                                     : std::vector<int>{t.from, rank};
 
                 int k = number[{key[0], key[1], t.to >= 0}]++;
                 key.push_back(k);
@@ -160,14 +171,15 @@ class Model
                            });
     }
 
-    bool HasForked(const std::string &state, int rank, int stream) const
+    // The last fork that was issued ahead of it.
+    bool HasForked(const std::string &state, int rank, const Item &item) const
     {
-        return stream == 0 || state[At(rank, 0)] > 0;
+        return state[At(rank, 0)] >= after_.at(&item);
     }
 
     bool HasCome(const std::string &state, int rank, const Part &part) const
     {
-        return HasForked(state, rank, part.stream) &&
+        return HasForked(state, rank, *part.item) &&
                state[At(rank, part.stream)] >= part.place;
     }
 
@@ -184,6 +196,19 @@ class Model
             if (p.transfer->done == event)
                 return HasEnded(state, p);
         return false;
+    }
+
+    // Whether all work streams are past what was issued ahead of it.
+    bool HasJoined(const std::string &state, int rank, const Item &join) const
+    {
+        for (int s = 1; s < job_.nstreams; s++) {
+            const auto &items = streams_[rank][s];
+            size_t at = static_cast<size_t>(state[At(rank, s)]);
+
+            if (at < items.size() && items[at] < &join) // as they are issued
+                return false;
+        }
+        return true;
     }
 
     // Whether the stream may go past the item that it has come to.
@@ -206,11 +231,7 @@ class Model
                            HasEnded(state, p);
                 });
         case JOIN:
-            for (int s = 1; s < job_.nstreams; s++)
-                if (state[At(rank, s)] <
-                    static_cast<int>(streams_[rank][s].size()))
-                    return false;
-            return true;
+            return HasJoined(state, rank, item);
         }
         return false;
     }
@@ -221,7 +242,7 @@ class Model
         size_t at = static_cast<size_t>(state[At(rank, stream)]);
         const auto &items = streams_[rank][stream];
 
-        if (at == items.size() || !HasForked(state, rank, stream))
+        if (at == items.size() || !HasForked(state, rank, *items[at]))
             return;
         const Item &item = *items[at];
         std::string then = state;
@@ -279,6 +300,7 @@ class Model
     }
 
     const Job &job_;
+    std::map<const Item *, int> after_; // steps of the caller's stream
     std::vector<std::vector<std::vector<const Item *>>> streams_;
     std::vector<std::vector<Part>> parts_;
 };
@@ -528,6 +550,158 @@ Model::Verdict Judge(const Job &job, const std::string &text, bool *always)
                 p.Said().find("HD0706") != std::string::npos)
         << p.Said() << text;
     return status == HD_OK ? Model::ENDS : Model::HANGS;
+}
+
+// --------------------------------------------------------- lowered programs
+
+// What may stand in a launch.
+bool MayBeLaunched(const hd_stmt *s)
+{
+    bool may = s->kind == HD_STMT_OP
+                   ? hd_op_family(s->op) == HD_FAMILY_PRODUCT ||
+                         hd_op_sync(s->op) == HD_SYNC_WAIT ||
+                         hd_op_sync(s->op) == HD_SYNC_RECORD
+                   : s->kind == HD_STMT_IF || s->kind == HD_STMT_FOR;
+
+    for (const hd_block *block : {&s->body, &s->otherwise})
+        for (const hd_stmt *at = block->first; at != nullptr; at = at->next)
+            may = may && MayBeLaunched(at);
+    return may;
+}
+
+// Of consecutive statements of a block, and of those inside, some are made
+// launches.
+void Wrap(hd_module *module, hd_block *block, std::mt19937_64 &random)
+{
+    hd_block old = *block;
+
+    *block = {};
+    for (hd_stmt *s = old.first, *next; s != nullptr; s = next) {
+        next = s->next;
+        if (!MayBeLaunched(s) || Below(random, 3) == 0) {
+            if (s->kind != HD_STMT_GROUP) {
+                Wrap(module, &s->body, random);
+                Wrap(module, &s->otherwise, random);
+            }
+            hd_block_append(block, s);
+            continue;
+        }
+        hd_stmt *launch = block->last;
+        if (launch == nullptr || launch->kind != HD_STMT_LAUNCH ||
+            Below(random, 4) == 0) {
+            launch = hd_stmt_new(module, HD_STMT_LAUNCH, s->loc);
+            hd_block_append(block, launch);
+        }
+        hd_block_append(&launch->body, s);
+    }
+}
+
+Item ItemOf(const hd_step &step)
+{
+    Item item = {COMPUTE, step.stream + 1, step.launch};
+
+    switch (hd_op_sync(step.op)) {
+    case HD_SYNC_FORK:
+        item.kind = FORK;
+        break;
+    case HD_SYNC_JOIN:
+        item.kind = JOIN;
+        break;
+    case HD_SYNC_RECORD:
+        item.kind = RECORD;
+        item.events = {step.index};
+        break;
+    case HD_SYNC_WAIT:
+        item.kind = WAIT;
+        for (int i = 0; i < step.op->nviews; i++)
+            item.events.push_back(step.record[i].step);
+        break;
+    case HD_SYNC_NONE:
+        break;
+    }
+    return item;
+}
+
+hd_status AddSteps(void *context, const hd_step *steps, int n)
+{
+    auto *items = static_cast<std::vector<Item> *>(context);
+    Item item = ItemOf(steps[0]);
+
+    if (hd_op_is(steps[0].op, HD_UNIT_TRANSFER))
+        item.kind = TRANSFERS;
+    for (int i = 0; i < n && item.kind == TRANSFERS; i++) {
+        Transfer t;
+
+        if (hd_op_move(steps[i].op) == HD_MOVE_SEND)
+            t.to = steps[i].peer;
+        if (hd_op_move(steps[i].op) == HD_MOVE_RECV)
+            t.from = steps[i].peer;
+        if (hd_op_key(steps[i].op, HD_KEY_DONE) != nullptr)
+            t.done = steps[i].index;
+        // What a rank sends to others, and what it has where all have it.
+        t.quiet = steps[i].op->noutputs + steps[i].op->ninputs == 1 ||
+                  (hd_op_fold(steps[i].op) == HD_FOLD_NONE &&
+                   steps[i].span[0].buffer == steps[i].span[1].buffer);
+        item.members.push_back(t);
+    }
+    items->push_back(item);
+    return HD_OK;
+}
+
+const char *const kTensors[] = {
+    "in %a : f32[2@tp, 4, 4] in %w : f32[4, 4] temp %g : f32[2@stream, 4, 4] "
+    "out %c : f32[2@stream, 4, 4] { %g = set %a %c = matmul %g, %w }",
+    "in %a : f32[2@tp, 2@stream, 4, 4] in %w : f32[2@tp, 1, 4, 4] "
+    "temp %p : f32[2@tp, 2@stream, 4, 4] out %c : f32[2@tp, 4, 4] "
+    "{ %p = matmul %a, %w %c = sum %p dim 0 }",
+    "in %a : f32[2@tp, 4, 4] in %w : f32[4, 4] temp %g : f32[2@stream, 4, 4] "
+    "out %c : f32[2@stream, 4, 4] in %b : f32[4, 4] out %d : f32[4, 4] "
+    "out %e : f32[2@stream, 4, 4] { %d = matmul %b, %w %g = set %a "
+    "%c = matmul %g, %w %e = scale %g by 2 }",
+};
+
+TEST(Launch, LoweredProgramsWithLaunchesAreJudgedAsTheyAre)
+{
+    uint64_t first = Seed();
+    int hang = 0, end = 0, large = 0;
+
+    for (uint64_t seed = first; seed < first + 400; seed++) {
+        std::mt19937_64 random(seed);
+        Program p(std::string("tensor program p mesh tp=2 ") +
+                  kTensors[random() % 3]);
+        hd_lower_options options = hd_lower_defaults();
+
+        options.transfer = static_cast<hd_transfer>(random() % 5);
+        options.streams = 1 + Below(random, 2);
+        options.comm_stream = Below(random, 2) != 0;
+        options.defer_sends = Below(random, 2) != 0;
+        options.copy_own = Below(random, 3) == 0;
+        options.asked = 0;
+        ASSERT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag), HD_OK)
+            << p.Said();
+        Wrap(p.module, &p.module->body, random);
+
+        std::string text = p.Print();
+        Job job = {static_cast<int>(p.module->streams) + 1, false, {{}, {}}};
+        for (int rank = 0; rank < 2; rank++)
+            ASSERT_EQ(
+                hd_walk(p.module, rank, p.diag, AddSteps, &job.ranks[rank]),
+                HD_OK)
+                << p.Said() << text;
+        bool always;
+        Model::Verdict said =
+            Judge(job, text.substr(text.find('\n') + 1), &always);
+        Model::Verdict verdict = Model(job).Explore(20000);
+        if (verdict == Model::TOO_LARGE) {
+            large++;
+            continue;
+        }
+        ASSERT_EQ(said, verdict) << "HEDDLE_TEST_SEED=" << seed << "\n" << text;
+        (verdict == Model::HANGS ? hang : end)++;
+    }
+    std::printf("%d hang, %d end, %d were too large\n", hang, end, large);
+    EXPECT_GT(hang, 20);
+    EXPECT_GT(end, 20);
 }
 
 // Rank 0's launch begins behind a part of rank 1's, and each keeps the copy
