@@ -12,8 +12,7 @@ typedef struct writer {
     const hd_step *step; // NULL of a statement
     hd_text text;
     int line; // of the text form: where what is written next begins
-    int32_t launch, launched; // of the steps so far the last launch, and the
-                              // number of its first step
+    int32_t launch, launched; // of the step before, and its first one's number
 } writer;
 
 // The end of the line before, and the blanks of a new one.
@@ -471,10 +470,9 @@ static hd_status put_steps(void *context, const hd_step *steps, int n)
                        (int)steps[i].index, (int)steps[i].stream);
         if (n > 1)
             hd_text_printf(&w->text, ",\"group\":%d", (int)steps[0].index);
-        if (steps[i].launch > w->launch) {
-            w->launch = steps[i].launch;
+        if (steps[i].launch != w->launch)
             w->launched = steps[i].index;
-        }
+        w->launch = steps[i].launch;
         if (steps[i].launch > 0)
             hd_text_printf(&w->text, ",\"launch\":%d", (int)w->launched);
         put_op(w, steps[i].op);

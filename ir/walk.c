@@ -30,8 +30,9 @@ typedef struct walker {
     hd_zeros zeros; // owned
     // `nunfilled`: fills that are no steps, as what they fill is stored.
     int64_t nsteps, nskipped, nunfilled, niterations, nidle;
-    int ngroups, nlaunches;
-    bool grouping, launching;
+    int ngroups;
+    uint8_t launch, launched; // that of steps now, and of the last launch
+    bool grouping;
     hd_step *member; // owned: the current step, or the group's so far
     hd_span *span;   // owned: HD_MAX_VIEWS a member
     int nmembers;
@@ -524,7 +525,7 @@ static hd_step start_step(const walker *w, const hd_op *op)
                      .index = (int32_t)w->nsteps,
                      .stream = (int8_t)w->stream,
                      .group = w->grouping ? w->ngroups : 0,
-                     .launch = w->launching ? w->nlaunches : 0,
+                     .launch = w->launch,
                      .span = &w->span[w->nmembers * HD_MAX_VIEWS],
                      .peer = -1};
 }
@@ -775,12 +776,14 @@ static hd_status walk_group(walker *w, const hd_stmt *stmt)
 
 static hd_status walk_launch(walker *w, const hd_stmt *stmt)
 {
+    int64_t before = w->nsteps;
     hd_status status;
 
-    w->launching = true;
-    w->nlaunches++;
+    w->launch = w->launched == 1 ? 2 : 1;
     status = walk_block(w, &stmt->body);
-    w->launching = false;
+    if (w->nsteps > before)
+        w->launched = w->launch;
+    w->launch = 0;
     return status;
 }
 

@@ -47,9 +47,6 @@ typedef struct hd_step {
     int32_t rank;  // whose step it is
     int32_t index; // position in the rank's list, from 0
     int32_t group; // 0, or the number of the group it is a member of, from 1
-    // 0, or the number of the launch that it is a step of, from 1. Its steps
-    // follow each other in the list.
-    int32_t launch;
     // Transfers. `peer` is a rank of the mesh: the receiver of a send, the
     // sender of a recv, the root of a broadcast or reduce, -1 otherwise. `seq`
     // counts from 0: sends and recvs per (peer, axis), collectives per axis;
@@ -65,6 +62,9 @@ typedef struct hd_step {
     // attention_grad that accumulates: bit i is set of a result i that holds
     // zeros, of which no step has filled them (ir/zeros.h).
     uint8_t stores;
+    // 0, or of a step of a launch 1 or 2, which the launch before it in the
+    // list does not have. Its steps follow each other.
+    uint8_t launch;
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX

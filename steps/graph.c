@@ -23,7 +23,7 @@ typedef struct builder {
     int rank;
     int64_t nnodes, nodes_room, parts_room, nrecords, records_room;
     int32_t fork;
-    int32_t launch, launched; // the last one of the rank, and its first step
+    int32_t launch, launched; // of the step before, and its first one
     sent *sent;               // owned: of all ranks, sorted within each
     int64_t nsent, sent_room;
     int64_t *first_sent; // owned: by rank
@@ -133,10 +133,9 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
     HD_TRY(hd_grow((void **)&g->node, &b->nodes_room, b->nnodes + 2,
                    sizeof *node, b->diag));
     node = &g->node[b->nnodes++];
-    if (step->launch > b->launch) {
-        b->launch = step->launch;
+    if (step->launch != b->launch)
         b->launched = (int32_t)step->index;
-    }
+    b->launch = step->launch;
     *node = (hd_node){.op = step->op,
                       .peer = step->peer,
                       .fork = b->fork,

@@ -598,7 +598,7 @@ void Wrap(hd_module *module, hd_block *block, std::mt19937_64 &random)
 
 Item ItemOf(const hd_step &step)
 {
-    Item item = {COMPUTE, step.stream + 1, step.launch};
+    Item item = {COMPUTE, step.stream + 1, 0};
 
     switch (hd_op_sync(step.op)) {
     case HD_SYNC_FORK:
@@ -626,7 +626,12 @@ hd_status AddSteps(void *context, const hd_step *steps, int n)
 {
     auto *items = static_cast<std::vector<Item> *>(context);
     Item item = ItemOf(steps[0]);
+    int last = 0; // the number of the last launch, which is odd if it has a 1
 
+    for (const Item &before : *items)
+        last = std::max(last, before.launch);
+    if (steps[0].launch > 0)
+        item.launch = last + ((last + 1) % 2 == steps[0].launch % 2);
     if (hd_op_is(steps[0].op, HD_UNIT_TRANSFER))
         item.kind = TRANSFERS;
     for (int i = 0; i < n && item.kind == TRANSFERS; i++) {
