@@ -18,11 +18,30 @@ typedef struct hd_kernel_miscount {
     int64_t step; // and one more
     int64_t group, count, left;
 } hd_kernel_miscount;
+#define HD_KERNEL_LATE (-1) // in place of a group: a wait within the kernel
+
+// What a kernel reads or writes in boxes, in one go: a view of three dimensions
+// of 16 bits each, the first one dense (a tensor map of CUDA's).
+typedef struct hd_kernel_map {
+    int pointer;                  // of at[]: where it begins
+    bool is_f16;                  // else bf16
+    int64_t extent[3], stride[2]; // the latter in bytes, of the last two
+    uint32_t box[2];              // of the first two; of the last it is 1
+} hd_kernel_map;
+
+enum {
+    HD_KERNEL_MAPS = 3,
+    HD_KERNEL_MAP_BYTES = 128,
+    HD_KERNEL_MAP_ALIGN = 128
+};
 
 // How a kernel is started.
 typedef struct hd_kernel_grid {
     unsigned blocks, threads;
-    unsigned shared; // bytes of dynamic shared memory
+    unsigned shared;  // bytes of dynamic shared memory
+    unsigned cluster; // blocks; 0: none
+    int maps;         // of map[], behind the others at a multiple of 128 bytes
+    hd_kernel_map map[HD_KERNEL_MAPS];
     int pointers; // of at[], addresses on the device
     int sizes;    // of size[], numbers that follow them
     int64_t size[HD_KERNEL_SIZES];

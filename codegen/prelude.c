@@ -183,13 +183,25 @@ void hd_prelude_add(hd_text *text, const unsigned char *cu)
 hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
                             int sizes)
 {
+    const hd_kernel_grid grid = {.pointers = pointers, .sizes = sizes};
+
+    return hd_prelude_finish_grid(out, kernel, &grid);
+}
+
+hd_status hd_prelude_finish_grid(hd_text *out, hd_text *kernel,
+                                 const hd_kernel_grid *grid)
+{
     hd_prelude_add(out, hd_types_cu);
     hd_text_printf(out,
                    "typedef struct hd_kernel_args {\n"
                    "    u64 at[%d];\n",
-                   pointers);
-    if (sizes > 0)
-        hd_text_printf(out, "    u64 size[%d];\n", sizes);
+                   grid->pointers);
+    if (grid->sizes > 0)
+        hd_text_printf(out, "    u64 size[%d];\n", grid->sizes);
+    if (grid->maps > 0)
+        hd_text_printf(out, "    alignas(%d) u64 map[%d][%d];\n",
+                       HD_KERNEL_MAP_ALIGN, grid->maps,
+                       HD_KERNEL_MAP_BYTES / (int)sizeof(uint64_t));
     hd_text_puts(out, "} hd_kernel_args;\n");
     if (!kernel->failed) {
         add_snippets(out, kernel);

@@ -35,9 +35,10 @@ void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
 // types of one instance, between `#ifndef HD_TYPES` and `#endif`, is for
 // whoever emits it to say ahead of it.
 extern const unsigned char hd_types_cu[], hd_attend_cu[], hd_attention_cu[],
-    hd_attention_grad_cu[], hd_flags_cu[], hd_join_cu[],
-    hd_meet_cu[], hd_merge_cu[], hd_prelude_cu[], hd_route_cu[], hd_rows_cu[],
-    hd_spread_cu[], hd_tiles_cu[], hd_top_k_cu[], hd_words_cu[];
+    hd_attention_grad_cu[], hd_flags_cu[], hd_join_cu[], hd_meet_cu[],
+    hd_merge_cu[], hd_multiply_cu[], hd_prelude_cu[], hd_route_cu[],
+    hd_rows_cu[], hd_spread_cu[], hd_tiles_cu[], hd_top_k_cu[], hd_wgmma_cu[],
+    hd_words_cu[];
 void hd_prelude_add(hd_text *text, const unsigned char *cu);
 
 // Adds to `out` the text of a kernel of so many pointers and sizes: the types
@@ -45,6 +46,9 @@ void hd_prelude_add(hd_text *text, const unsigned char *cu);
 // Without memory `out` is freed, too.
 hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
                             int sizes);
+// Likewise of as many as the grid has, and of its maps.
+hd_status hd_prelude_finish_grid(hd_text *out, hd_text *kernel,
+                                 const hd_kernel_grid *grid);
 
 // The grid for the work of so many threads, a thread each or, where blocks are
 // more than 132 processors run `at_once` of, in turns: one block at least. Its

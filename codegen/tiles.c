@@ -1,5 +1,5 @@
-// Products in tiles: codegen/kernels/tiles.cu, for grouped ones, those with
-// counts, and plain ones that no library takes.
+// Products in tiles: which there are is said by codegen/kernels/tiles.cu, and
+// multiply.cu, or wgmma.cu for the GPUs that have that, multiplies them.
 #include "codegen/tiles.h"
 
 #include <stdio.h>
@@ -33,6 +33,8 @@ typedef struct kernel {
     int counted; // 1: of rows, 2: of columns, 3: of the depth
     int64_t times;
     bool tensor, sized;
+    const hd_tiles_choice
+        *choice; // borrowed: of wgmma.cu; NULL: of multiply.cu
     hd_text text;
     int64_t size[HD_KERNEL_SIZES];
     int sizes;
@@ -70,6 +72,12 @@ static sides sides_of(const kernel *k, int part)
 
     return turned ? (sides){m->row_stride, m->column_stride}
                   : (sides){m->column_stride, m->row_stride};
+}
+
+// The part that has a matrix a group.
+static int matrices_of(const hd_product *p)
+{
+    return p->ta ? HD_PRODUCT_C : HD_PRODUCT_B;
 }
 
 // ------------------------------------------------------------- analysis
@@ -159,9 +167,11 @@ static bool is_tensor(const kernel *k)
            (of_b.across == 1 || of_b.along == 1);
 }
 
-static kernel kernel_of(const hd_step *step)
+static kernel kernel_of(const hd_step *step, const hd_tiles_choice *choice)
 {
-    kernel k = {.step = step, .product = hd_product_of(step, HD_PRODUCT_PARTS)};
+    kernel k = {.step = step,
+                .product = hd_product_of(step, HD_PRODUCT_PARTS),
+                .choice = choice};
 
     k.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
     k.rest = HD_LANE_FLOAT;
@@ -172,13 +182,17 @@ static kernel kernel_of(const hd_step *step)
     set_counts(&k);
     k.tensor = is_tensor(&k);
     set_tiles(&k);
+    if (choice != NULL) {
+        k.tile_m = choice->rows * choice->cluster_m;
+        k.tile_n = choice->columns * choice->cluster_n;
+    }
     return k;
 }
 
 // A count ends the rows of one piece, or is of what all pieces have alike.
 bool hd_tiles_fit(const hd_step *step)
 {
-    kernel k = kernel_of(step);
+    kernel k = kernel_of(step, NULL);
     const hd_space *space = &k.product.space;
 
     return k.product.counts >= 0 ||
@@ -302,13 +316,29 @@ static void add_pieces(kernel *k)
         add_length(k, extent, p->space.extent[d]);
     }
     for (int i = 0; i < HD_PRODUCT_PARTS; i++)
-        add_piece(k, name[i], has(k, i) ? p->part[i].span.stride : NULL);
+        if (p->counts >= 0 && i == matrices_of(p))
+            hd_text_printf(&k->text, "#define PIECE_%s(p) ((p) * %lldll)\n",
+                           name[i], (long long)p->to_group);
+        else
+            add_piece(k, name[i], has(k, i) ? p->part[i].span.stride : NULL);
     if (k->counted == 0)
         return;
     counts = hd_space_span(&p->space, k->step,
                            hd_op_key_view(k->step->op, HD_KEY_COUNTS));
     add_piece(k, "COUNT", counts.stride);
     add_length(k, "COUNT_TIMES", k->times);
+}
+
+// All lengths, and numbers of tiles, are within reach of an int.
+static bool is_short(const kernel *k)
+{
+    int64_t tiles = (cover(k->room[OF_M], k->tile_m) + k->room[OF_GROUPS]) *
+                    cover(k->room[OF_N], k->tile_n) *
+                    most(1, k->room[OF_PIECES]) * most(1, k->room[OF_GROUPS]);
+
+    return most(most(k->room[OF_M], k->room[OF_N]), k->room[OF_K]) <
+               INT32_MAX / 2 &&
+           tiles < INT32_MAX / 2;
 }
 
 static void add_types(kernel *k)
@@ -318,20 +348,24 @@ static void add_types(kernel *k)
     int bias = has(k, HD_PRODUCT_BIAS) ? HD_PRODUCT_BIAS : HD_PRODUCT_C;
 
     hd_text_printf(&k->text,
-                   "#define TILE_M %lld\n#define TILE_N %lld\n"
+                   "#define TILE_M %lld\n#define TILE_N %lld\n#define BAND 8\n"
+                   "#define SPLIT %d\n"
                    "#define STAGES %d\n#define TENSOR %d\n#define IS_F16 %d\n"
                    "#define GROUPED %d\n#define COUNTED %d\n",
-                   (long long)k->tile_m, (long long)k->tile_n, STAGES,
-                   k->tensor, a == HD_DTYPE_F16,
+                   (long long)k->tile_m, (long long)k->tile_n,
+                   k->choice != NULL && k->choice->split, STAGES, k->tensor,
+                   a == HD_DTYPE_F16,
                    k->product.counts < 0 ? 0 : 1 + k->product.ta, k->counted);
     hd_text_printf(&k->text,
                    "typedef %s code_a;\ntypedef %s code_b;\n"
                    "typedef %s code_c;\ntypedef %s code_x;\n"
-                   "typedef %s code_v;\ntypedef %s lane;\n",
+                   "typedef %s code_v;\ntypedef %s lane;\ntypedef %s rest;\n"
+                   "typedef %s coord;\n",
                    hd_code_text(a), hd_code_text(dtype_of(k, HD_PRODUCT_B)),
                    hd_code_text(dtype_of(k, HD_PRODUCT_C)),
                    hd_code_text(dtype_of(k, aux)),
-                   hd_code_text(dtype_of(k, bias)), hd_lane_text(k->lane));
+                   hd_code_text(dtype_of(k, bias)), hd_lane_text(k->lane),
+                   hd_lane_text(k->rest), is_short(k) ? "int" : "i64");
 }
 
 // Where in at[] things are.
@@ -379,11 +413,10 @@ static void add_finish(kernel *k)
     hd_dtype c = dtype_of(k, HD_PRODUCT_C);
     hd_text *text = &k->text;
 
-    hd_text_printf(text,
-                   "static inline code_c finish(lane sum, code_c c, code_x *x, "
-                   "const code_v *v, float f)\n"
-                   "{\n    %s y = sum;\n",
-                   hd_lane_text(k->rest));
+    hd_text_puts(text,
+                 "static inline rest finish(lane sum, code_c c, code_x *x, "
+                 "const code_v *v, float f)\n"
+                 "{\n    rest y = sum;\n");
     hd_body_scale(text, k->rest, p->scale, "f");
     if (has(k, HD_PRODUCT_BIAS)) {
         hd_text_puts(text, "    y = y + ");
@@ -399,8 +432,11 @@ static void add_finish(kernel *k)
         hd_prelude_load(text, c, k->rest, "c");
         hd_text_puts(text, ";\n");
     }
-    hd_body_store(text, k->rest, c, "c");
-    hd_text_puts(text, "    return c;\n}\n");
+    hd_text_puts(text, "    return y;\n}\n"
+                       "static inline code_c code_of(rest y)\n"
+                       "{\n    return ");
+    hd_prelude_store(text, c, k->rest, "y");
+    hd_text_puts(text, ";\n}\n");
 }
 
 // Counts of groups are the kernel's own to check.
@@ -413,21 +449,18 @@ static void add_check(kernel *k)
         hd_text_printf(&k->text, "#define ROOM %s\n#define TO_COUNT %lldll\n",
                        k->product.ta ? "K" : "M",
                        (long long)k->step->span[k->product.counts].stride[0]);
-        define(k, "TO_GROUP", k->product.to_group);
         return;
     }
     *nest = hd_nest_over(k->step, &space);
     hd_nest_add_span(nest, k->step, &space, 0);
     hd_nest_add_counts(nest, k->step, &space);
     hd_counts_functions(nest, &k->text);
-    hd_text_puts(&k->text, "static inline void check_counts("
-                           "const hd_kernel_args &args)\n{\n");
+    hd_text_puts(&k->text,
+                 "static inline void check_counts(const hd_kernel_args &args, "
+                 "i64 first, i64 step)\n{\n");
     if (k->counted > 0) {
         hd_text_puts(&k->text,
-                     "    const int *p1 = (const int *)args.at[COUNTS];\n"
-                     "    const i64 step = (i64)gridDim.x * blockDim.x;\n"
-                     "    const i64 first = (i64)blockIdx.x * blockDim.x + "
-                     "threadIdx.x;\n");
+                     "    const int *p1 = (const int *)args.at[COUNTS];\n");
         hd_counts_sizes(nest, k->sizes, &k->text);
         hd_counts_check(nest, &k->text);
     }
@@ -441,16 +474,23 @@ static void add_check(kernel *k)
 
 // -------------------------------------------------------------------- grid
 
-// What tensor cores multiply lies in shared memory; elsewhere this is no more
-// than another grid.
-static hd_kernel_grid grid_of(const kernel *k)
+// Of groups as many as there may be.
+static int64_t count_tiles(const kernel *k)
 {
     const hd_product *p = &k->product;
     int64_t down = cover(k->length[OF_M], k->tile_m);
     int64_t across = cover(k->length[OF_N], k->tile_n);
-    int64_t tiles = p->counts < 0 ? down * across * k->length[OF_PIECES]
-                    : p->ta       ? down * across * p->groups
-                                  : (down + p->groups) * across;
+
+    return p->counts < 0 ? down * across * k->length[OF_PIECES]
+           : p->ta       ? down * across * p->groups
+                         : (down + p->groups) * across;
+}
+
+// What tensor cores multiply lies in shared memory; elsewhere this is no more
+// than another grid.
+static hd_kernel_grid grid_of(const kernel *k)
+{
+    int64_t tiles = count_tiles(k);
     size_t slice = (size_t)((k->tile_m + k->tile_n) * SLICE) * 2;
     int64_t blocks = PROCESSORS * (k->tensor ? 2 : 4);
     hd_kernel_grid grid = {
@@ -464,20 +504,311 @@ static hd_kernel_grid grid_of(const kernel *k)
     return grid;
 }
 
+static void add_all(kernel *k)
+{
+    for (int i = 0; i < LENGTHS; i++)
+        add_length(k, names[i], k->length[i]);
+    add_pieces(k);
+    add_types(k);
+    add_strides(k);
+    add_places(k);
+    add_loads(k);
+    add_finish(k);
+    add_check(k);
+}
+
 hd_status hd_tiles_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
 {
-    kernel k = kernel_of(step);
+    kernel k = kernel_of(step, NULL);
 
-    for (int i = 0; i < LENGTHS; i++)
-        add_length(&k, names[i], k.length[i]);
-    add_pieces(&k);
-    add_types(&k);
-    add_strides(&k);
-    add_places(&k);
-    add_loads(&k);
-    add_finish(&k);
-    add_check(&k);
+    add_all(&k);
     *grid = grid_of(&k);
     hd_prelude_add(&k.text, hd_tiles_cu);
-    return hd_prelude_finish(out, &k.text, grid->pointers, grid->sizes);
+    hd_prelude_add(&k.text, hd_multiply_cu);
+    return hd_prelude_finish_grid(out, &k.text, grid);
+}
+
+// ------------------------------------------------------------------ sm_90a
+
+// Bytes of shared memory that a block of sm_90 may have, of which the first
+// ones are left out up to a multiple of 1024.
+enum { SHARED = 227 << 10, ALIGN = 1024, PANEL = 64 * 64 * 2, BARRIERS = 16 };
+
+// Whether its pieces lie evenly.
+static bool has_step(const kernel *k, int part)
+{
+    const hd_product *p = &k->product;
+
+    return p->counts >= 0 || p->outer < 2 ||
+           hd_span_is_even(&p->part[part].span, 0, p->outer - 1);
+}
+
+// What the tensor memory accelerator brings in one go: a view of up to three
+// dimensions whose first one is dense, and whose others lie at multiples of 16
+// bytes.
+static bool has_map(const kernel *k, int part)
+{
+    const hd_product *p = &k->product;
+    const hd_span *span = &p->part[part].span;
+    sides of = sides_of(k, part);
+    uint64_t bits = (uint64_t)span->offset;
+
+    bits |= (uint64_t)(of.along == 1 ? of.across : of.along);
+    if (p->counts >= 0 && part == matrices_of(p))
+        bits |= (uint64_t)p->to_group;
+    for (int d = 0; d < p->outer; d++)
+        bits |= (uint64_t)span->stride[d];
+    return bits % 8 == 0 && has_step(k, part);
+}
+
+// From one piece, or one group's matrix, to the next; 0 where all have the
+// same.
+static int64_t step_of(const kernel *k, int part)
+{
+    const hd_product *p = &k->product;
+    int d = p->outer - 1;
+
+    if (p->counts >= 0)
+        return part == matrices_of(p) ? p->to_group : 0;
+    while (d > 0 && p->space.extent[d] == 1)
+        d--;
+    return d >= 0 ? p->part[part].span.stride[d] : 0;
+}
+
+static hd_kernel_map map_of(const kernel *k, int part, int64_t inner,
+                            int64_t lines, int64_t stride)
+{
+    int64_t step = step_of(k, part);
+    int64_t pieces =
+        k->product.counts >= 0 ? k->length[OF_GROUPS] : k->length[OF_PIECES];
+
+    return (hd_kernel_map){.pointer = part,
+                           .is_f16 = dtype_of(k, part) == HD_DTYPE_F16,
+                           .extent = {inner, lines, step > 0 ? pieces : 1},
+                           .stride = {stride * 2, (step > 0 ? step : 8) * 2},
+                           .box = {SLICE, SLICE}};
+}
+
+static hd_kernel_map operand_map(const kernel *k, int part)
+{
+    bool left = part == HD_PRODUCT_A;
+    const hd_tiles_choice *c = k->choice;
+    int64_t depth = k->length[OF_K], lines = k->length[left ? OF_M : OF_N];
+    int side = left ? c->rows : c->columns;
+    int shared = left ? c->cluster_n : c->cluster_m; // by blocks of a cluster
+    sides of = sides_of(k, part);
+    hd_kernel_map map;
+
+    if (of.along == 1) {
+        map = map_of(k, part, depth, lines, of.across);
+        map.box[1] = (uint32_t)(side / shared);
+    } else {
+        map = map_of(k, part, lines, depth, of.along);
+        map.box[1] = (uint32_t)(SLICE / shared);
+    }
+    return map;
+}
+
+static bool is_staged(const kernel *k)
+{
+    const hd_product *p = &k->product;
+    hd_dtype dtype = dtype_of(k, HD_PRODUCT_C);
+
+    return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) &&
+           p->part[HD_PRODUCT_C].matrix.column_stride == 1 &&
+           p->part[HD_PRODUCT_C].matrix.row_stride % 8 == 0 &&
+           step_of(k, HD_PRODUCT_C) % 8 == 0 &&
+           p->part[HD_PRODUCT_C].span.offset % 8 == 0 &&
+           has_step(k, HD_PRODUCT_C);
+}
+
+// Whether slices end within 64 of the depth, where those of others follow.
+static bool is_ragged(const kernel *k)
+{
+    return k->product.counts >= 0 && k->product.ta;
+}
+
+bool hd_tiles_map(const hd_step *step)
+{
+    kernel k = kernel_of(step, NULL);
+
+    return hd_tiles_fit(step) && k.tensor && k.counted < 2 &&
+           has_map(&k, HD_PRODUCT_A) && has_map(&k, HD_PRODUCT_B) &&
+           k.rest == HD_LANE_FLOAT && k.room[OF_K] > 0 && k.room[OF_M] >= 64 &&
+           k.room[OF_N] >= 64 && is_short(&k) &&
+           (!is_ragged(&k) || (sides_of(&k, HD_PRODUCT_A).along != 1 &&
+                               sides_of(&k, HD_PRODUCT_B).along != 1));
+}
+
+static int panels_across(const hd_tiles_choice *c)
+{
+    return (c->columns + 63) / 64;
+}
+
+static int slice_bytes(const kernel *k)
+{
+    const hd_tiles_choice *c = k->choice;
+    bool along = sides_of(k, HD_PRODUCT_B).along == 1;
+
+    return (c->rows + (along ? c->columns : panels_across(c) * 64)) * SLICE * 2;
+}
+
+// How many slices and panels of the result there is room for: a slice more is
+// worth more than a panel, up to five.
+static void share_memory(const kernel *k, int *slices, int *panels)
+{
+    int warps = k->choice->warps, each = slice_bytes(k) + BARRIERS;
+    int room = SHARED - ALIGN, few = 0;
+
+    *panels = 2;
+    *slices = (room - 2 * warps * PANEL) / each;
+    few = (room - warps * PANEL) / each;
+    if (few > *slices && *slices < 5) {
+        *slices = few;
+        *panels = 1;
+    }
+    while (*panels < 4 &&
+           *slices * each + (*panels + 1) * warps * PANEL <= room)
+        ++*panels;
+}
+
+static void add_wgmma(kernel *k)
+{
+    int sums = k->choice->columns / 2;
+    hd_text *text = &k->text;
+    const char *type =
+        dtype_of(k, HD_PRODUCT_A) == HD_DTYPE_F16 ? "f16" : "bf16";
+
+    hd_text_printf(text,
+                   "#define WGMMA \"wgmma.mma_async.sync.aligned.m64n%dk16.f32."
+                   "%s.%s {",
+                   k->choice->columns, type, type);
+    for (int i = 0; i < sums; i++)
+        hd_text_printf(text, "%s%%%d", i > 0 ? ", " : "", i);
+    hd_text_printf(text,
+                   "}, %%%d, %%%d, p, 1, 1, %d, %d;\"\n"
+                   "#define WGMMA_MORE \"%%%d\"\n#define WGMMA_SUMS ",
+                   sums, sums + 1, sides_of(k, HD_PRODUCT_A).along != 1,
+                   sides_of(k, HD_PRODUCT_B).along != 1, sums + 2);
+    for (int i = 0; i < sums; i++)
+        hd_text_printf(text, "%s\"+f\"(d[%d])", i > 0 ? ", " : "", i);
+    hd_text_puts(text, "\n");
+}
+
+static bool is_plain(const kernel *k)
+{
+    const hd_product *p = &k->product;
+
+    return p->scale == NULL && !has(k, HD_PRODUCT_BIAS) &&
+           !has(k, HD_PRODUCT_AUX) && p->act == HD_ACT_NONE && !p->accumulate;
+}
+
+static void add_choice(kernel *k)
+{
+    const hd_tiles_choice *c = k->choice;
+    hd_dtype dtype = dtype_of(k, HD_PRODUCT_C);
+    int slices, panels;
+
+    share_memory(k, &slices, &panels);
+    hd_text_printf(
+        &k->text,
+        "#define BM %d\n#define BN %d\n#define CLUSTER_M %d\n"
+        "#define CLUSTER_N %d\n#define GROUPS_OF_WARPS %d\n#define SLICES %d\n"
+        "#define PANELS_OF_C %d\n#define STAGED %d\n"
+        "#define PLAIN %d\n#define C_CODE %d\n#define RAGGED %d\n"
+        "#define PARTS %d\n",
+        c->rows, c->columns, c->cluster_m, c->cluster_n, c->warps, slices,
+        panels, is_staged(k), is_plain(k),
+        dtype == HD_DTYPE_BF16  ? 1
+        : dtype == HD_DTYPE_F16 ? 2
+                                : 0,
+        is_ragged(k), k->step->op->nviews + 2);
+    for (int i = 0; i < 3; i++)
+        hd_text_printf(&k->text, "#define %c_PIECE(p) %s\n", "ABC"[i],
+                       step_of(k, (const int[]){HD_PRODUCT_A, HD_PRODUCT_B,
+                                                HD_PRODUCT_C}[i]) > 0
+                           ? "(p)"
+                           : "0");
+    add_wgmma(k);
+}
+
+// Blocks stay, and take tiles in turns: a processor has one.
+static hd_kernel_grid choice_grid(const kernel *k)
+{
+    const hd_tiles_choice *c = k->choice;
+    int cluster = c->cluster_m * c->cluster_n, slices, panels;
+    int64_t units = c->processors / cluster;
+    hd_kernel_grid grid = grid_of(k);
+    int64_t tiles = count_tiles(k);
+
+    share_memory(k, &slices, &panels);
+    grid.blocks =
+        (unsigned)((tiles < units ? most(1, tiles) : units) * cluster);
+    grid.threads = (unsigned)(128 * (c->warps + 1));
+    grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
+                             panels * c->warps * PANEL + ALIGN);
+    grid.cluster = (unsigned)cluster;
+    grid.pointers = k->step->op->nviews + 4;
+    grid.map[0] = operand_map(k, HD_PRODUCT_A);
+    grid.map[1] = operand_map(k, HD_PRODUCT_B);
+    grid.map[2] = map_of(k, HD_PRODUCT_C, k->length[OF_N], k->length[OF_M],
+                         k->product.part[HD_PRODUCT_C].matrix.row_stride);
+    grid.maps = is_staged(k) ? 3 : 2;
+    return grid;
+}
+
+hd_status hd_tiles_emit_choice(const hd_step *step,
+                               const hd_tiles_choice *choice, hd_text *out,
+                               hd_kernel_grid *grid)
+{
+    kernel k = kernel_of(step, choice);
+
+    add_all(&k);
+    add_choice(&k);
+    *grid = choice_grid(&k);
+    hd_prelude_add(&k.text, hd_tiles_cu);
+    hd_text_puts(&k.text, "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n");
+    hd_prelude_add(&k.text, hd_wgmma_cu);
+    hd_text_puts(&k.text, "#else\n");
+    hd_prelude_add(&k.text, hd_multiply_cu);
+    hd_text_puts(&k.text, "#endif\n");
+    return hd_prelude_finish_grid(out, &k.text, grid);
+}
+
+size_t hd_tiles_parts(const hd_tiles_choice *choice)
+{
+    return choice->split
+               ? (size_t)choice->processors * 2 * (size_t)choice->rows *
+                     (size_t)choice->columns * sizeof(float)
+               : 0;
+}
+
+// Of two tiles a block, a word for each group of warps.
+size_t hd_tiles_words(const hd_tiles_choice *choice)
+{
+    return choice->split
+               ? (size_t)choice->processors * 2 * (size_t)choice->warps
+               : 0;
+}
+
+hd_tiles_work hd_tiles_work_of(const hd_step *step)
+{
+    kernel k = kernel_of(step, NULL);
+    double groups = (double)most(1, k.room[OF_GROUPS]);
+    hd_tiles_work w = {(double)k.room[OF_M],
+                       (double)k.room[OF_N],
+                       (double)k.room[OF_K],
+                       (double)k.room[OF_PIECES],
+                       k.product.counts < 0 && k.counted == 0,
+                       k.product.counts >= 0 && !k.product.ta && groups > 1,
+                       is_plain(&k)};
+
+    if (k.product.counts < 0)
+        return w;
+    w.pieces = groups;
+    if (k.product.ta)
+        w.k /= groups;
+    else
+        w.m /= groups;
+    return w;
 }

@@ -12,6 +12,41 @@ bool hd_tiles_fit(const hd_step *step);
 hd_status hd_tiles_emit(const hd_step *step, hd_text *out,
                         hd_kernel_grid *grid);
 
+// How the kernel for sm_90a does it.
+typedef struct hd_tiles_choice {
+    int rows, columns;        // of a block's tile
+    int cluster_m, cluster_n; // blocks of a cluster, below or beside each other
+    int warps;                // groups of four that multiply, of 64 rows or 128
+    bool split;               // the last tiles are shared by the depth
+    int processors;           // of the device
+} hd_tiles_choice;
+
+// Whether that kernel takes the step.
+bool hd_tiles_map(const hd_step *step);
+// What a product is in numbers, at room: of a group those that it has where all
+// are alike.
+typedef struct hd_tiles_work {
+    double m, n, k, pieces;
+    bool splits; // the depth of all tiles is known
+    bool ragged; // rows end within a tile, half of one on average
+    bool plain;  // nothing follows the product
+} hd_tiles_work;
+hd_tiles_work hd_tiles_work_of(const hd_step *step);
+
+// What is at hand for the step, the best of what is expected first, at most
+// `room`: how many.
+int hd_tiles_choose(const hd_step *step, int processors, int room,
+                    hd_tiles_choice *out);
+// Behind the addresses of the views at[nviews] is that of an
+// hd_kernel_miscount, at[nviews + 1] the step's number. Behind these are those
+// of memory for partial sums, of hd_tiles_parts bytes, and of hd_tiles_words
+// words of 32 bits, all 0 before and after; there are none without `split`.
+hd_status hd_tiles_emit_choice(const hd_step *step,
+                               const hd_tiles_choice *choice, hd_text *out,
+                               hd_kernel_grid *grid);
+size_t hd_tiles_parts(const hd_tiles_choice *choice);
+size_t hd_tiles_words(const hd_tiles_choice *choice);
+
 HD_END_DECLS
 
 #endif

@@ -263,6 +263,26 @@ TEST_F(CudaCache, AllKindsOfProductsAreTuned)
     EXPECT_EQ(Files().size(), size_t(kShapes));
 }
 
+// No plan of cuBLASLt's takes as little time as a kernel does here.
+TEST_F(CudaCache, TilesThatAreFasterAreChosenAndKept)
+{
+    const char *text = "heddle 2\nhost program tiles\nmesh tp=2\n"
+                       "in %a : bf16[96, 64]\nin %b : bf16[72, 64]\n"
+                       "out %c : bf16[96, 72]\n{\n"
+                       "    %c = matmul %a, %b tb\n}\n";
+
+    setenv("FAKE_CUBLASLT_FASTEST", std::to_string(kPlans + 2).c_str(), 1);
+    for (bool tune : {true, false}) {
+        std::vector<Deeds> both = Do(tune ? Tuning() : CudaOptions(), text);
+
+        EXPECT_EQ(both[0].timed + both[1].timed > 0, tune);
+        for (const Deeds &one : both) {
+            EXPECT_EQ(std::count(one.used, one.used + kPlans, 0), kPlans);
+            EXPECT_TRUE(one.told);
+        }
+    }
+}
+
 TEST_F(CudaCache, GraphUsesATunedPlan)
 {
     hd_session_options options = Tuning();

@@ -270,6 +270,36 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
     return SUCCESS;
 }
 
+// As the manual says of maps that are tiled and swizzled by 128 bytes. What is
+// written is no more than the address, since no kernel reads it here.
+hd_cu_result cuTensorMapEncodeTiled(hd_cu_tensor_map *out, int type,
+                                    uint32_t rank, void *at,
+                                    const uint64_t *extent,
+                                    const uint64_t *stride, const uint32_t *box,
+                                    const uint32_t *each, int interleave,
+                                    int swizzle, int l2, int fill)
+{
+    FAKE_ENTER();
+    bool fits = reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
+                reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
+                (type == HD_CU_MAP_F16 || type == HD_CU_MAP_BF16) &&
+                rank == 3 && interleave == HD_CU_MAP_PLAIN &&
+                swizzle == HD_CU_MAP_SWIZZLE_128 && l2 == HD_CU_MAP_L2_256 &&
+                fill == HD_CU_MAP_ZEROS && box[0] * 2 <= 128 &&
+                box[0] * 2 % 16 == 0;
+
+    for (unsigned i = 0; i < 3; i++)
+        fits = fits && extent[i] > 0 && extent[i] <= UINT32_MAX && box[i] > 0 &&
+               box[i] <= 256 && each[i] == 1;
+    for (unsigned i = 0; i < 2; i++)
+        fits = fits && stride[i] % 16 == 0 && stride[i] < uint64_t(1) << 40;
+    if (!fits)
+        return INVALID_VALUE;
+    *out = {};
+    out->opaque[0] = reinterpret_cast<uintptr_t>(at);
+    return SUCCESS;
+}
+
 hd_cu_result cuFuncSetAttribute(hd_cu_function function, int attribute,
                                 int value)
 {
@@ -383,7 +413,7 @@ hd_cu_result cuGraphExecKernelNodeSetParams_v2(hd_cu_graph_exec exec,
                   {}};
     const void *from;
 
-    if (to->extra == nullptr || to->parameters != nullptr)
+    if ((to->extra == nullptr) == (to->parameters == nullptr))
         return INVALID_VALUE;
     {
         Guard guard(world().lock);
@@ -399,7 +429,8 @@ hd_cu_result cuGraphExecKernelNodeSetParams_v2(hd_cu_graph_exec exec,
                    ? INVALID_VALUE
                    : set_work(exec, node, *static_cast<const Work *>(from));
     }
-    from = find_buffer(to->extra, to->function->bytes);
+    from = to->extra == nullptr ? to->parameters[0]
+                                : find_buffer(to->extra, to->function->bytes);
     if (from == nullptr)
         return INVALID_VALUE;
     launch.parameters.resize(to->function->bytes / sizeof(uint64_t));

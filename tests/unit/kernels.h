@@ -419,6 +419,7 @@ class Nvrtc : public ::testing::Test
         // A stand-in makes code for this machine.
         if (cubin.size() < 20 || static_cast<unsigned char>(cubin[18]) != 190)
             GTEST_SKIP() << hd_nvrtc_path(nvrtc_) << " makes no code for GPUs";
+        library_ = dlopen(hd_nvrtc_path(nvrtc_), RTLD_NOW);
     }
     void TearDown() override
     {
@@ -439,6 +440,41 @@ class Nvrtc : public ::testing::Test
         std::free(cubin);
         return result;
     }
+    // The log of a compilation, in which ptxas says what the kernel takes.
+    std::string Log(const std::string &text, const std::string &arch,
+                    const std::string &includes = ".")
+    {
+        const std::string target = "--gpu-architecture=" + arch;
+        const std::string folder = "-I" + includes;
+        const char *const options[] = {target.c_str(),    "-std=c++17",
+                                       "-default-device", "-w",
+                                       folder.c_str(),    "--ptxas-options=-v"};
+        void *program = nullptr;
+        size_t bytes = 0;
+        std::string log;
+
+        EXPECT_EQ(
+            Call<int(void **, const char *, const char *, int, void *, void *)>(
+                "nvrtcCreateProgram")(&program, text.c_str(), "alone.cu", 0,
+                                      nullptr, nullptr),
+            0);
+        int result = Call<int(void *, int, const char *const *)>(
+            "nvrtcCompileProgram")(program, 6, options);
+        Call<int(void *, size_t *)>("nvrtcGetProgramLogSize")(program, &bytes);
+        log.resize(bytes);
+        Call<int(void *, char *)>("nvrtcGetProgramLog")(program, &log[0]);
+        Call<int(void **)>("nvrtcDestroyProgram")(&program);
+        EXPECT_EQ(result, 0) << arch << ": " << text << log;
+        return log;
+    }
+
+  private:
+    template <class Function> Function *Call(const char *name)
+    {
+        return reinterpret_cast<Function *>(dlsym(library_, name));
+    }
+
+    void *library_ = nullptr;
 };
 
 #endif

@@ -137,6 +137,29 @@ bool hd_cuda_is_staged_in(const hd_root *buffer)
 
 // ------------------------------------------------------------- launches
 
+// CUDA's tensor map of what begins at the address; boxes are read from memory
+// as zeros where they lie beyond it, and 128 bytes wide, turned in eights.
+static hd_cu_result make_map(hd_device *device, const hd_kernel_map *map,
+                             hd_cu_ptr at, void *out)
+{
+    const uint64_t extent[] = {(uint64_t)map->extent[0],
+                               (uint64_t)map->extent[1],
+                               (uint64_t)map->extent[2]};
+    const uint64_t stride[] = {(uint64_t)map->stride[0],
+                               (uint64_t)map->stride[1]};
+    const uint32_t box[] = {map->box[0], map->box[1], 1}, each[] = {1, 1, 1};
+
+    // They are made at a multiple of 128 bytes.
+    hd_cu_tensor_map made;
+    hd_cu_result result = device->cu.tensor_map(
+        &made, map->is_f16 ? HD_CU_MAP_F16 : HD_CU_MAP_BF16, 3,
+        (void *)(uintptr_t)at, extent, stride, box, each, HD_CU_MAP_PLAIN,
+        HD_CU_MAP_SWIZZLE_128, HD_CU_MAP_L2_256, HD_CU_MAP_ZEROS);
+
+    memcpy(out, &made, sizeof made);
+    return result;
+}
+
 // Room for `bytes` more parameters, which begin at a multiple of 16.
 static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
 {
@@ -156,16 +179,51 @@ static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
     return true;
 }
 
+// A map, or what a run writes into words, or an address.
+static void patch_now(const hd_cuda_plan *plan, const hd_cuda_patch *patch,
+                      uint64_t run)
+{
+    uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
+                         ? hd_cuda_told(plan->device, run)
+                         : hd_cuda_address(plan->device, patch->at);
+    char *to = plan->blob + patch->offset;
+
+    if (patch->map < 0)
+        memcpy(to, &value, sizeof value);
+    else
+        (void)make_map(plan->device, &plan->map[patch->map], value, to);
+}
+
 static hd_status add_parameter(hd_cuda_plan *plan, hd_cuda_launch *launch,
-                               int i, hd_cuda_at at, hd_diag *diag)
+                               size_t offset, hd_cuda_at at, int map,
+                               hd_diag *diag)
 {
     if (!hd_cuda_grow((void **)&plan->patch, plan->npatches, &plan->patch_room,
                       sizeof *plan->patch))
         return hd_cuda_no_room(plan->device, diag);
     plan->patch[plan->npatches++] =
-        (hd_cuda_patch){launch->blob + (size_t)i * sizeof(uint64_t), at};
+        (hd_cuda_patch){launch->blob + offset, at, map};
     launch->npatches++;
     return HD_OK;
+}
+
+// What CUDA takes here it takes of any address.
+static hd_status add_map(hd_cuda_plan *plan, hd_cuda_launch *launch,
+                         size_t offset, const hd_kernel_map *map, hd_cuda_at at,
+                         hd_diag *diag)
+{
+    hd_device *device = plan->device;
+    char probe[HD_KERNEL_MAP_BYTES];
+    hd_cu_result result;
+
+    if (!hd_cuda_grow((void **)&plan->map, plan->nmaps, &plan->map_room,
+                      sizeof *map))
+        return hd_cuda_no_room(device, diag);
+    result = make_map(device, map, (hd_cu_ptr)HD_KERNEL_MAP_BYTES, probe);
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "tensor_map");
+    plan->map[plan->nmaps++] = *map;
+    return add_parameter(plan, launch, offset, at, plan->nmaps - 1, diag);
 }
 
 int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at)
@@ -195,7 +253,7 @@ void hd_cuda_settle(hd_cuda_plan *plan)
                 hd_cuda_argument_of(plan->device, patch.at) >= 0)
                 plan->patch[kept++] = patch;
             else
-                hd_cuda_patch_now(plan, &patch, 0);
+                patch_now(plan, &patch, 0);
         }
         launch->npatches = kept - launch->patch;
     }
@@ -204,50 +262,72 @@ void hd_cuda_settle(hd_cuda_plan *plan)
 
 void hd_cuda_parameters_now(const hd_cuda_plan *plan,
                             const hd_cuda_launch *launch, uint64_t run,
-                            hd_cuda_parameters *out)
+                            void **parameters)
 {
-    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER, plan->blob + launch->blob,
-                     (void *)HD_CU_LAUNCH_BUFFER_SIZE, &out->bytes,
-                     (void *)HD_CU_LAUNCH_END};
-
     for (int i = 0; i < launch->npatches; i++)
-        hd_cuda_patch_now(plan, &plan->patch[launch->patch + i], run);
-    out->bytes = launch->bytes;
-    memcpy(out->extra, extra, sizeof extra);
+        patch_now(plan, &plan->patch[launch->patch + i], run);
+    *parameters = plan->blob + launch->blob;
+}
+
+// CUDA reads the parameters in the call.
+hd_status hd_cuda_start(const hd_cuda_plan *plan, const hd_cuda_launch *launch,
+                        uint64_t run, hd_cu_stream stream, hd_diag *diag)
+{
+    void *parameters;
+    hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
+    hd_cu_launch_config config = {.shared_bytes = launch->shared_bytes,
+                                  .stream = stream,
+                                  .attribute = &cluster,
+                                  .nattributes = launch->cluster[0] > 0};
+
+    memcpy(config.grid, launch->grid, sizeof config.grid);
+    memcpy(config.block, launch->block, sizeof config.block);
+    memcpy(cluster.value.cluster, launch->cluster, sizeof launch->cluster);
+    hd_cuda_parameters_now(plan, launch, run, &parameters);
+    HD_CUDA_TRY(plan->device, diag, launch, &config, launch->function,
+                &parameters, NULL);
+    return HD_OK;
 }
 
 static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
                             hd_kernel_grid grid, const hd_cuda_at *at,
                             hd_diag *diag)
 {
-    hd_cuda_launch launch = {.function = function,
-                             .grid = {grid.blocks, 1, 1},
-                             .block = {grid.threads, 1, 1},
-                             .shared_bytes = grid.shared,
-                             .bytes = (size_t)(grid.pointers + grid.sizes) *
-                                      sizeof(uint64_t),
-                             .patch = plan->npatches};
+    hd_cuda_launch launch = {
+        .function = function,
+        .grid = {grid.blocks, 1, 1},
+        .block = {grid.threads, 1, 1},
+        .cluster = {grid.cluster, grid.cluster > 0, grid.cluster > 0},
+        .shared_bytes = grid.shared,
+        .bytes = (size_t)(grid.pointers + grid.sizes) * sizeof(uint64_t),
+        .patch = plan->npatches};
+    size_t maps = hd_cuda_align_up(launch.bytes, HD_KERNEL_MAP_ALIGN);
 
+    if (grid.maps > 0)
+        launch.bytes = maps + (size_t)grid.maps * HD_KERNEL_MAP_BYTES;
     if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
                       &plan->launch_room, sizeof launch) ||
         !grow_blob(plan, launch.bytes, &launch.blob))
         return hd_cuda_no_room(plan->device, diag);
+    memset(plan->blob + launch.blob, 0, launch.bytes);
     for (int i = 0; i < grid.pointers; i++)
-        HD_TRY(add_parameter(plan, &launch, i, at[i], diag));
+        HD_TRY(add_parameter(plan, &launch, (size_t)i * sizeof(uint64_t), at[i],
+                             -1, diag));
+    for (int i = 0; i < grid.maps; i++)
+        HD_TRY(add_map(plan, &launch, maps + (size_t)i * HD_KERNEL_MAP_BYTES,
+                       &grid.map[i], at[grid.map[i].pointer], diag));
     memcpy(plan->blob + launch.blob + (size_t)grid.pointers * sizeof *grid.size,
            grid.size, (size_t)grid.sizes * sizeof *grid.size);
     plan->launch[plan->nlaunches++] = launch;
     return HD_OK;
 }
 
-hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
-                             const hd_step *step, hd_text *text,
+hd_status hd_cuda_add_launch(hd_cuda_plan *plan, hd_text *text,
                              hd_kernel_grid grid, const hd_cuda_at *at, int n,
                              hd_diag *diag)
 {
     hd_device *device = plan->device;
     hd_cu_function function = NULL;
-    hd_cuda_command *command;
     hd_status status =
         text->failed || text->bytes == NULL
             ? hd_cuda_no_room(device, diag)
@@ -260,10 +340,20 @@ hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
                     HD_CU_FUNCTION_SHARED_BYTES, (int)grid.shared);
     assert(grid.pointers <= n); // it may do without the last
     (void)n;
-    HD_TRY(add_launch(plan, function, grid, at, diag));
+    return add_launch(plan, function, grid, at, diag);
+}
+
+hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, hd_text *text,
+                             hd_kernel_grid grid, const hd_cuda_at *at, int n,
+                             hd_diag *diag)
+{
+    hd_cuda_command *command;
+
+    HD_TRY(hd_cuda_add_launch(plan, text, grid, at, n, diag));
     command = hd_cuda_add(plan, HD_CUDA_KERNEL, stream, step);
     if (command == NULL)
-        return hd_cuda_no_room(device, diag);
+        return hd_cuda_no_room(plan->device, diag);
     command->launch = plan->nlaunches - 1;
     return HD_OK;
 }
@@ -285,6 +375,50 @@ hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
     }
     HD_TRY(hd_emit_step(step, diag, &text, &grid));
     return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
+}
+
+int hd_cuda_choices(hd_device *device, const hd_step *step, int room,
+                    hd_tiles_choice *out)
+{
+    int processors = 0;
+
+    if (strcmp(device->home->arch, "sm_90a") != 0 || !hd_tiles_map(step) ||
+        device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
+                                    device->home->ordinal) != HD_CU_SUCCESS)
+        return 0;
+    return hd_tiles_choose(step, processors, room, out);
+}
+
+hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, const hd_tiles_choice *choice,
+                             hd_diag *diag)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int n = step->op->nviews;
+
+    for (int i = 0; i < n; i++)
+        at[i] = hd_cuda_at_span(&step->span[i]);
+    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
+                           sizeof(hd_kernel_miscount));
+    at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
+    at[n++] =
+        hd_cuda_need(plan, stream, HD_CUDA_SCRATCH, hd_tiles_parts(choice));
+    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_TILES_READY,
+                           hd_tiles_words(choice) * sizeof(uint32_t));
+    HD_TRY(hd_tiles_emit_choice(step, choice, &text, &grid));
+    return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
+}
+
+hd_status hd_cuda_add_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
+                            hd_diag *diag)
+{
+    hd_tiles_choice choice;
+
+    return hd_cuda_choices(plan->device, step, 1, &choice) > 0
+               ? hd_cuda_add_choice(plan, stream, step, &choice, diag)
+               : hd_cuda_add_step(plan, stream, step, diag);
 }
 
 // -------------------------------------------------------------- events

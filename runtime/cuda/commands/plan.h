@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/emit.h"
+#include "codegen/tiles.h"
 #include "runtime/cuda/device/device.h"
 
 // Steps of a program whose steps are compared with one another, at most.
@@ -46,6 +47,7 @@ typedef struct hd_cuda_wait {
 typedef struct hd_cuda_patch {
     size_t offset; // in the plan's blob
     hd_cuda_at at;
+    int map; // of plan->map, one of which begins there; -1: the address itself
 } hd_cuda_patch;
 
 // How a kernel is started.
@@ -118,6 +120,8 @@ struct hd_cuda_plan {
     size_t blob_bytes, blob_room;
     hd_cuda_patch *patch; // owned
     int npatches, patch_room;
+    hd_kernel_map *map; // owned
+    int nmaps, map_room;
     struct hd_cuda_product *product; // owned
     int nproducts, product_room;
     struct hd_cuda_attend *attend; // owned: an attention of cuDNN's
@@ -155,9 +159,24 @@ hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
                              const hd_step *step, hd_text *text,
                              hd_kernel_grid grid, const hd_cuda_at *at, int n,
                              hd_diag *diag);
+// The launch alone, the plan's last one.
+hd_status hd_cuda_add_launch(hd_cuda_plan *plan, hd_text *text,
+                             hd_kernel_grid grid, const hd_cuda_at *at, int n,
+                             hd_diag *diag);
+hd_status hd_cuda_start(const hd_cuda_plan *plan, const hd_cuda_launch *launch,
+                        uint64_t run, hd_cu_stream stream, hd_diag *diag);
 // The kernel of all that a step of unit COMPUTE does.
 hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_diag *diag);
+// Which tiles of sm_90a there are for a matmul on the device, the best first.
+int hd_cuda_choices(hd_device *device, const hd_step *step, int room,
+                    hd_tiles_choice *out);
+hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
+                             const hd_step *step, const hd_tiles_choice *choice,
+                             hd_diag *diag);
+// The kernel of a matmul in tiles, the best that there is for the device.
+hd_status hd_cuda_add_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
+                            hd_diag *diag);
 hd_status hd_cuda_new_event(hd_cuda_plan *plan, hd_diag *diag, int *out);
 hd_status hd_cuda_add_event(hd_cuda_plan *plan, hd_cuda_kind kind, int stream,
                             const hd_step *step, int event, hd_diag *diag);
@@ -171,14 +190,12 @@ int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at);
 // Writes the addresses that stay as they are into the launches' parameters, and
 // keeps no patch for them.
 void hd_cuda_settle(hd_cuda_plan *plan);
-// The parameters of a launch as CUDA takes them, with what a run patches.
-typedef struct hd_cuda_parameters {
-    size_t bytes;
-    void *extra[5]; // points into this, and into the plan's blob
-} hd_cuda_parameters;
+// The parameters of a launch as CUDA takes them, with what a run patches: the
+// kernel's one parameter, in the plan's blob. (Not all of them as one buffer:
+// where that begins CUDA takes for no multiple of 128, which maps lie at.)
 void hd_cuda_parameters_now(const hd_cuda_plan *plan,
                             const hd_cuda_launch *launch, uint64_t run,
-                            hd_cuda_parameters *out);
+                            void **parameters);
 // What a run writes into words: its number. In a session with graphs it is one
 // bit, its turn: then a graph for each turn need not be given numbers. No word
 // is written for the next run but after all waits for it of this one, so that
@@ -215,15 +232,6 @@ static inline void hd_cuda_number_words(const hd_cuda_plan *plan,
                                ? hd_cuda_awaited(plan->device, run)
                                : hd_cuda_told(plan->device, run);
     }
-}
-static inline void hd_cuda_patch_now(const hd_cuda_plan *plan,
-                                     const hd_cuda_patch *patch, uint64_t run)
-{
-    uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
-                         ? hd_cuda_told(plan->device, run)
-                         : hd_cuda_address(plan->device, patch->at);
-
-    memcpy(plan->blob + patch->offset, &value, sizeof value);
 }
 // The event that the step records, into events[step] if anything waits for it.
 hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,

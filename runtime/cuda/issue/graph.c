@@ -253,10 +253,10 @@ static bool set_kernel(const hd_cuda_plan *plan, hd_cu_graph_exec exec,
                        uint64_t run)
 {
     const hd_cuda_launch *launch = &plan->launch[command->launch];
-    hd_cuda_parameters parameters;
+    void *parameters;
     hd_cu_kernel_node kernel = {.function = launch->function,
                                 .shared_bytes = launch->shared_bytes,
-                                .extra = parameters.extra};
+                                .parameters = &parameters};
 
     memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
     memcpy(kernel.block, launch->block, sizeof kernel.block);

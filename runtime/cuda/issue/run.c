@@ -103,27 +103,6 @@ static hd_status write_words(const hd_cuda_plan *plan,
     return HD_OK;
 }
 
-// CUDA reads the parameters in the call.
-static hd_status start_kernel(const hd_cuda_plan *plan,
-                              const hd_cuda_launch *launch, hd_cu_stream stream,
-                              hd_diag *diag)
-{
-    hd_cuda_parameters parameters;
-    hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
-    hd_cu_launch_config config = {.shared_bytes = launch->shared_bytes,
-                                  .stream = stream,
-                                  .attribute = &cluster,
-                                  .nattributes = launch->cluster[0] > 0};
-
-    memcpy(config.grid, launch->grid, sizeof config.grid);
-    memcpy(config.block, launch->block, sizeof config.block);
-    memcpy(cluster.value.cluster, launch->cluster, sizeof launch->cluster);
-    hd_cuda_parameters_now(plan, launch, plan->device->run->n, &parameters);
-    HD_CUDA_TRY(plan->device, diag, launch, &config, launch->function, NULL,
-                parameters.extra);
-    return HD_OK;
-}
-
 static hd_status touch_event(hd_device *device, const hd_cuda_command *command,
                              hd_cu_stream stream, hd_diag *diag)
 {
@@ -196,7 +175,8 @@ static hd_status issue_command(const hd_cuda_plan *plan,
                     stream);
         return HD_OK;
     case HD_CUDA_KERNEL:
-        return start_kernel(plan, &plan->launch[command->launch], stream, diag);
+        return hd_cuda_start(plan, &plan->launch[command->launch],
+                             plan->device->run->n, stream, diag);
     case HD_CUDA_PRODUCT:
     case HD_CUDA_ATTEND:
         return hd_cuda_issue_single(plan, command, stream, diag);
@@ -889,6 +869,11 @@ static hd_status check_counts(hd_device *device, hd_diag *diag)
     }
     if (first.step == 0)
         return HD_OK;
+    if (first.group == HD_KERNEL_LATE)
+        return hd_fail(diag, HD_ERROR_TIMEOUT,
+                       "rank %d: the kernel of step %lld has waited 4 s for "
+                       "what its own blocks load",
+                       device->rank, (long long)first.step - 1);
     miscount = (hd_miscount){true, first.group, first.count, first.left};
     return hd_miscount_report(device->binding.module, device->rank,
                               &device->binding.steps->step[first.step - 1],

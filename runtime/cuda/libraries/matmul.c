@@ -36,16 +36,19 @@ static void describe_library(hd_cuda_plan *plan)
 {
     hd_device *device = plan->device;
     const hd_library *library = &device->products->library;
-    int tuned = 0, n;
+    int tuned = 0, own = 0, n;
 
     n = snprintf(device->products->text, sizeof device->products->text,
                  "cuBLASLt %s (%.120s)", library->version, library->path);
-    for (int i = 0; i < plan->nproducts; i++)
+    for (int i = 0; i < plan->nproducts; i++) {
         tuned += plan->product[i].tuned;
+        own += plan->product[i].own.rows > 0;
+    }
     if (tuned > 0)
         snprintf(device->products->text + n,
                  sizeof device->products->text - (size_t)n,
-                 ", %d of %d plans tuned", tuned, plan->nproducts);
+                 ", %d of %d plans tuned%s", tuned, plan->nproducts,
+                 own > 0 ? ", and kernels of heddle's own" : "");
 }
 
 static hd_status open_lt(hd_cuda_plan *plan, hd_diag *diag)
@@ -205,7 +208,7 @@ static void remember(hd_device *device, const hd_cuda_product *product)
 
 // As cuBLASLt expects, or as it is found out.
 static hd_status choose_anew(hd_cuda_plan *plan, hd_cuda_product *product,
-                             hd_diag *diag, bool *found)
+                             const hd_step *step, hd_diag *diag, bool *found)
 {
     hd_device *device = plan->device;
     hd_lt_heuristic way[HD_CUDA_PLANS];
@@ -221,20 +224,20 @@ static hd_status choose_anew(hd_cuda_plan *plan, hd_cuda_product *product,
         return HD_OK;
     product->algo = way[0].algo;
     product->workspace = way[0].workspace;
-    return tune ? hd_cuda_tune(device, product, way, n, diag) : HD_OK;
+    return tune ? hd_cuda_tune(device, product, step, way, n, diag) : HD_OK;
 }
 
 // `found` tells whether cuBLASLt has a way at all. A variant is made between
 // runs: there nothing is timed, and what is known of its likes does.
 static hd_status choose(hd_cuda_plan *plan, hd_cuda_product *product,
-                        hd_diag *diag, bool *found)
+                        const hd_step *step, hd_diag *diag, bool *found)
 {
     hd_device *device = plan->device;
 
     *found = plan != device->whole && recall(device, product);
     if (*found)
         return HD_OK;
-    HD_TRY(choose_anew(plan, product, diag, found));
+    HD_TRY(choose_anew(plan, product, step, diag, found));
     if (*found)
         remember(device, product);
     return HD_OK;
@@ -242,7 +245,7 @@ static hd_status choose(hd_cuda_plan *plan, hd_cuda_product *product,
 
 // The product of this shape, or -1 if cuBLASLt has none.
 static hd_status find_product(hd_cuda_plan *plan, const hd_cuda_shape *shape,
-                              hd_diag *diag, int *out)
+                              const hd_step *step, hd_diag *diag, int *out)
 {
     hd_device *device = plan->device;
     hd_cuda_product product = {.shape = *shape};
@@ -261,7 +264,7 @@ static hd_status find_product(hd_cuda_plan *plan, const hd_cuda_shape *shape,
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a product");
     status = describe(device, &product, diag);
     if (status == HD_OK)
-        status = choose(plan, &product, diag, &found);
+        status = choose(plan, &product, step, diag, &found);
     if (status != HD_OK || !found) {
         free_product(device, &product);
         return status;
@@ -457,11 +460,15 @@ static bool has_even_rows(const hd_matrix *m, hd_dtype dtype)
 // Where rows lie at multiples of 16 bytes, cuBLASLt adds a bias and does gelu
 // before it rounds. Elsewhere it rounds the product to 16 bits and does them
 // in a pass of its own (seen with 13.1 on H200); a matrix is not added there
-// either, lest it does the same with that.
+// either, lest it does the same with that. What it adds to a result of 16 bits
+// it may round first wherever rows lie (likewise, of 131 rows by 800).
 static bool rounds_once(const job *j)
 {
-    return hd_dtype_size(dtype_of(j, HD_PRODUCT_C)) != 2 ||
-           (!has(j, HD_PRODUCT_BIAS) && j->product.act != HD_ACT_GELU) ||
+    if (hd_dtype_size(dtype_of(j, HD_PRODUCT_C)) != 2)
+        return true;
+    if (j->product.accumulate)
+        return false;
+    return (!has(j, HD_PRODUCT_BIAS) && j->product.act != HD_ACT_GELU) ||
            (has_even_rows(&j->a, dtype_of(j, HD_PRODUCT_A)) &&
             has_even_rows(&j->b, dtype_of(j, HD_PRODUCT_B)) &&
             has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C)) &&
@@ -584,6 +591,29 @@ static hd_status add_scratched(const job *j, int product)
                               n + 1, j->diag);
 }
 
+// What cuBLASLt does in a second pass over the result, or slowly, since rows of
+// the result lie at no multiples of 16 bytes (a tenth of its speed, seen with
+// 13.1 on H200), tiles do at once.
+static bool is_own_always(const job *j)
+{
+    hd_tiles_choice best;
+    int epilogue;
+
+    return (!own_epilogue(j, &epilogue) ||
+            !has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C))) &&
+           hd_cuda_choices(j->plan->device, j->step, 1, &best) > 0;
+}
+
+// Whether tiles were faster, and take this step, too.
+static bool is_own(const job *j, int product)
+{
+    hd_tiles_choice best;
+
+    return j->plan == j->plan->device->whole && j->product.pieces == 1 &&
+           j->plan->product[product].own.rows > 0 &&
+           hd_cuda_choices(j->plan->device, j->step, 1, &best) > 0;
+}
+
 hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
                               const hd_step *step, hd_diag *diag)
 {
@@ -591,16 +621,24 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
     int epilogue = 0, product = -1;
     hd_cuda_shape shape;
 
-    if (j.product.k == 0 || j.product.counts >= 0 || has_blocks(&j.product) ||
+    if (j.product.counts >= 0 || hd_op_has_counts(step->op))
+        return hd_cuda_add_tiles(plan, stream, step, diag);
+    if (is_own_always(&j))
+        return hd_cuda_add_tiles(plan, stream, step, diag);
+    if (j.product.k == 0 || has_blocks(&j.product) ||
         !hd_cuda_has_room(plan, stream, 0))
         return hd_cuda_add_step(plan, stream, step, diag);
     HD_TRY(open_lt(plan, diag));
     if (own_epilogue(&j, &epilogue)) {
         shape = shape_of(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)),
                          j.c.row_stride, epilogue, type_of_row(&j));
-        HD_TRY(find_product(plan, &shape, diag, &product));
+        HD_TRY(find_product(plan, &shape, j.product.pieces == 1 ? step : NULL,
+                            diag, &product));
         if (product >= 0)
-            return add_products(&j, product, NULL);
+            return is_own(&j, product)
+                       ? hd_cuda_add_choice(plan, stream, step,
+                                            &plan->product[product].own, diag)
+                       : add_products(&j, product, NULL);
     }
     j.scratched = true;
     j.adds = false;
@@ -609,7 +647,7 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
         hd_cuda_has_room(plan, stream, scratch_bytes(&j))) {
         shape = shape_of(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32,
                          j.product.n, HD_LT_EPILOGUE_DEFAULT, -1);
-        HD_TRY(find_product(plan, &shape, diag, &product));
+        HD_TRY(find_product(plan, &shape, NULL, diag, &product));
     }
     return product >= 0 ? add_scratched(&j, product)
                         : hd_cuda_add_step(plan, stream, step, diag);

@@ -6,6 +6,7 @@
 
 #define HD_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) // of cuBLASLt, a stream
 #define HD_CUDA_PLANS 16 // of cuBLASLt's, that are timed for a product
+#define HD_CUDA_OWN 3    // of tiles, likewise
 
 // A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n],
 // plus c, or an addend as large as c.
@@ -27,6 +28,7 @@ typedef struct hd_cuda_product {
     hd_lt_layout layout[4]; // owned: a, b, c, the addend or NULL
     hd_lt_algo algo;
     size_t workspace;
+    hd_tiles_choice own; // that are faster than cuBLASLt; of 0 rows: none
     bool tuned;
 } hd_cuda_product;
 
@@ -72,9 +74,11 @@ bool hd_cuda_take(hd_device *device, hd_cuda_product *product,
                   const hd_lt_algo *algo);
 // Whether a plan for the product is on disk, which it then has.
 bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product);
-// Gives the product the fastest of `n` plans, and keeps it on disk. It stays as
+// Gives the product of a step, or of a part of one if that is NULL, the fastest
+// of `n` plans and of what tiles there are, and keeps it on disk. It stays as
 // it is if no time or memory is left for that.
 hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
-                       const hd_lt_heuristic *plan, int n, hd_diag *diag);
+                       const hd_step *step, const hd_lt_heuristic *plan, int n,
+                       hd_diag *diag);
 
 #endif

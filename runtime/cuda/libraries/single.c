@@ -252,12 +252,21 @@ static void make_graph(const hd_cuda_plan *plan, const hd_cuda_command *command)
                           single->exec, device->home->rescue) != HD_CU_SUCCESS;
 }
 
+// A product may be described, and done by a kernel all the same.
+static bool has_singles(const hd_cuda_plan *plan)
+{
+    for (int i = 0; i < plan->ncommands; i++)
+        if (is_single(&plan->command[i]))
+            return true;
+    return false;
+}
+
 hd_status hd_cuda_singles_open(hd_cuda_plan *plan, hd_diag *diag)
 {
     hd_device *device = plan->device;
     bool graphs = !device->binding.graph && plan == device->whole;
 
-    if (plan->nproducts == 0 && plan->nattends == 0)
+    if (!has_singles(plan))
         return HD_OK;
     plan->single = calloc((size_t)plan->ncommands + 1, sizeof *plan->single);
     if (plan->single == NULL)

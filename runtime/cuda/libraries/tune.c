@@ -1,7 +1,8 @@
-// The fastest of cuBLASLt's plans for a product, by trying them: each is timed
-// on memory that is nobody's, while no peer waits for this rank but for the
-// session to be created. The choice is kept on disk for whoever multiplies the
-// same shape on such a device with the same libraries.
+// The fastest of cuBLASLt's plans for a product, and of our own tiles, by
+// trying them: each is timed on memory that is nobody's, while no peer waits
+// for this rank but for the session to be created. The choice is kept on disk
+// for whoever multiplies the same shape on such a device with the same
+// libraries.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,15 @@
 #define PRODUCT_TIME 2.0 // seconds for all plans of a product
 #define PATTERN 16384    // bytes of values, repeated
 #define NOISE 0.99       // who is faster must be so by more
+#define WORDS_BYTES ((size_t)4096) // of tiles that are shared
+#define TOLD_AT ((size_t)4032)     // in them: where a kernel tells
+#define TILES_BYTES (WORDS_BYTES + ((size_t)40 << 20))
 
 // What is on disk for a product.
 typedef struct kept {
     hd_lt_algo algo;
     uint64_t workspace;
+    hd_tiles_choice own;
 } kept;
 
 typedef struct trial {
@@ -31,14 +36,18 @@ typedef struct trial {
     hd_diag *diag;
     hd_cu_ptr memory;                   // owned: all that follows
     hd_cu_ptr a, b, c, bias, workspace; // 0 for neither bias nor addend
+    hd_cu_ptr tiles;                    // words, then partial sums
+    hd_cuda_plan own;                   // owned: launches of tiles
     hd_cu_event start, end;             // owned: of a row of products
     int64_t warm, deadline;             // hd_clock: when no more is begun
 } trial;
 
 typedef struct entrant {
-    const hd_lt_heuristic *plan; // borrowed
-    int in_a_row;                // products of a sample; 0: it takes no part
-    double sample[SAMPLES];      // ms
+    const hd_lt_heuristic *plan; // borrowed; NULL: a launch of tiles
+    int launch;
+    hd_tiles_choice tiles;
+    int in_a_row;           // products of a sample; 0: it takes no part
+    double sample[SAMPLES]; // ms
     int n;
 } entrant;
 
@@ -47,7 +56,7 @@ typedef struct entrant {
 // All that a plan depends on. False if the device does not tell.
 static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
 {
-    hd_text_printf(out, "plan, sums unrounded\ncuBLASLt %zu\n",
+    hd_text_printf(out, "plan or tiles\ncuBLASLt %zu\n",
                    device->products->lt.version());
     if (!hd_cuda_add_device(device, out))
         return false;
@@ -97,12 +106,14 @@ bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product)
     free(payload);
     hd_text_free(&key);
     product->tuned = found && hd_cuda_take(device, product, &plan.algo);
+    if (product->tuned)
+        product->own = plan.own;
     return product->tuned;
 }
 
 static void keep(hd_device *device, const hd_cuda_product *product)
 {
-    kept plan = {product->algo, product->workspace};
+    kept plan = {product->algo, product->workspace, product->own};
     hd_text key = {0};
 
     if (make_key(device, &product->shape, &key))
@@ -186,10 +197,13 @@ static hd_status take_memory(trial *t, bool *taken)
 
     for (int i = 0; i < 4; i++)
         total += (bytes[i] + 255) / 256 * 256;
-    *taken = t->device->cu.alloc(&t->memory, total + HD_CUDA_WORKSPACE_BYTES) ==
-             HD_CU_SUCCESS;
+    *taken = t->device->cu.alloc(&t->memory, total + HD_CUDA_WORKSPACE_BYTES +
+                                                 TILES_BYTES) == HD_CU_SUCCESS;
     if (!*taken)
         return HD_OK;
+    t->tiles = t->memory + HD_CUDA_WORKSPACE_BYTES + total;
+    HD_CUDA_TRY(t->device, t->diag, fill8, t->tiles, 0, WORDS_BYTES,
+                t->device->home->rescue);
     t->workspace = t->memory;
     total = HD_CUDA_WORKSPACE_BYTES;
     for (int i = 0; i < 4; i++) {
@@ -232,8 +246,10 @@ static hd_status wait_for(const trial *t, hd_cu_event event)
                    device->rank, device->binding.timeout);
 }
 
-static bool multiply(const trial *t, const hd_lt_heuristic *plan)
+static bool multiply(const trial *t, const entrant *e)
 {
+    const hd_lt_heuristic *plan = e->plan;
+
     static const double wide[] = {1, 0};
     static const float narrow[] = {1, 0};
     const hd_cuda_product *product = t->product;
@@ -241,6 +257,9 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
     bool adds = product->shape.ld_addend > 0;
     void *c = (void *)(uintptr_t)t->c;
 
+    if (plan == NULL)
+        return hd_cuda_start(&t->own, &t->own.launch[e->launch], 0,
+                             t->device->home->rescue, NULL) == HD_OK;
     return t->device->products->lt.matmul(
                t->device->products->blas, product->desc,
                f64 ? (const void *)&wide[0] : &narrow[0],
@@ -254,8 +273,8 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
 
 // Milliseconds that `n` products in a row take, each. A plan that is refused is
 // no failure: others are there.
-static hd_status time_row(const trial *t, const hd_lt_heuristic *plan, int n,
-                          double *out, bool *taken)
+static hd_status time_row(const trial *t, const entrant *e, int n, double *out,
+                          bool *taken)
 {
     hd_device *device = t->device;
     float ms = 0;
@@ -263,7 +282,7 @@ static hd_status time_row(const trial *t, const hd_lt_heuristic *plan, int n,
     *taken = true;
     HD_CUDA_TRY(device, t->diag, event_record, t->start, device->home->rescue);
     for (int i = 0; i < n && *taken; i++)
-        *taken = multiply(t, plan);
+        *taken = multiply(t, e);
     HD_CUDA_TRY(device, t->diag, event_record, t->end, device->home->rescue);
     HD_TRY(wait_for(t, t->end));
     HD_CUDA_TRY(device, t->diag, event_elapsed, &ms, t->start, t->end);
@@ -278,9 +297,9 @@ static hd_status warm_up(const trial *t, entrant *e)
     double ms = 0;
     bool taken;
 
-    HD_TRY(time_row(t, e->plan, 1, &ms, &taken));
+    HD_TRY(time_row(t, e, 1, &ms, &taken));
     if (taken)
-        HD_TRY(time_row(t, e->plan, 1, &ms, &taken));
+        HD_TRY(time_row(t, e, 1, &ms, &taken));
     if (taken)
         e->in_a_row = ms > SAMPLE_MS              ? 1
                       : ms * IN_A_ROW < SAMPLE_MS ? IN_A_ROW
@@ -292,7 +311,7 @@ static hd_status take_sample(const trial *t, entrant *e)
 {
     bool taken;
 
-    HD_TRY(time_row(t, e->plan, e->in_a_row, &e->sample[e->n], &taken));
+    HD_TRY(time_row(t, e, e->in_a_row, &e->sample[e->n], &taken));
     if (taken)
         e->n++;
     else
@@ -311,9 +330,9 @@ static int by_value(const void *a, const void *b)
 
 // An earlier plan, which cuBLASLt thinks is better, stays if a later one is
 // faster by no more than noise: then ranks and runs choose alike.
-static const hd_lt_heuristic *fastest(entrant *all, int n)
+static const entrant *fastest(entrant *all, int n)
 {
-    const hd_lt_heuristic *found = NULL;
+    const entrant *found = NULL;
     double best = 0;
 
     for (int i = 0; i < n; i++) {
@@ -325,7 +344,7 @@ static const hd_lt_heuristic *fastest(entrant *all, int n)
         if (found != NULL && e->sample[e->n / 2] >= best * NOISE)
             continue;
         best = e->sample[e->n / 2];
-        found = e->plan;
+        found = e;
     }
     return found;
 }
@@ -344,11 +363,54 @@ static hd_status run_all(const trial *t, entrant *all, int n)
     return HD_OK;
 }
 
-static hd_status try_all(const trial *t, hd_cuda_product *product,
-                         const hd_lt_heuristic *plan, int n)
+// The launch of tiles on the trial's memory. Of the step's views the first is
+// the result, then come cuBLASLt's second operand and its first.
+static hd_status add_launch(trial *t, const hd_step *step,
+                            const hd_tiles_choice *choice)
 {
-    entrant all[HD_CUDA_PLANS] = {{0}};
-    const hd_lt_heuristic *best;
+    const hd_cu_ptr memory[] = {t->c, t->b, t->a, t->bias};
+    hd_text text = {0};
+    hd_kernel_grid grid;
+    hd_cuda_at at[HD_MAX_VIEWS + 4];
+    int n = 0;
+
+    for (; n < step->op->nviews; n++)
+        at[n] = (hd_cuda_at){-1, memory[n < 3 ? n : 3]};
+    at[n++] = (hd_cuda_at){-1, t->tiles + TOLD_AT};
+    at[n++] = HD_CUDA_NOWHERE;
+    at[n++] = (hd_cuda_at){-1, t->tiles + WORDS_BYTES};
+    at[n++] = (hd_cuda_at){-1, t->tiles};
+    HD_TRY(hd_tiles_emit_choice(step, choice, &text, &grid));
+    return hd_cuda_add_launch(&t->own, &text, grid, at, n, t->diag);
+}
+
+// The best of what tiles there are for the step.
+static hd_status add_tiles(trial *t, const hd_step *step, entrant *all, int *n)
+{
+    hd_tiles_choice choice[HD_CUDA_OWN];
+    int choices = step == NULL
+                      ? 0
+                      : hd_cuda_choices(t->device, step, HD_CUDA_OWN, choice);
+
+    t->own.device = t->device;
+    for (int i = 0; i < choices; i++) {
+        if (hd_tiles_parts(&choice[i]) > TILES_BYTES - WORDS_BYTES ||
+            hd_tiles_words(&choice[i]) * sizeof(uint32_t) > TOLD_AT)
+            continue;
+        HD_TRY(add_launch(t, step, &choice[i]));
+        all[*n].launch = t->own.nlaunches - 1;
+        all[*n].tiles = choice[i];
+        ++*n;
+    }
+    return HD_OK;
+}
+
+static hd_status try_all(trial *t, hd_cuda_product *product,
+                         const hd_step *step, const hd_lt_heuristic *plan,
+                         int n, double seconds)
+{
+    entrant all[HD_CUDA_PLANS + HD_CUDA_OWN] = {{0}};
+    const entrant *best;
 
     if (product->shape.type_bias >= 0 &&
         t->device->products->lt.desc_set(product->desc, HD_LT_DESC_BIAS_POINTER,
@@ -356,13 +418,19 @@ static hd_status try_all(const trial *t, hd_cuda_product *product,
         return HD_OK;
     for (int i = 0; i < n; i++)
         all[i].plan = &plan[i];
+    HD_TRY(add_tiles(t, step, all, &n));
+    t->warm = hd_clock_after(seconds / 3);
+    t->deadline = hd_clock_after(seconds);
     HD_TRY(run_all(t, all, n));
     best = fastest(all, n);
     if (best == NULL)
         return HD_OK;
-    product->algo = best->algo;
-    product->workspace = best->workspace;
     product->tuned = true;
+    product->own = best->tiles;
+    if (best->plan == NULL)
+        return HD_OK;
+    product->algo = best->plan->algo;
+    product->workspace = best->plan->workspace;
     return HD_OK;
 }
 
@@ -376,7 +444,7 @@ static double time_left(const hd_device *device)
     return all - device->products->tuning < one ? 0 : one;
 }
 
-static void give_back(const trial *t)
+static void give_back(trial *t)
 {
     const hd_cu_api *cu = &t->device->cu;
 
@@ -386,10 +454,15 @@ static void give_back(const trial *t)
         cu->event_destroy(t->end);
     if (t->memory != 0)
         cu->free(t->memory);
+    free(t->own.launch);
+    free(t->own.blob);
+    free(t->own.patch);
+    free(t->own.map);
 }
 
 hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
-                       const hd_lt_heuristic *plan, int n, hd_diag *diag)
+                       const hd_step *step, const hd_lt_heuristic *plan, int n,
+                       hd_diag *diag)
 {
     trial t = {.device = device, .product = product, .diag = diag};
     int64_t start = hd_clock();
@@ -399,11 +472,9 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
 
     if (seconds == 0)
         return HD_OK;
-    t.warm = hd_clock_after(seconds / 3);
-    t.deadline = hd_clock_after(seconds);
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
-        status = try_all(&t, product, plan, n);
+        status = try_all(&t, product, step, plan, n, seconds);
     if (!hd_cuda_is_stuck(device))
         give_back(&t);
     device->products->tuning += (double)(hd_clock() - start) * 1e-9;

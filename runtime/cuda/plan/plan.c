@@ -99,7 +99,8 @@ static hd_status plan_single(hd_cuda_plan *plan, const hd_step *step,
 
     // Any result of these may be empty, and counts that are read are checked.
     if (hd_op_family(step->op) == HD_FAMILY_PICK ||
-        (hd_op_has_counts(step->op) && !hd_op_meets_keys(step->op)))
+        (hd_op_has_counts(step->op) && !hd_op_meets_keys(step->op) &&
+         step->op->code != HD_OP_MATMUL))
         return hd_cuda_add_step(plan, stream_of(step), step, diag);
     if (hd_span_elements(to) == 0 && !hd_op_has_counts(step->op) &&
         !hd_op_has_sequences(step->op))
@@ -439,6 +440,7 @@ static void free_plan(hd_device *device, hd_cuda_plan *plan)
     free(plan->launch);
     free(plan->blob);
     free(plan->patch);
+    free(plan->map);
     free(plan);
 }
 

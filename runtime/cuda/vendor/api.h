@@ -71,9 +71,15 @@ enum { // flags and kinds
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
     HD_CU_POINTER_BUFFER_ID = 7,
     HD_CU_POINTER_DEVICE_ORDINAL = 9,
-    HD_CU_MEMORY_DEVICE = 2,         // CUmemorytype
-    HD_CU_MEMORY_UNIFIED = 4,        // wherever the address is
-    HD_CU_LAUNCH_CLUSTER = 4,        // CUlaunchAttributeID
+    HD_CU_MEMORY_DEVICE = 2,  // CUmemorytype
+    HD_CU_MEMORY_UNIFIED = 4, // wherever the address is
+    HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
+    HD_CU_MAP_F16 = 6,        // CUtensorMapDataType
+    HD_CU_MAP_BF16 = 9,
+    HD_CU_MAP_PLAIN = 0,             // CUtensorMapInterleave
+    HD_CU_MAP_SWIZZLE_128 = 3,       // CUtensorMapSwizzle
+    HD_CU_MAP_L2_256 = 3,            // CUtensorMapL2promotion
+    HD_CU_MAP_ZEROS = 0,             // CUtensorMapFloatOOBfill
     HD_CU_FUNCTION_SHARED_BYTES = 8, // CUfunction_attribute
     HD_CU_SHARED_BYTES = 48 << 10,   // that a launch may have without it
     HD_CU_LAUNCH_END = 0,            // CU_LAUNCH_PARAM_..: of `extra`
@@ -84,6 +90,10 @@ enum { // flags and kinds
 typedef struct hd_cu_ipc_handle {
     char reserved[64];
 } hd_cu_ipc_handle;
+
+typedef struct hd_cu_tensor_map {
+    uint64_t opaque[16] __attribute__((aligned(128)));
+} hd_cu_tensor_map;
 
 typedef struct hd_cu_uuid {
     char bytes[16];

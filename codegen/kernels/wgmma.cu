@@ -1,0 +1,676 @@
+// Tiles by the tensor cores of sm_90a: one warp has slices of both operands
+// brought to shared memory, which one or two groups of four warps multiply from
+// there (wgmma). A finished tile waits in registers, rounded, and is stored
+// while the next one is multiplied.
+//
+//     loader       wait empty[s] ─ load slice s ──┐            (TMA)
+//     multipliers  wait full[s] <─────────────────┘ multiply ─ arrive empty[s]
+//
+// Blocks may be in clusters of two: of two tiles below each other, which have
+// the second operand in common, or beside each other, which have the first.
+// Each of them loads a half of that for both.
+//
+// With SPLIT the last one to two tiles of each block are shared out by slices
+// of the depth. A share is no shorter than a tile, so a tile has at most two
+// owners: the later part of a tile is the first of a share, whose block leaves
+// the sums for the owner of the first part.
+#ifndef HD_TYPES
+#define TENSOR 1
+#define BM 128 // rows of a block's tile
+#define BN 64
+#define CLUSTER_M 2
+#define CLUSTER_N 1
+#define GROUPS_OF_WARPS 2 // that multiply
+#define SLICES 4          // in shared memory at once
+#define PANELS_OF_C 2     // of 64 by 64 of a tile, on their way to memory
+#define STAGED 1          // stored by way of shared memory
+#define PLAIN 0           // nothing follows the product
+#define C_CODE 1          // 1: bf16, 2: f16, 0: another one
+#define RAGGED 0          // slices that end within 64
+#define A_PIECE(p) (p)    // of the maps' third dimension
+#define B_PIECE(p) (p)
+#define C_PIECE(p) (p)
+#define WGMMA                                                                 \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, "  \
+    "%4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "   \
+    "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, " \
+    "%33, p, 1, 1, 0, 1;"
+#define WGMMA_MORE "%34"
+#define WGMMA_SUMS                                                          \
+    "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]),        \
+        "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),    \
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),    \
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),    \
+        "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]),    \
+        "+f"(d[31])
+#include "codegen/kernels/tiles.cu"
+#undef TILE_M
+#undef TILE_N
+#define TILE_M (BM * CLUSTER_M)
+#define TILE_N (BN * CLUSTER_N)
+#define TOLD 4
+#define PARTS 6 // of at[]: of tiles, and the words that tell of them
+#endif
+
+#define SLICE 64
+#define CLUSTER (CLUSTER_M * CLUSTER_N)
+#define BLOCK_ROWS (BM / (64 * GROUPS_OF_WARPS)) // of 64, of a group of warps
+#define THREADS (128 * (GROUPS_OF_WARPS + 1))
+#define PANELS ((BN + 63) / 64)
+#define A_BYTES (BM * SLICE * 2)
+#define B_BYTES ((B_ALONG ? BN : PANELS * 64) * SLICE * 2)
+#define SLICE_BYTES (A_BYTES + B_BYTES)
+#define C_BYTES (GROUPS_OF_WARPS * PANELS_OF_C * 8192)
+#define PARKED (BLOCK_ROWS * PANELS) // panels of a tile that a group stores
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+typedef struct map {
+    u64 word[16];
+} map;
+
+static inline u32 now()
+{
+    u32 t;
+    asm volatile("mov.u32 %0, %globaltimer_lo;" : "=r"(t));
+    return t;
+}
+
+// A wait that is longer than this is given up, and told: 4 s.
+#define LONGEST 4000000000u
+
+static inline bool is_late(u32 since, i64 *told, i64 step)
+{
+    if (now() - since < LONGEST)
+        return false;
+    if (told[0] == 0) {
+        told[1] = -1;
+        told[0] = step + 1;
+    }
+    return true;
+}
+
+static inline bool has_turned(u32 barrier, u32 parity)
+{
+    u32 has;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, "
+                 "[%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(has)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return has;
+}
+
+static inline void wait_for(u32 barrier, u32 parity, i64 *told, i64 step)
+{
+    if (has_turned(barrier, parity))
+        return;
+    const u32 since = now();
+    while (!has_turned(barrier, parity))
+        if (is_late(since, told, step))
+            break;
+}
+
+// One thread of a warp, which the compiler then knows to be one.
+static inline bool is_elected()
+{
+    u32 is;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, "
+                 "0, p; }"
+                 : "=r"(is));
+    return is;
+}
+
+static inline void expect(u32 barrier, u32 bytes)
+{
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+        "r"(bytes)
+        : "memory");
+}
+
+static inline void load(u32 to, const map *from, u32 barrier, int x, int y,
+                        int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::"
+                 "complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(from), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+// To the same place of all blocks of the cluster.
+static inline void load_for_all(u32 to, const map *from, u32 barrier, int x,
+                                int y, int z)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::"
+        "bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(
+            to),
+        "l"(from), "r"(barrier), "r"(x), "r"(y), "r"(z),
+        "h"((u16)((1 << CLUSTER) - 1))
+        : "memory");
+}
+
+static inline void store_panel(const map *to, u32 from, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, "
+                 "{%2, %3, %4}], [%1];" ::"l"(to),
+                 "r"(from), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+// Lines of 128 bytes, turned in eights. Along the depth these are rows; across
+// it 64 of them are a panel of 64 rows, and panels lie behind one another.
+static inline u64 matrix_at(u32 at, bool along)
+{
+    return (u64)(64u | 1u << 30) << 32 | (u64)(along ? 1 : 512) << 16 |
+           (at >> 4 & 0x3fff);
+}
+
+static inline void multiply_add(float *d, u64 a, u64 b, u32 more)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, " WGMMA_MORE ", 0; " WGMMA " }"
+                 : WGMMA_SUMS
+                 : "l"(a), "l"(b), "r"(more));
+}
+
+static inline u32 pair_of(float low, float high)
+{
+    u32 pair;
+#if C_CODE == 2
+    asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;"
+                 : "=r"(pair)
+                 : "f"(high), "f"(low));
+#else
+    asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;"
+                 : "=r"(pair)
+                 : "f"(high), "f"(low));
+#endif
+    return pair;
+}
+
+static inline void meet_cluster()
+{
+    __syncwarp();
+#if CLUSTER > 1
+    asm volatile("barrier.cluster.arrive.relaxed;\n"
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// Nobody leaves while a peer may still arrive here.
+#if CLUSTER > 1
+#define LEAVE() meet_cluster()
+#else
+#define LEAVE()
+#endif
+#endif
+
+// What is left of the tile for the block of a cluster that is `m` rows and `n`
+// columns of blocks behind its first one.
+static inline void take_part(tile *t, int m, int n)
+{
+    t->row += m * BM;
+    t->column += n * BN;
+    t->rows = within(t->rows - m * BM, BM);
+    t->fill_rows = within(t->fill_rows - m * BM, BM);
+    t->columns = within(t->columns - n * BN, BN);
+    t->fill_columns = within(t->fill_columns - n * BN, BN);
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Tiles in their order: `from` and `past` are slices.
+#if SPLIT
+#define ALL_SLICES ((coord)((K + SLICE - 1) / SLICE))
+#define EACH_TILE                                                       \
+    share own = share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER,     \
+                         (coord)(((M + TILE_M - 1) / TILE_M) *          \
+                                 ((N + TILE_N - 1) / TILE_N) * PIECES), \
+                         ALL_SLICES);                                   \
+    for (coord i, from, past;                                           \
+         next_share(&own, ALL_SLICES, &i, &from, &past) &&              \
+         find_tile(args, i, &w, &t);)
+#else
+#define EACH_TILE                                      \
+    coord from = 0, past = 0;                          \
+    for (coord i = blockIdx.x / CLUSTER;               \
+         find_tile(args, i, &w, &t) &&                 \
+         (past = (t.depth + SLICE - 1) / SLICE, true); \
+         i += gridDim.x / CLUSTER)
+#endif
+#define IS_EMPTY (t.fill_rows <= 0 || t.fill_columns <= 0)
+
+// The loads of slice `k`, counted in elements of the depth.
+static inline void load_a(u32 to, const map *a, u32 full, const tile &t, int k,
+                          int rank)
+{
+#if A_ALONG
+#if CLUSTER_N > 1
+    load_for_all(to + rank * (A_BYTES / 2), a, full, k, t.row + rank * (BM / 2),
+                 A_PIECE(t.piece));
+#else
+    load(to, a, full, k, t.row, A_PIECE(t.piece));
+#endif
+#else
+#pragma unroll
+    for (int i = 0; i < BM / 64; i++)
+#if CLUSTER_N > 1
+        load_for_all(to + i * 8192 + rank * 4096, a, full, t.row + i * 64,
+                     k + rank * 32, A_PIECE(t.piece));
+#else
+        load(to + i * 8192, a, full, t.row + i * 64, k, A_PIECE(t.piece));
+#endif
+#endif
+}
+
+static inline void load_b(u32 to, const map *b, u32 full, const tile &t, int k,
+                          int rank)
+{
+#if B_ALONG
+#if CLUSTER_M > 1
+    load_for_all(to + rank * (B_BYTES / 2), b, full, k,
+                 t.column + rank * (BN / 2), B_PIECE(t.piece));
+#else
+    load(to, b, full, k, t.column, B_PIECE(t.piece));
+#endif
+#else
+#pragma unroll
+    for (int i = 0; i < PANELS; i++)
+#if CLUSTER_M > 1
+        load_for_all(to + i * 8192 + rank * 4096, b, full, t.column + i * 64,
+                     k + rank * 32, B_PIECE(t.piece));
+#else
+        load(to + i * 8192, b, full, t.column + i * 64, k, B_PIECE(t.piece));
+#endif
+#endif
+}
+
+// Clears the lines of a slice from `depth` on, of all panels that the group of
+// warps multiplies: a product with what is no number is none.
+static inline void clear_lines(u32 slice, int group, int depth)
+{
+    const int thread = threadIdx.x & 127, each = (SLICE - depth) * 8;
+
+    for (int i = thread; i < (BLOCK_ROWS + PANELS) * each; i += 128) {
+        const int panel = i / each;
+        const u32 at =
+            slice + depth * 128 + i % each * 16 +
+            (panel < BLOCK_ROWS ? (group * BLOCK_ROWS + panel) * 8192
+                                : A_BYTES + (panel - BLOCK_ROWS) * 8192);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at),
+                     "r"(0)
+                     : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+}
+
+// One row of a panel that counts end: what there is of it.
+static inline void store_row(const hd_kernel_args &args, const tile &t, u32 at,
+                             int i, int j, int turn)
+{
+    u32 pair[4];
+
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pair[0]), "=r"(pair[1]), "=r"(pair[2]), "=r"(pair[3])
+                 : "r"(at + (turn << 4)));
+#if STAGED
+    u16 *to = (u16 *)c_at(args, t, i, j);
+
+    if (j + 8 <= t.fill_columns) {
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+                     "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
+                     : "memory");
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        if (j + e < t.fill_columns)
+            to[e] = (u16)(pair[e / 2] >> e % 2 * 16);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    hd_kernel(const __grid_constant__ hd_kernel_args args)
+{
+    extern __shared__ __align__(128) unsigned char memory[];
+    const map *a = &((const map *)args.map)[0];
+    const map *b = &((const map *)args.map)[1];
+    i64 *told = (i64 *)args.at[TOLD];
+    const i64 step = (i64)args.at[TOLD + 1];
+    const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0),
+              lane_ = threadIdx.x & 31;
+    u32 base, rank = 0;
+    walk w = {-1, 0, 0, 0};
+    tile t;
+
+    asm("{ .reg .u64 at; cvta.to.shared.u64 at, %1; cvt.u32.u64 %0, at; }"
+        : "=r"(base)
+        : "l"(memory));
+    base = (base + 1023) & ~1023u;
+    const u32 parked = base + SLICES * SLICE_BYTES;
+    const u32 full = parked + C_BYTES, empty = full + 8 * SLICES;
+#if CLUSTER > 1
+    asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+#endif
+    const int part_m = CLUSTER_M > 1 ? (int)rank : 0;
+    const int part_n = CLUSTER_N > 1 ? (int)rank : 0;
+    if (threadIdx.x == 0) {
+        asm volatile("prefetch.tensormap [%0];" ::"l"(a));
+        asm volatile("prefetch.tensormap [%0];" ::"l"(b));
+        for (int i = 0; i < SLICES; i++) {
+            asm volatile(
+                "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * i));
+            asm volatile(
+                "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
+                "r"(4 * GROUPS_OF_WARPS * CLUSTER));
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    meet_cluster();
+    int s = 0;
+    u32 turn = 0;
+    if (warp < 4) {
+#if GROUPS_OF_WARPS == 2
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+#endif
+        if (warp == 1)
+            check_counts(args, (i64)blockIdx.x * 32 + lane_,
+                         (i64)gridDim.x * 32);
+        if (warp == 0 && is_elected()) {
+            EACH_TILE
+            {
+                if (IS_EMPTY)
+                    continue;
+                take_part(&t, part_m, part_n);
+                for (; from < past; from++) {
+                    const u32 to = base + s * SLICE_BYTES;
+                    const int k = t.k + from * SLICE;
+
+                    wait_for(empty + 8 * s, turn ^ 1, told, step);
+                    expect(full + 8 * s, SLICE_BYTES);
+                    load_a(to, a, full + 8 * s, t, k, (int)rank);
+                    load_b(to + A_BYTES, b, full + 8 * s, t, k, (int)rank);
+                    if (++s == SLICES)
+                        s = 0, turn ^= 1;
+                }
+#if !SPLIT
+                from = 0;
+#endif
+            }
+        }
+        LEAVE();
+        return;
+    }
+#if GROUPS_OF_WARPS == 2
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+#endif
+    const int group = (warp >> 2) - 1, thread = threadIdx.x & 127;
+    const float f = SCALE;
+    u32 to = empty;
+#if CLUSTER > 1
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(to)
+                 : "r"(empty), "r"(lane_ & (CLUSTER - 1)));
+#define FREE(s)                                                                \
+    do {                                                                       \
+        if (lane_ < CLUSTER)                                                   \
+            asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"( \
+                             to + 8 * (s))                                     \
+                         : "memory");                                          \
+    } while (0)
+#else
+#define FREE(s)                                                                \
+    do {                                                                       \
+        if (lane_ == 0)                                                        \
+            asm volatile(                                                      \
+                "mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(to + 8 * (s)) \
+                : "memory");                                                   \
+    } while (0)
+#endif
+    float sum[BLOCK_ROWS][BN / 2];
+#if STAGED
+    const map *c = &((const map *)args.map)[2];
+    const u32 row_of = (thread >> 5) * 16 + (lane_ & 15);
+    u32 held[BLOCK_ROWS][BN / 4];
+    tile kept;
+    bool pending = false;
+    int buffer = 0;
+    auto put = [&](const int i, const int p) {
+        // A narrow last panel overlaps its neighbour: the same values twice.
+        const int column = p * 64 + 64 <= BN ? p * 64 : BN - 64;
+        const int row = (group * BLOCK_ROWS + i) * 64;
+        const u32 at = parked + (group * PANELS_OF_C + buffer) * 8192;
+
+        if (thread == 0)
+            asm volatile(
+                "cp.async.bulk.wait_group.read %0;" ::"n"(PANELS_OF_C - 1)
+                : "memory");
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const u32 *d = held[i] + (column + 16 * j) / 4;
+            asm volatile(
+                "stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, "
+                "%3, %4};" ::"r"(at + row_of * 128 +
+                                 ((2 * j + (lane_ >> 4)) ^ (row_of & 7)) * 16),
+                "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
+                : "memory");
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+        bool whole = row < kept.rows && column < kept.columns;
+#if GROUPED == 1 || COUNTED
+        if (row + 64 > kept.fill_rows) {
+            for (int q = thread; q < 512; q += 128)
+                if (row + q / 8 < kept.fill_rows &&
+                    column + q % 8 * 8 < kept.fill_columns)
+                    store_row(args, kept, at + q / 8 * 128, row + q / 8,
+                              column + q % 8 * 8, q % 8 ^ q / 8 & 7);
+            whole = false;
+        }
+#endif
+        if (thread == 0) {
+            if (whole)
+                store_panel(c, at, kept.column + column, kept.row + row,
+                            C_PIECE(kept.piece));
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        }
+        if (++buffer == PANELS_OF_C)
+            buffer = 0;
+    };
+#endif
+#if RAGGED
+#define CLEAR_LINES(k)               \
+    if (t.depth - (k)*SLICE < SLICE) \
+    clear_lines(base + s * SLICE_BYTES, group, t.depth - (k)*SLICE)
+#else
+#define CLEAR_LINES(k) (void)0
+#endif
+#define A_STEP (A_ALONG ? 2 : 128)
+#define B_STEP (B_ALONG ? 2 : 128)
+#define ISSUE(first, k)                                                      \
+    do {                                                                     \
+        wait_for(full + 8 * s, turn, told, step);                            \
+        CLEAR_LINES(k);                                                      \
+        const u32 at = base + s * SLICE_BYTES;                               \
+        const u64 left = matrix_at(at + group * BLOCK_ROWS * 8192, A_ALONG); \
+        const u64 right = matrix_at(at + A_BYTES, B_ALONG);                  \
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");              \
+        _Pragma("unroll") for (int q = 0; q < SLICE / 16; q++)               \
+            _Pragma("unroll") for (int i = 0; i < BLOCK_ROWS; i++)           \
+                multiply_add(sum[i], left + A_STEP * q + 512 * i,            \
+                             right + B_STEP * q, q || !(first));             \
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");       \
+    } while (0)
+#define RETIRE(before)                                                 \
+    do {                                                               \
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); \
+        if (before)                                                    \
+            FREE(last);                                                \
+        last = s;                                                      \
+        if (++s == SLICES)                                             \
+            s = 0, turn ^= 1;                                          \
+    } while (0)
+    EACH_TILE
+    {
+        int last = 0;
+
+        if (IS_EMPTY) {
+            take_part(&t, part_m, part_n);
+            clear(args, t, group * 128 + thread, 128 * GROUPS_OF_WARPS);
+            continue;
+        }
+        take_part(&t, part_m, part_n);
+#if GROUPED == 1 || COUNTED
+        // Rows that counts leave out are not multiplied.
+        if (group * BLOCK_ROWS * 64 >= t.fill_rows) {
+#if STAGED
+            if (pending) {
+#pragma unroll
+                for (int p = 0; p < PARKED; p++)
+                    put(p / PANELS, p % PANELS);
+                pending = false;
+            }
+#endif
+            for (coord k = from; k < past; k++) {
+                wait_for(full + 8 * s, turn, told, step);
+                FREE(s);
+                if (++s == SLICES)
+                    s = 0, turn ^= 1;
+            }
+            clear(args, t, group * 128 + thread, 128 * GROUPS_OF_WARPS);
+            continue;
+        }
+#endif
+        coord k = from;
+#if STAGED
+        if (pending) {
+            if (past - from >= PARKED) {
+#pragma unroll
+                for (int p = 0; p < PARKED; p++) {
+                    ISSUE(p == 0, from + p);
+                    put(p / PANELS, p % PANELS);
+                    RETIRE(p > 0);
+                }
+                k = from + PARKED;
+            } else {
+#pragma unroll
+                for (int p = 0; p < PARKED; p++)
+                    put(p / PANELS, p % PANELS);
+            }
+            pending = false;
+        }
+#endif
+        for (; k < past; k++) {
+            ISSUE(k == from, k);
+            RETIRE(k > from);
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        FREE(last);
+#if SPLIT
+        if (past - from < ALL_SLICES) {
+            const int slot =
+                ((i - own.whole) * CLUSTER + (int)rank) * GROUPS_OF_WARPS +
+                group;
+            float4 *left = (float4 *)args.at[PARTS] +
+                           (i64)slot * (BLOCK_ROWS * BN / 8 * 128) + thread;
+            u32 *ready = (u32 *)args.at[PARTS + 1] + slot;
+
+            if (from > 0) {
+#pragma unroll
+                for (int m = 0; m < BLOCK_ROWS; m++)
+#pragma unroll
+                    for (int j = 0; j < BN / 8; j++)
+                        __stcg(left + (m * (BN / 8) + j) * 128,
+                               make_float4(sum[m][4 * j], sum[m][4 * j + 1],
+                                           sum[m][4 * j + 2],
+                                           sum[m][4 * j + 3]));
+                asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+                if (thread == 0)
+                    asm volatile(
+                        "fence.acq_rel.gpu;\n"
+                        "st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(ready)
+                        : "memory");
+                continue;
+            }
+            if (thread == 0) {
+                const u32 since = now();
+                for (u32 is = 0; is == 0 && !is_late(since, told, step);)
+                    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                                 : "=r"(is)
+                                 : "l"(ready)
+                                 : "memory");
+                // The next launch begins with none.
+                asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(ready)
+                             : "memory");
+            }
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+#pragma unroll
+            for (int m = 0; m < BLOCK_ROWS; m++)
+#pragma unroll
+                for (int j = 0; j < BN / 8; j++) {
+                    const float4 v = __ldcg(left + (m * (BN / 8) + j) * 128);
+
+                    sum[m][4 * j] += v.x;
+                    sum[m][4 * j + 1] += v.y;
+                    sum[m][4 * j + 2] += v.z;
+                    sum[m][4 * j + 3] += v.w;
+                }
+        }
+#endif
+#pragma unroll
+        for (int m = 0; m < BLOCK_ROWS; m++)
+#pragma unroll
+            for (int j = 0; j < BN / 4; j++) {
+                const int row = (group * BLOCK_ROWS + m) * 64 +
+                                (thread >> 5) * 16 + (lane_ >> 2) + j % 2 * 8;
+                const int column = j / 2 * 8 + lane_ % 4 * 2;
+                float low = sum[m][2 * j], high = sum[m][2 * j + 1];
+#if STAGED
+#if !PLAIN
+                if (row < t.fill_rows && column < t.fill_columns) {
+                    low = value_at(args, t, row, column, low, f);
+                    if (column + 1 < t.fill_columns)
+                        high = value_at(args, t, row, column + 1, high, f);
+                }
+#endif
+#if !PLAIN
+                // One pair after the other: no more registers at once.
+                asm volatile("" : "+f"(low), "+f"(high)::"memory");
+#endif
+                held[m][j] = pair_of(low, high);
+#else
+                if (row < t.fill_rows && column < t.fill_columns) {
+                    store(args, t, row, column, low, f);
+                    if (column + 1 < t.fill_columns)
+                        store(args, t, row, column + 1, high, f);
+                }
+#endif
+            }
+#if STAGED
+        kept = t;
+        pending = true;
+#endif
+#if GROUPED == 1 || COUNTED
+        clear(args, t, group * 128 + thread, 128 * GROUPS_OF_WARPS);
+#endif
+#if !SPLIT
+        from = 0;
+#endif
+    }
+#if STAGED
+    if (pending) {
+#pragma unroll
+        for (int p = 0; p < PARKED; p++)
+            put(p / PANELS, p % PANELS);
+    }
+    if (thread == 0)
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+    LEAVE();
+}
+#endif

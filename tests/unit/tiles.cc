@@ -1,0 +1,302 @@
+// Products in tiles of sm_90a: which are at hand, what they compile to, and
+// that the blocks of each do every tile once.
+#include <climits>
+#include <cstdlib>
+#include <random>
+#include <regex>
+
+#include "codegen/tiles.h"
+#include "tests/seed.h"
+#include "tests/unit/kernels.h"
+
+namespace
+{
+
+enum { PROCESSORS = 132, ROOM = 64 };
+
+// The step of a host program, and what is at hand for it.
+class Tiles
+{
+  public:
+    explicit Tiles(const std::string &body) : program_("host program p " + body)
+    {
+        EXPECT_EQ(program_.status, HD_OK) << program_.Said();
+        if (program_.status != HD_OK ||
+            hd_steps_collect(program_.module, 0, program_.diag, &steps_) !=
+                HD_OK)
+            return;
+        EXPECT_TRUE(hd_tiles_map(Step())) << body;
+        choices.resize(ROOM);
+        choices.resize(
+            size_t(hd_tiles_choose(Step(), PROCESSORS, ROOM, choices.data())));
+    }
+    Tiles(const Tiles &) = delete;
+    Tiles &operator=(const Tiles &) = delete;
+    ~Tiles()
+    {
+        hd_steps_free(&steps_);
+    }
+    const hd_step *Step() const
+    {
+        return &steps_.step[0];
+    }
+    Kernel Of(const hd_tiles_choice &choice) const
+    {
+        return Emit([&](hd_text *text, hd_kernel_grid *grid) {
+            return hd_tiles_emit_choice(Step(), &choice, text, grid);
+        });
+    }
+
+    std::vector<hd_tiles_choice> choices;
+
+  private:
+    Program program_;
+    hd_steps steps_ = {};
+};
+
+std::string Name(const hd_tiles_choice &c)
+{
+    return std::to_string(c.rows) + "x" + std::to_string(c.columns) + " in " +
+           std::to_string(c.cluster_m) + "x" + std::to_string(c.cluster_n) +
+           (c.split ? ", split" : "");
+}
+
+const std::vector<std::string> kForms = {
+    "in %a : bf16[8192, 4096] in %b : bf16[7168, 4096] "
+    "out %c : bf16[8192, 7168] { %c = matmul %a, %b tb }",
+    "in %a : f16[900, 1024] in %b : f16[1024, 1000] in %v : f16[1000] "
+    "out %c : f16[900, 1000] out %z : f16[900, 1000] "
+    "{ %c = matmul %a, %b scale 0.5 bias %v act gelu aux %z }",
+    "in %a : bf16[4, 4096, 2000] in %b : bf16[4, 4096, 1504] "
+    "inout %c : f32[4, 2000, 1504] { %c = matmul %a, %b ta accumulate }",
+    "in %a : bf16[16384, 7168] in %b : bf16[32, 2048, 7168] in %n : i32[32] "
+    "out %c : bf16[16384, 2048] { %c = matmul %a, %b tb groups %n }",
+    "in %a : bf16[16384, 2048] in %b : bf16[32, 2048, 7168] in %n : i32[32] "
+    "inout %c : bf16[16384, 7168] "
+    "{ %c = matmul %a, %b act silu accumulate groups %n }",
+    "in %a : bf16[16384, 2048] in %b : bf16[16384, 7168] in %n : i32[32] "
+    "out %c : bf16[32, 2048, 7168] { %c = matmul %a, %b ta groups %n }",
+    "in %n : i32[8] in %a : bf16[8, 4096 by %n, 2048] in %b : bf16[2048, 1024] "
+    "out %c : bf16[8, 4096, 1024] { %c = matmul %a, %b act relu }",
+};
+
+using TilesNvrtc = Nvrtc;
+
+// What a log says of registers, and whether wgmma is as it was written.
+void CheckLog(const std::string &log, const std::string &what)
+{
+    const std::regex used("Used ([0-9]+) registers");
+    const std::regex spilt("([0-9]+) bytes spill stores");
+    std::smatch registers, bytes;
+
+    EXPECT_TRUE(std::regex_search(log, registers, used)) << what << log;
+    EXPECT_TRUE(std::regex_search(log, bytes, spilt)) << what << log;
+    EXPECT_EQ(bytes[1].str(), "0") << what << log;
+    EXPECT_EQ(log.find("C75"), std::string::npos) << what << log;
+    printf("%-60s %s registers\n", what.c_str(), registers[1].str().c_str());
+}
+
+// As the kernel says: which tile, and where it lies, of each unit in turns.
+const char kWalk[] = R"(
+extern "C" int share_out(int unit, int units, int tiles, int slices, int *out)
+{
+    share s = share_of(unit, units, tiles, slices);
+    coord tile, from, past;
+    int n = 0;
+
+    for (; next_share(&s, slices, &tile, &from, &past); n++) {
+        out[3 * n] = tile;
+        out[3 * n + 1] = from;
+        out[3 * n + 2] = past;
+    }
+    return n;
+}
+extern "C" int find_out(const void *args, int i, int *out)
+{
+    walk w = {-1, 0, 0, 0};
+    tile t;
+
+    if (!find_tile(*(const hd_kernel_args *)args, i, &w, &t))
+        return 0;
+    const int all[] = {(int)t.piece,     (int)t.row,     (int)t.column,
+                       (int)t.k,         t.rows,         t.columns,
+                       t.fill_rows,      t.fill_columns, (int)t.depth};
+    for (int e = 0; e < 9; e++)
+        out[e] = all[e];
+    return 1;
+}
+)";
+
+// The text of a kernel's schedule, compiled for this machine.
+class Schedule
+{
+  public:
+    explicit Schedule(const Kernel &kernel)
+    {
+        library_ = dlopen(
+            folder_.Compile(kHost + kernel.text + kWalk, "schedule.so", "-w")
+                .c_str(),
+            RTLD_NOW | RTLD_NODELETE);
+        EXPECT_NE(library_, nullptr);
+        Get("share_out", &share);
+        Get("find_out", &find);
+    }
+    ~Schedule()
+    {
+        if (library_ != nullptr)
+            dlclose(library_);
+    }
+    Schedule(const Schedule &) = delete;
+    Schedule &operator=(const Schedule &) = delete;
+
+    int (*share)(int unit, int units, int tiles, int slices, int *out);
+    int (*find)(const void *args, int i, int *out);
+
+  private:
+    template <class Function> void Get(const char *name, Function *out)
+    {
+        void *at = dlsym(library_, name);
+
+        ASSERT_NE(at, nullptr) << name;
+        std::memcpy(out, &at, sizeof at);
+    }
+
+    Folder folder_;
+    void *library_;
+};
+
+// Every slice of a tile is of one block, two at most have a tile, and of these
+// the one with the later slices does them first; shares are alike.
+TEST(Tiles, EachSliceIsOfOneBlock)
+{
+    Tiles tiles(kForms[0]);
+    hd_tiles_choice choice = tiles.choices[0];
+
+    choice.split = true;
+    Schedule schedule(tiles.Of(choice));
+    std::mt19937 random(Seed());
+
+    for (int draw = 0; draw < 400; draw++) {
+        const int units = std::vector<int>{1, 2, 7, 66, 132}[random() % 5];
+        const int all = 1 + int(random() % 700),
+                  slices = 1 + int(random() % 90);
+        std::vector<int> seen(size_t(all) * size_t(slices)),
+            owners(size_t(all), 0);
+        int most = 0, least = INT_MAX;
+
+        for (int u = 0; u < units; u++) {
+            std::vector<int> mine(size_t(3 * (all + 2)));
+            int n = schedule.share(u, units, all, slices, mine.data());
+            int sum = 0;
+
+            for (int i = 0; i < n; i++) {
+                int tile = mine[size_t(3 * i)], from = mine[size_t(3 * i + 1)];
+                int past = mine[size_t(3 * i + 2)];
+
+                ASSERT_TRUE(tile >= 0 && tile < all && from >= 0 &&
+                            from < past && past <= slices);
+                EXPECT_TRUE(from == 0 || past == slices);
+                EXPECT_TRUE(from == 0 || i == (all / units - 1));
+                owners[size_t(tile)]++;
+                sum += past - from;
+                for (int s = from; s < past; s++)
+                    seen[size_t(tile * slices + s)]++;
+            }
+            most = std::max(most, sum);
+            least = std::min(least, sum);
+        }
+        for (int n : seen)
+            ASSERT_EQ(n, 1);
+        for (int n : owners)
+            ASSERT_LE(n, 2);
+        if (all > units && all % units != 0) {
+            EXPECT_LE(most - least, 1) << all << " " << units << " " << slices;
+        }
+    }
+}
+
+// Elements of the result that tiles have, and rows of groups beside those.
+void CheckTiles(const Schedule &schedule, const std::vector<int32_t> &counts,
+                int rows, int columns, bool turned, int depth)
+{
+    std::vector<uint64_t> args(64);
+    const size_t each = size_t(rows) * size_t(columns);
+    std::vector<uint8_t> seen(each * (turned ? counts.size() : 1));
+    std::vector<int> from = {0};
+    int tile[9];
+
+    args[3] = reinterpret_cast<uintptr_t>(counts.data());
+    for (int32_t n : counts)
+        from.push_back(
+            std::min<int>(turned ? depth : rows, from.back() + std::max(n, 0)));
+    for (int i = 0; schedule.find(args.data(), i, tile) != 0; i++) {
+        const int piece = tile[0], row = tile[1], column = tile[2];
+
+        for (int r = row; r < row + tile[4]; r++)
+            for (int c = column; c < column + tile[5]; c++)
+                seen[(turned ? size_t(piece) * each : 0) +
+                     size_t(r) * size_t(columns) + size_t(c)]++;
+        if (turned) {
+            EXPECT_EQ(tile[3], from[size_t(piece)]);
+            EXPECT_EQ(tile[8], from[size_t(piece) + 1] - from[size_t(piece)]);
+            EXPECT_EQ(tile[6], tile[8] > 0 ? tile[4] : 0);
+        } else if (tile[6] > 0) {
+            EXPECT_GE(row, from[size_t(piece)]);
+            EXPECT_LE(row + tile[6], from[size_t(piece) + 1]);
+        } else {
+            EXPECT_GE(row, from.back());
+        }
+    }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), int64_t(seen.size()));
+}
+
+TEST(Tiles, EachRowOfEachGroupIsInOneTile)
+{
+    Tiles rows("in %a : bf16[700, 128] in %b : bf16[9, 192, 128] "
+               "in %n : i32[9] out %c : bf16[700, 192] "
+               "{ %c = matmul %a, %b tb groups %n }");
+    Tiles turned("in %a : bf16[700, 192] in %b : bf16[700, 128] "
+                 "in %n : i32[9] out %c : bf16[9, 192, 128] "
+                 "{ %c = matmul %a, %b ta groups %n }");
+    std::mt19937 random(Seed());
+
+    for (int k = 0; k < 3; k++) {
+        Schedule a(rows.Of(rows.choices[random() % rows.choices.size()]));
+        Schedule b(turned.Of(turned.choices[random() % turned.choices.size()]));
+
+        for (int draw = 0; draw < 15; draw++) {
+            std::vector<int32_t> counts(9);
+
+            for (int32_t &n : counts)
+                n = random() % 3 == 0
+                        ? 0
+                        : int32_t(random() % (draw % 2 ? 78 : 300)) - 2;
+            CheckTiles(a, counts, 700, 192, false, 0);
+            CheckTiles(b, counts, 192, 128, true, 700);
+        }
+    }
+}
+
+// All forms of each choice with HEDDLE_ALL_KERNELS=1, else one, in turns.
+TEST_F(TilesNvrtc, EveryChoiceCompilesWithoutSpills)
+{
+    const bool all = std::getenv("HEDDLE_ALL_KERNELS") != nullptr;
+    const size_t first = std::random_device()() % kForms.size();
+
+    for (size_t f = 0; f < kForms.size(); f++) {
+        Tiles tiles(kForms[f]);
+
+        std::sort(tiles.choices.begin(), tiles.choices.end(),
+                  [](auto &a, auto &b) {
+                      return std::make_pair(a.rows, a.columns) <
+                             std::make_pair(b.rows, b.columns);
+                  });
+        for (size_t i = 0; i < tiles.choices.size(); i++)
+            if (all || (i + first) % kForms.size() == f)
+                CheckLog(Log(tiles.Of(tiles.choices[i]).text, "sm_90a"),
+                         Name(tiles.choices[i]) + " of form " +
+                             std::to_string(f));
+    }
+}
+
+} // namespace
