@@ -628,13 +628,22 @@ static bool is_ragged(const kernel *k)
     return k->product.counts >= 0 && k->product.ta;
 }
 
+// Of nothing there is no map: a run may say so.
+static bool is_nothing(const kernel *k)
+{
+    for (int i = 0; i < OF_GROUPS; i++)
+        if (k->length[i] == 0)
+            return true;
+    return k->product.counts >= 0 && k->length[OF_GROUPS] == 0;
+}
+
 bool hd_tiles_map(const hd_step *step)
 {
     kernel k = kernel_of(step, NULL);
 
-    return hd_tiles_fit(step) && k.tensor && k.counted < 2 &&
+    return hd_tiles_fit(step) && k.tensor && k.counted < 2 && !is_nothing(&k) &&
            has_map(&k, HD_PRODUCT_A) && has_map(&k, HD_PRODUCT_B) &&
-           k.rest == HD_LANE_FLOAT && k.room[OF_K] > 0 && k.room[OF_M] >= 64 &&
+           k.rest == HD_LANE_FLOAT && k.room[OF_M] >= 64 &&
            k.room[OF_N] >= 64 && is_short(&k) &&
            (!is_ragged(&k) || (sides_of(&k, HD_PRODUCT_A).along != 1 &&
                                sides_of(&k, HD_PRODUCT_B).along != 1));

@@ -604,13 +604,18 @@ static bool is_own_always(const job *j)
            hd_cuda_choices(j->plan->device, j->step, 1, &best) > 0;
 }
 
-// Whether tiles were faster, and take this step, too.
+// Whether tiles may be timed for it: one launch, the same in every run.
+static bool may_be_own(const job *j)
+{
+    return j->product.pieces == 1 && j->plan->module->nsizes == 0;
+}
+
+// Whether they were faster, and take this step, too.
 static bool is_own(const job *j, int product)
 {
     hd_tiles_choice best;
 
-    return j->plan == j->plan->device->whole && j->product.pieces == 1 &&
-           j->plan->product[product].own.rows > 0 &&
+    return may_be_own(j) && j->plan->product[product].own.rows > 0 &&
            hd_cuda_choices(j->plan->device, j->step, 1, &best) > 0;
 }
 
@@ -632,8 +637,8 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
     if (own_epilogue(&j, &epilogue)) {
         shape = shape_of(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)),
                          j.c.row_stride, epilogue, type_of_row(&j));
-        HD_TRY(find_product(plan, &shape, j.product.pieces == 1 ? step : NULL,
-                            diag, &product));
+        HD_TRY(find_product(plan, &shape, may_be_own(&j) ? step : NULL, diag,
+                            &product));
         if (product >= 0)
             return is_own(&j, product)
                        ? hd_cuda_add_choice(plan, stream, step,
