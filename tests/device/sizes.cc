@@ -192,6 +192,33 @@ TEST(Sizes, OfEachRunGiveTheDenseAnswer)
             }
 }
 
+// Of one row, as of one product, strides are what they need not be elsewhere:
+// such a run may be done in a way that the greatest is not.
+TEST(Sizes, OfOneRowHaveAWayOfTheirOwn)
+{
+    const char *const texts[] = {
+        "heddle 2 host program rows param m in 1..200 mesh tp=1 in %a : $[m, "
+        "64] "
+        "in %b : $[64, 200] out %c : $[m, 200] { "
+        "%c[:, 0..100] = matmul %a, %b[:, 0..100] "
+        "%c[:, 100..200] = matmul %a, %b[:, 0..100] }",
+        "heddle 2 host program batch param m in 1..3 mesh tp=1 "
+        "in %a : $[m, 4, 64, 64] in %b : $[m, 4, 64, 64] "
+        "inout %c : $[m, 4, 64, 64] { %c[:, 0..2, :, :] = "
+        "matmul %a[:, 0..2, :, :], %b[:, 0..2, :, :] accumulate }"};
+
+    for (const char *text : texts) {
+        Module module = Parse(text, "bf16", 1);
+
+        RunSessions(module, 1, DeviceOptions(),
+                    [&](SizedRun &run, hd_diag *said) {
+                        HD_TRY(run.RunAndCompare(1, Seed(), said));
+                        HD_TRY(run.RunAndCompare(3, Seed(), said));
+                        return run.RunAndCompare(1, Seed(), said);
+                    });
+    }
+}
+
 long Resident()
 {
     std::ifstream file("/proc/self/statm");

@@ -207,7 +207,8 @@ static hd_status add_parameter(hd_cuda_plan *plan, hd_cuda_launch *launch,
     return HD_OK;
 }
 
-// What CUDA takes here it takes of any address.
+// What CUDA takes here it takes of any multiple of 16, which arguments begin
+// at.
 static hd_status add_map(hd_cuda_plan *plan, hd_cuda_launch *launch,
                          size_t offset, const hd_kernel_map *map, hd_cuda_at at,
                          hd_diag *diag)
@@ -389,6 +390,27 @@ int hd_cuda_choices(hd_device *device, const hd_step *step, int room,
     return hd_tiles_choose(step, processors, room, out);
 }
 
+// A plan that is not the whole one has the rooms that this one needed.
+static bool has_room(const hd_cuda_plan *plan, int stream,
+                     const hd_tiles_choice *choice)
+{
+    const hd_cuda_stream *mine = &plan->device->stream[stream];
+
+    return plan == plan->device->whole ||
+           (mine->need[HD_CUDA_MISCOUNT] >= sizeof(hd_kernel_miscount) &&
+            mine->need[HD_CUDA_SCRATCH] >=
+                hd_cuda_align_up(mine->used, 512) + hd_tiles_parts(choice) &&
+            mine->need[HD_CUDA_TILES_READY] >=
+                hd_tiles_words(choice) * sizeof(uint32_t));
+}
+
+bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
+                        hd_tiles_choice *out)
+{
+    return hd_cuda_choices(plan->device, step, 1, out) > 0 &&
+           has_room(plan, stream, out);
+}
+
 hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
                              const hd_step *step, const hd_tiles_choice *choice,
                              hd_diag *diag)
@@ -416,7 +438,7 @@ hd_status hd_cuda_add_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
 {
     hd_tiles_choice choice;
 
-    return hd_cuda_choices(plan->device, step, 1, &choice) > 0
+    return hd_cuda_best_tiles(plan, stream, step, &choice)
                ? hd_cuda_add_choice(plan, stream, step, &choice, diag)
                : hd_cuda_add_step(plan, stream, step, diag);
 }

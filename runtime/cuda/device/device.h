@@ -55,7 +55,8 @@ typedef enum hd_cuda_room {
     // The session's own:
     HD_CUDA_COUNTER,     // of blocks that are done: 0 between kernels
     HD_CUDA_MISCOUNT,    // an hd_kernel_miscount: 0 until there is one
-    HD_CUDA_TILES_READY, // words of tiles' parts: 0 between kernels
+    HD_CUDA_TILES_READY, // words of tiles' parts: 0 between kernels, unless one
+                         // was late
     HD_CUDA_ROOMS,
     HD_CUDA_ROOMS_OWN = HD_CUDA_COUNTER, // the first of those
 } hd_cuda_room;

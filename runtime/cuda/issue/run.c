@@ -871,8 +871,8 @@ static hd_status check_counts(hd_device *device, hd_diag *diag)
         return HD_OK;
     if (first.group == HD_KERNEL_LATE)
         return hd_fail(diag, HD_ERROR_TIMEOUT,
-                       "rank %d: the kernel of step %lld has waited 4 s for "
-                       "what its own blocks load",
+                       "rank %d: a block of the kernel of step %lld has waited "
+                       "4 s for what it, or another one, makes",
                        device->rank, (long long)first.step - 1);
     miscount = (hd_miscount){true, first.group, first.count, first.left};
     return hd_miscount_report(device->binding.module, device->rank,

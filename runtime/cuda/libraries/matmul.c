@@ -1,11 +1,12 @@
 // Matmuls by cuBLASLt. It is column-major, so a row-major product goes to it
 // with its operands exchanged: c^T[n,m] = b^T[n,k] a^T[k,m].
 //
-// Three ways, the first that fits: the product straight into the result, with
-// cuBLASLt's own epilogues, or added to a matrix by itself; the product into
-// scratch memory in f32, and a kernel for what follows it; a plain kernel for
-// all of it, for what cuBLASLt does not take (strides, dtypes, f8 without
-// `tb`).
+// Four ways, the first that fits: a kernel in tiles for groups, counts, and
+// what cuBLASLt would do slowly or in two passes, where there is one; the
+// product straight into the result, with cuBLASLt's own epilogues, or added to
+// a matrix by itself; the product into scratch memory in f32, and a kernel for
+// what follows it; a plain kernel for all of it, for what cuBLASLt does not
+// take (strides, dtypes, f8 without `tb`).
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -601,7 +602,7 @@ static bool is_own_always(const job *j)
 
     return (!own_epilogue(j, &epilogue) ||
             !has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C))) &&
-           hd_cuda_choices(j->plan->device, j->step, 1, &best) > 0;
+           hd_cuda_best_tiles(j->plan, j->stream, j->step, &best);
 }
 
 // Whether tiles may be timed for it: one launch, the same in every run.

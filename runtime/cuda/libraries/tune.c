@@ -38,8 +38,10 @@ typedef struct trial {
     hd_cu_ptr a, b, c, bias, workspace; // 0 for neither bias nor addend
     hd_cu_ptr tiles;                    // words, then partial sums
     hd_cuda_plan own;                   // owned: launches of tiles
-    hd_cu_event start, end;             // owned: of a row of products
-    int64_t warm, deadline;             // hd_clock: when no more is begun
+    hd_tiles_choice choice[HD_CUDA_OWN];
+    int nchoices;
+    hd_cu_event start, end; // owned: of a row of products
+    int64_t warm, deadline; // hd_clock: when no more is begun
 } trial;
 
 typedef struct entrant {
@@ -56,7 +58,7 @@ typedef struct entrant {
 // All that a plan depends on. False if the device does not tell.
 static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
 {
-    hd_text_printf(out, "plan or tiles\ncuBLASLt %zu\n",
+    hd_text_printf(out, "plan or tiles 1\ncuBLASLt %zu\n",
                    device->products->lt.version());
     if (!hd_cuda_add_device(device, out))
         return false;
@@ -197,13 +199,16 @@ static hd_status take_memory(trial *t, bool *taken)
 
     for (int i = 0; i < 4; i++)
         total += (bytes[i] + 255) / 256 * 256;
-    *taken = t->device->cu.alloc(&t->memory, total + HD_CUDA_WORKSPACE_BYTES +
-                                                 TILES_BYTES) == HD_CU_SUCCESS;
+    *taken = t->device->cu.alloc(&t->memory,
+                                 total + HD_CUDA_WORKSPACE_BYTES +
+                                     (t->nchoices > 0 ? TILES_BYTES : 0)) ==
+             HD_CU_SUCCESS;
     if (!*taken)
         return HD_OK;
     t->tiles = t->memory + HD_CUDA_WORKSPACE_BYTES + total;
-    HD_CUDA_TRY(t->device, t->diag, fill8, t->tiles, 0, WORDS_BYTES,
-                t->device->home->rescue);
+    if (t->nchoices > 0)
+        HD_CUDA_TRY(t->device, t->diag, fill8, t->tiles, 0, WORDS_BYTES,
+                    t->device->home->rescue);
     t->workspace = t->memory;
     total = HD_CUDA_WORKSPACE_BYTES;
     for (int i = 0; i < 4; i++) {
@@ -387,19 +392,16 @@ static hd_status add_launch(trial *t, const hd_step *step,
 // The best of what tiles there are for the step.
 static hd_status add_tiles(trial *t, const hd_step *step, entrant *all, int *n)
 {
-    hd_tiles_choice choice[HD_CUDA_OWN];
-    int choices = step == NULL
-                      ? 0
-                      : hd_cuda_choices(t->device, step, HD_CUDA_OWN, choice);
-
     t->own.device = t->device;
-    for (int i = 0; i < choices; i++) {
-        if (hd_tiles_parts(&choice[i]) > TILES_BYTES - WORDS_BYTES ||
-            hd_tiles_words(&choice[i]) * sizeof(uint32_t) > TOLD_AT)
+    for (int i = 0; i < t->nchoices; i++) {
+        const hd_tiles_choice *choice = &t->choice[i];
+
+        if (hd_tiles_parts(choice) > TILES_BYTES - WORDS_BYTES ||
+            hd_tiles_words(choice) * sizeof(uint32_t) > TOLD_AT)
             continue;
-        HD_TRY(add_launch(t, step, &choice[i]));
+        HD_TRY(add_launch(t, step, choice));
         all[*n].launch = t->own.nlaunches - 1;
-        all[*n].tiles = choice[i];
+        all[*n].tiles = *choice;
         ++*n;
     }
     return HD_OK;
@@ -472,6 +474,8 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
 
     if (seconds == 0)
         return HD_OK;
+    if (step != NULL)
+        t.nchoices = hd_cuda_choices(device, step, HD_CUDA_OWN, t.choice);
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
         status = try_all(&t, product, step, plan, n, seconds);
