@@ -5,8 +5,8 @@
 
 #include "codegen/tiles.h"
 
-// Of the cycles that a tile needs, so many are for its products; measured on
-// H200 (bench/results/).
+// Of the cycles that a tile needs, so many are for its products: expected, but
+// where bench/results/2026-11-29-h200-tiles.txt says what was measured.
 typedef struct shape {
     int rows, columns, warps;
     double rate;

@@ -217,9 +217,9 @@ hd_status hd_prelude_finish_grid(hd_text *out, hd_text *kernel,
 
 hd_kernel_grid hd_prelude_grid(int64_t threads, int at_once)
 {
-    enum { THREADS = 256, PROCESSORS = 132 };
+    enum { THREADS = 256 };
     int64_t blocks = (threads + THREADS - 1) / THREADS;
-    int64_t most = PROCESSORS * at_once;
+    int64_t most = HD_KERNEL_PROCESSORS * at_once;
 
     blocks = blocks < 1 ? 1 : blocks < most ? blocks : most;
     return (hd_kernel_grid){.blocks = (unsigned)blocks, .threads = THREADS};

@@ -12,7 +12,6 @@
 enum {
     SLICE = 64, // of the depth, in shared memory
     STAGES = 3, // slices
-    PROCESSORS = 132,
     TENSOR_THREADS = 128,
     PLAIN_THREADS = 256,
     LEAST_SIDE = 8, // of a piece: below it most of a tile would be empty
@@ -111,11 +110,8 @@ static void set_lengths(kernel *k)
     k->room[OF_M] = rooms(length, p->outer, last);
     k->room[OF_N] = length[last].room;
     k->room[OF_K] = length[last + 1].room;
-    k->room[OF_GROUPS] = p->groups;
-    if (p->counts >= 0) {
-        k->room[OF_M] = p->ta ? p->m : p->rows;
-        k->room[OF_GROUPS] = hd_length_of(k->step, p->counts, 0).room;
-    }
+    k->room[OF_GROUPS] =
+        p->counts >= 0 ? hd_length_of(k->step, p->counts, 0).room : 0;
     for (int i = 0; i < k->step->op->nviews; i++)
         k->sized |= hd_view_is_sized(&k->step->op->view[i]);
 }
@@ -152,7 +148,7 @@ static void set_tiles(kernel *k)
         k->tile_n /= 2;
     while (k->tile_m > 64 &&
            cover(rows, k->tile_m) * cover(k->room[OF_N], k->tile_n) * times <
-               PROCESSORS)
+               HD_KERNEL_PROCESSORS)
         k->tile_m /= 2;
 }
 
@@ -329,16 +325,24 @@ static void add_pieces(kernel *k)
     add_length(k, "COUNT_TIMES", k->times);
 }
 
+// Of so long a product. Of groups as many as there may be.
+static int64_t count_tiles(const kernel *k, const int64_t length[LENGTHS])
+{
+    const hd_product *p = &k->product;
+    int64_t down = cover(length[OF_M], k->tile_m);
+    int64_t across = cover(length[OF_N], k->tile_n);
+
+    return p->counts < 0 ? down * across * length[OF_PIECES]
+           : p->ta       ? down * across * length[OF_GROUPS]
+                         : (down + length[OF_GROUPS]) * across;
+}
+
 // All lengths, and numbers of tiles, are within reach of an int.
 static bool is_short(const kernel *k)
 {
-    int64_t tiles = (cover(k->room[OF_M], k->tile_m) + k->room[OF_GROUPS]) *
-                    cover(k->room[OF_N], k->tile_n) *
-                    most(1, k->room[OF_PIECES]) * most(1, k->room[OF_GROUPS]);
-
     return most(most(k->room[OF_M], k->room[OF_N]), k->room[OF_K]) <
                INT32_MAX / 2 &&
-           tiles < INT32_MAX / 2;
+           count_tiles(k, k->room) < INT32_MAX / 2;
 }
 
 static void add_types(kernel *k)
@@ -474,25 +478,13 @@ static void add_check(kernel *k)
 
 // -------------------------------------------------------------------- grid
 
-// Of groups as many as there may be.
-static int64_t count_tiles(const kernel *k)
-{
-    const hd_product *p = &k->product;
-    int64_t down = cover(k->length[OF_M], k->tile_m);
-    int64_t across = cover(k->length[OF_N], k->tile_n);
-
-    return p->counts < 0 ? down * across * k->length[OF_PIECES]
-           : p->ta       ? down * across * p->groups
-                         : (down + p->groups) * across;
-}
-
 // What tensor cores multiply lies in shared memory; elsewhere this is no more
 // than another grid.
 static hd_kernel_grid grid_of(const kernel *k)
 {
-    int64_t tiles = count_tiles(k);
+    int64_t tiles = count_tiles(k, k->length);
     size_t slice = (size_t)((k->tile_m + k->tile_n) * SLICE) * 2;
-    int64_t blocks = PROCESSORS * (k->tensor ? 2 : 4);
+    int64_t blocks = HD_KERNEL_PROCESSORS * (k->tensor ? 2 : 4);
     hd_kernel_grid grid = {
         .blocks = (unsigned)most(1, tiles < blocks ? tiles : blocks),
         .threads = k->tensor ? TENSOR_THREADS : PLAIN_THREADS,
@@ -748,7 +740,7 @@ static hd_kernel_grid choice_grid(const kernel *k)
     int cluster = c->cluster_m * c->cluster_n, slices, panels;
     int64_t units = c->processors / cluster;
     hd_kernel_grid grid = grid_of(k);
-    int64_t tiles = count_tiles(k);
+    int64_t tiles = count_tiles(k, k->length);
 
     share_memory(k, &slices, &panels);
     grid.blocks =

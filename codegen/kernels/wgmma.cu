@@ -243,49 +243,24 @@ static inline void take_part(tile *t, int m, int n)
 #endif
 #define IS_EMPTY (t.fill_rows <= 0 || t.fill_columns <= 0)
 
-// The loads of slice `k`, counted in elements of the depth.
-static inline void load_a(u32 to, const map *a, u32 full, const tile &t, int k,
-                          int rank)
+// The loads of a slice of an operand, `SIDE` lines of it, from index `k` of the
+// depth on: where blocks of a cluster have it in common each loads a half.
+template <bool ALONG, int SIDE, bool COMMON>
+static inline void load_side(u32 to, const map *from, u32 full, int line, int k,
+                             int piece, int rank)
 {
-#if A_ALONG
-#if CLUSTER_N > 1
-    load_for_all(to + rank * (A_BYTES / 2), a, full, k, t.row + rank * (BM / 2),
-                 A_PIECE(t.piece));
-#else
-    load(to, a, full, k, t.row, A_PIECE(t.piece));
-#endif
-#else
 #pragma unroll
-    for (int i = 0; i < BM / 64; i++)
-#if CLUSTER_N > 1
-        load_for_all(to + i * 8192 + rank * 4096, a, full, t.row + i * 64,
-                     k + rank * 32, A_PIECE(t.piece));
-#else
-        load(to + i * 8192, a, full, t.row + i * 64, k, A_PIECE(t.piece));
-#endif
-#endif
-}
+    for (int i = 0; i < (ALONG ? 1 : (SIDE + 63) / 64); i++) {
+        const u32 panel = to + i * 8192;
+        const int half = ALONG ? SIDE / 2 : 32; // lines of 128 bytes
+        const int x = ALONG ? k : line + i * 64, y = ALONG ? line : k;
 
-static inline void load_b(u32 to, const map *b, u32 full, const tile &t, int k,
-                          int rank)
-{
-#if B_ALONG
-#if CLUSTER_M > 1
-    load_for_all(to + rank * (B_BYTES / 2), b, full, k,
-                 t.column + rank * (BN / 2), B_PIECE(t.piece));
-#else
-    load(to, b, full, k, t.column, B_PIECE(t.piece));
-#endif
-#else
-#pragma unroll
-    for (int i = 0; i < PANELS; i++)
-#if CLUSTER_M > 1
-        load_for_all(to + i * 8192 + rank * 4096, b, full, t.column + i * 64,
-                     k + rank * 32, B_PIECE(t.piece));
-#else
-        load(to + i * 8192, b, full, t.column + i * 64, k, B_PIECE(t.piece));
-#endif
-#endif
+        if (COMMON)
+            load_for_all(panel + rank * half * 128, from, full, x,
+                         y + rank * half, piece);
+        else
+            load(panel, from, full, x, y, piece);
+    }
 }
 
 // Clears the lines of a slice from `depth` on, of all panels that the group of
@@ -392,8 +367,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
                     wait_for(empty + 8 * s, turn ^ 1, told, step);
                     expect(full + 8 * s, SLICE_BYTES);
-                    load_a(to, a, full + 8 * s, t, k, (int)rank);
-                    load_b(to + A_BYTES, b, full + 8 * s, t, k, (int)rank);
+                    load_side<A_ALONG, BM, (CLUSTER_N > 1)>(
+                        to, a, full + 8 * s, t.row, k, A_PIECE(t.piece),
+                        (int)rank);
+                    load_side<B_ALONG, BN, (CLUSTER_M > 1)>(
+                        to + A_BYTES, b, full + 8 * s, t.column, k,
+                        B_PIECE(t.piece), (int)rank);
                     if (++s == SLICES)
                         s = 0, turn ^= 1;
                 }

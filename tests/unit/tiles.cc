@@ -96,6 +96,19 @@ void CheckLog(const std::string &log, const std::string &what)
     printf("%-60s %s registers\n", what.c_str(), registers[1].str().c_str());
 }
 
+TEST(Tiles, ManyGroupsHaveThemToo)
+{
+    Tiles rows("in %a : bf16[65536, 7168] in %b : bf16[1024, 2048, 7168] "
+               "in %n : i32[1024] out %c : bf16[65536, 2048] "
+               "{ %c = matmul %a, %b tb groups %n }");
+    Tiles turned("in %a : bf16[65536, 2048] in %b : bf16[65536, 7168] "
+                 "in %n : i32[1024] out %c : bf16[1024, 2048, 7168] "
+                 "{ %c = matmul %a, %b ta groups %n }");
+
+    EXPECT_FALSE(rows.choices.empty());
+    EXPECT_FALSE(turned.choices.empty());
+}
+
 // As the kernel says: which tile, and where it lies, of each unit in turns.
 const char kWalk[] = R"(
 extern "C" int share_out(int unit, int units, int tiles, int slices, int *out)

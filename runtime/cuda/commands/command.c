@@ -149,8 +149,8 @@ static hd_cu_result make_map(hd_device *device, const hd_kernel_map *map,
                                (uint64_t)map->stride[1]};
     const uint32_t box[] = {map->box[0], map->box[1], 1}, each[] = {1, 1, 1};
 
-    // They are made at a multiple of 128 bytes.
-    hd_cu_tensor_map made;
+    // They are made at a multiple of 128 bytes. One that is refused is none.
+    hd_cu_tensor_map made = {{0}};
     hd_cu_result result = device->cu.tensor_map(
         &made, map->is_f16 ? HD_CU_MAP_F16 : HD_CU_MAP_BF16, 3,
         (void *)(uintptr_t)at, extent, stride, box, each, HD_CU_MAP_PLAIN,
@@ -359,21 +359,31 @@ hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
     return HD_OK;
 }
 
+// The step's views and, of a kernel that tells, where and of which step.
+// Returns how many.
+static int list_addresses(hd_cuda_plan *plan, int stream, const hd_step *step,
+                          bool tells, hd_cuda_at at[HD_KERNEL_POINTERS])
+{
+    int n = step->op->nviews;
+
+    for (int i = 0; i < n; i++)
+        at[i] = hd_cuda_at_span(&step->span[i]);
+    if (tells) {
+        at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
+                               sizeof(hd_kernel_miscount));
+        at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
+    }
+    return n;
+}
+
 hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_diag *diag)
 {
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
-    int n = step->op->nviews;
+    int n = list_addresses(plan, stream, step, hd_kernel_tells(step), at);
 
-    for (int i = 0; i < n; i++)
-        at[i] = hd_cuda_at_span(&step->span[i]);
-    if (hd_kernel_tells(step)) {
-        at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
-                               sizeof(hd_kernel_miscount));
-        at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
-    }
     HD_TRY(hd_emit_step(step, diag, &text, &grid));
     return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
 }
@@ -390,25 +400,16 @@ int hd_cuda_choices(hd_device *device, const hd_step *step, int room,
     return hd_tiles_choose(step, processors, room, out);
 }
 
-// A plan that is not the whole one has the rooms that this one needed.
-static bool has_room(const hd_cuda_plan *plan, int stream,
-                     const hd_tiles_choice *choice)
-{
-    const hd_cuda_stream *mine = &plan->device->stream[stream];
-
-    return plan == plan->device->whole ||
-           (mine->need[HD_CUDA_MISCOUNT] >= sizeof(hd_kernel_miscount) &&
-            mine->need[HD_CUDA_SCRATCH] >=
-                hd_cuda_align_up(mine->used, 512) + hd_tiles_parts(choice) &&
-            mine->need[HD_CUDA_TILES_READY] >=
-                hd_tiles_words(choice) * sizeof(uint32_t));
-}
-
 bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
                         hd_tiles_choice *out)
 {
     return hd_cuda_choices(plan->device, step, 1, out) > 0 &&
-           has_room(plan, stream, out);
+           hd_cuda_may_need(plan, stream, HD_CUDA_MISCOUNT,
+                            sizeof(hd_kernel_miscount)) &&
+           hd_cuda_may_need(plan, stream, HD_CUDA_SCRATCH,
+                            hd_tiles_parts(out)) &&
+           hd_cuda_may_need(plan, stream, HD_CUDA_TILES_READY,
+                            hd_tiles_words(out) * sizeof(uint32_t));
 }
 
 hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
@@ -418,13 +419,8 @@ hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
-    int n = step->op->nviews;
+    int n = list_addresses(plan, stream, step, true, at);
 
-    for (int i = 0; i < n; i++)
-        at[i] = hd_cuda_at_span(&step->span[i]);
-    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
-                           sizeof(hd_kernel_miscount));
-    at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
     at[n++] =
         hd_cuda_need(plan, stream, HD_CUDA_SCRATCH, hd_tiles_parts(choice));
     at[n++] = hd_cuda_need(plan, stream, HD_CUDA_TILES_READY,

@@ -254,6 +254,9 @@ bool hd_cuda_is_staged_in(const hd_root *buffer);
 // next one's takes its place.
 hd_cuda_at hd_cuda_need(hd_cuda_plan *plan, int stream, hd_cuda_room room,
                         size_t bytes);
+// Whether it may: a plan that is not the binding's has what that one needed.
+bool hd_cuda_may_need(const hd_cuda_plan *plan, int stream, hd_cuda_room room,
+                      size_t bytes);
 int hd_cuda_room_of(const hd_device *device, int stream, int room);
 // Whether the stream has room for a product, and for so much more scratch.
 bool hd_cuda_has_room(const hd_cuda_plan *plan, int stream, size_t scratch);

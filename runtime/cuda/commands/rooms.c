@@ -10,16 +10,31 @@ int hd_cuda_room_of(const hd_device *device, int stream, int room)
            room;
 }
 
+// Where what is needed next begins.
+static size_t next_of(const hd_cuda_stream *stream, hd_cuda_room room)
+{
+    return room == HD_CUDA_SCRATCH ? hd_cuda_align_up(stream->used, 512) : 0;
+}
+
+bool hd_cuda_may_need(const hd_cuda_plan *plan, int stream, hd_cuda_room room,
+                      size_t bytes)
+{
+    const hd_cuda_stream *mine = &plan->device->stream[stream];
+
+    return plan == plan->device->whole ||
+           next_of(mine, room) + bytes <= mine->need[room];
+}
+
 hd_cuda_at hd_cuda_need(hd_cuda_plan *plan, int stream, hd_cuda_room room,
                         size_t bytes)
 {
     hd_device *device = plan->device;
     hd_cuda_stream *mine = &device->stream[stream];
-    size_t at = room == HD_CUDA_SCRATCH ? hd_cuda_align_up(mine->used, 512) : 0;
+    size_t at = next_of(mine, room);
 
+    assert(hd_cuda_may_need(plan, stream, room, bytes));
     if (room == HD_CUDA_SCRATCH)
         mine->used = at + bytes;
-    assert(plan == device->whole || at + bytes <= mine->need[room]);
     if (mine->need[room] < at + bytes)
         mine->need[room] = at + bytes;
     return (hd_cuda_at){hd_cuda_room_of(device, stream, (int)room), at};
@@ -27,12 +42,8 @@ hd_cuda_at hd_cuda_need(hd_cuda_plan *plan, int stream, hd_cuda_room room,
 
 bool hd_cuda_has_room(const hd_cuda_plan *plan, int stream, size_t scratch)
 {
-    const hd_cuda_stream *mine = &plan->device->stream[stream];
-
-    return plan == plan->device->whole ||
-           (hd_cuda_align_up(mine->used, 512) + scratch <=
-                mine->need[HD_CUDA_SCRATCH] &&
-            mine->need[HD_CUDA_WORKSPACE] > 0);
+    return hd_cuda_may_need(plan, stream, HD_CUDA_SCRATCH, scratch) &&
+           hd_cuda_may_need(plan, stream, HD_CUDA_WORKSPACE, 1);
 }
 
 // Those of some kinds one after the other: bytes of all of them. Bases are not

@@ -253,10 +253,9 @@ static hd_status wait_for(const trial *t, hd_cu_event event)
 
 static bool multiply(const trial *t, const entrant *e)
 {
-    const hd_lt_heuristic *plan = e->plan;
-
     static const double wide[] = {1, 0};
     static const float narrow[] = {1, 0};
+    const hd_lt_heuristic *plan = e->plan;
     const hd_cuda_product *product = t->product;
     bool f64 = product->shape.wide;
     bool adds = product->shape.ld_addend > 0;
