@@ -113,16 +113,18 @@ static bool is_served(const search *s, const hd_node *node)
     return (s->serial >> node->op->axis & 1) != 0;
 }
 
-// Whether it takes processors, as it stands on its stream; transfers are
-// counted as they are issued, unless a rank stands for all.
-static bool is_counted(const search *s, int rank, int64_t step)
+// Whether it takes processors, which a step of a launch does, whatever it is.
+static bool is_busy(const search *s, int rank, int64_t step)
 {
-    const hd_node *node = hd_graph_node(s->graph, rank, step);
-
-    if (node->kind >= HD_NODE_SEND && !s->folded)
-        return false;
-    return node->launch >= 0 ||
+    return hd_graph_node(s->graph, rank, step)->launch >= 0 ||
            hd_graph_is_busy(s->graph, rank, step, s->hold.busy);
+}
+
+// Transfers are counted as they are issued, others as they stand on their
+// streams, and so are all where a rank stands for all.
+static bool is_issued(const search *s, const hd_node *node)
+{
+    return node->kind >= HD_NODE_SEND && !s->folded;
 }
 
 // One more than there are of each, so that each has one past its last.
@@ -136,15 +138,14 @@ static void count_busy(search *s)
             int64_t at = g->first[rank] + i;
             const hd_node *node = hd_graph_node(g, rank, i);
 
-            s->loose |= s->folded && node->async &&
-                        hd_graph_is_busy(g, rank, i, s->hold.busy);
+            s->loose |= s->folded && node->async && is_busy(s, rank, i);
             s->computes[at] = computes;
-            computes += is_counted(s, rank, g->order[at]);
+            computes += !is_issued(s, hd_graph_node(g, rank, g->order[at])) &&
+                        is_busy(s, rank, g->order[at]);
             for (int k = 0; k < 2; k++)
                 s->transfers[k][at] = transfers[k];
-            if (node->kind >= HD_NODE_SEND && !s->folded)
-                transfers[is_served(s, node)] +=
-                    hd_graph_is_busy(g, rank, i, s->hold.busy);
+            if (is_issued(s, node))
+                transfers[is_served(s, node)] += is_busy(s, rank, i);
         }
     s->computes[g->first[g->nranks]] = computes;
     for (int k = 0; k < 2; k++)
@@ -180,8 +181,7 @@ static bool is_tried(const search *s, int rank, int32_t first)
     return false;
 }
 
-// A stream is to begin a step, or to go past it. A launch that begins goes on
-// to its end, but for those that are to be under way.
+// A stream is to begin a step, or to go past it.
 static bool want(search *s, int rank, int64_t step, bool past)
 {
     const hd_graph *g = s->graph;
@@ -189,11 +189,6 @@ static bool want(search *s, int rank, int64_t step, bool past)
     int64_t at = stream_of(s, rank, node->stream);
     bool more;
 
-    if (s->hold.exclusive && node->launch >= 0 &&
-        !is_tried(s, rank, node->launch)) {
-        past = true;
-        node = hd_graph_node(g, rank, hd_graph_launched(g, rank, step));
-    }
     if (!past)
         node = hd_graph_node(g, rank, node->head);
     more = raise_to(&s->hold.limit[at], node->place + 1);
@@ -202,6 +197,16 @@ static bool want(search *s, int rank, int64_t step, bool past)
     ask(s, rank, node->stream);
     hd_schedule_wake(&s->replay.schedule, rank);
     return more;
+}
+
+// The launch that has the rank's processors is to end, unless it is to be under
+// way.
+static bool want_processors(search *s, int rank)
+{
+    int32_t launch = s->hold.under_way[rank];
+
+    return launch >= 0 && !is_tried(s, rank, launch) &&
+           want(s, rank, hd_graph_launched(s->graph, rank, launch), true);
 }
 
 // What the stream is stuck for.
@@ -214,7 +219,7 @@ static bool want_edge(search *s, int rank, int stream)
     bool more;
 
     if (e.held)
-        return false;
+        return want_processors(s, e.peer);
     if (hd_graph_node(g, rank, e.step)->kind == HD_NODE_JOIN)
         return want(s, rank, hd_graph_before(g, rank, e.next, e.step), true);
     if (e.meets < 0)
@@ -390,6 +395,19 @@ static int32_t begun_by(const search *s, int rank, int stream)
                : to - 1 + (int32_t)hd_graph_together(g, rank, step);
 }
 
+// Transfers that take processors, as they are issued, but for those of a
+// launch.
+static int32_t count_transfers(const search *s, const launch *but, int k,
+                               int32_t from, int32_t to)
+{
+    const int32_t *n = &s->transfers[k][s->graph->first[but->rank]];
+    int32_t all = from < to ? n[to] - n[from] : 0;
+
+    from = later(from, but->first);
+    to = to <= but->last ? to : but->last + 1;
+    return from < to ? all - (n[to] - n[from]) : all;
+}
+
 // Whether a launch needs, to end and not to begin, what takes the processors of
 // `by`'s rank and may not yet have started where that is under way.
 static bool may_keep(const search *s, const launch *by, const int32_t *before)
@@ -410,9 +428,8 @@ static bool may_keep(const search *s, const launch *by, const int32_t *before)
     for (int k = 0; k < 2; k++) {
         int64_t at = 2 * (int64_t)by->rank + k;
         int32_t from = later(began[at], before[g->nstreams + k]);
-        const int32_t *n = &s->transfers[k][g->first[by->rank]];
 
-        if (from < last[at] && n[last[at]] > n[from])
+        if (count_transfers(s, by, k, from, last[at]) > 0)
             return true;
     }
     return false;
@@ -443,6 +460,21 @@ static hd_status find_keepers(search *s, int64_t i)
 
 // ---------------------------------------------------------------------- cycles
 
+// Executes what the launches of the path need to begin.
+static hd_status begin_path(search *s)
+{
+    HD_TRY(begin(s, true));
+    for (int64_t i = 0; i < s->npath; i++)
+        want_launch(s, &s->launch[s->path[i]]);
+    for (bool more = true; more;) {
+        HD_TRY(go_on(s));
+        more = false;
+        for (int64_t i = 0; i < s->npath; i++)
+            more |= want_processors(s, s->launch[s->path[i]].rank);
+    }
+    return HD_OK;
+}
+
 // Has all that is tried under way, if it is not past it already, and nothing
 // hold back all else.
 static void let_go(search *s)
@@ -452,8 +484,9 @@ static void let_go(search *s)
     for (int64_t i = 0; i < s->npath && s->nasked == 0; i++) {
         const launch *l = &s->launch[s->path[i]];
 
-        if (s->replay.schedule.cursor[stream_of(s, l->rank, l->stream)] <=
-            l->last_place)
+        if (s->hold.under_way[l->rank] < 0 &&
+            s->replay.schedule.cursor[stream_of(s, l->rank, l->stream)] <=
+                l->last_place)
             s->hold.under_way[l->rank] = l->first;
     }
     for (int64_t i = 0; i < n; i++)
@@ -462,10 +495,7 @@ static void let_go(search *s)
 
 static hd_status try_path(search *s)
 {
-    HD_TRY(begin(s, true));
-    for (int64_t i = 0; i < s->npath; i++)
-        want_launch(s, &s->launch[s->path[i]]);
-    HD_TRY(go_on(s));
+    HD_TRY(begin_path(s));
     let_go(s);
     HD_TRY(hd_schedule_run(&s->replay.schedule));
     return hd_schedule_is_over(&s->replay.schedule)

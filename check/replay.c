@@ -71,7 +71,7 @@ static bool may_begin(void *context, int rank, int64_t step)
     if (node->place >=
         r->hold->limit[(int64_t)rank * g->nstreams + node->stream])
         return false;
-    if (is_transfer(node)) // which starts by itself
+    if (is_transfer(node) && node->launch < 0) // it starts by itself
         return true;
     if (hd_replay_launch(r, rank, step) >= 0)
         return false;

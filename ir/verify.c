@@ -30,6 +30,8 @@ typedef struct verifier {
     bool failed;
     bool ran_out; // of memory
     bool on_stream, grouping, launching;
+    bool pairing;        // the launch is a collective and its product
+    int depth;           // of blocks in blocks
     hd_written *written; // owned, by buffer id: of a tensor program, so far
     hd_bound bound;      // of the op at hand,
     bool is_bound;       // where it has a signature
@@ -2678,11 +2680,43 @@ static hd_status check_sync(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-// Products, and what orders them on a stream that goes on.
-static bool may_be_launched(const hd_op *op)
+static bool reads_result(const hd_op *first, const hd_op *second)
+{
+    for (int i = second->noutputs; i < second->noutputs + second->ninputs; i++)
+        if (first->noutputs > 0 && hd_buffer_root(second->view[i].buffer) ==
+                                       hd_buffer_root(first->view[0].buffer))
+            return true;
+    return false;
+}
+
+// A collective that gathers, and the product that reads its result, or a
+// product and the collective that reduces its result.
+static bool is_pair(const hd_block *block)
+{
+    const hd_stmt *first = block->first, *last = block->last;
+    const hd_op *collective, *product;
+    bool reduces;
+
+    if (first == NULL || first->next != last || first == last ||
+        first->kind != HD_STMT_OP || last->kind != HD_STMT_OP)
+        return false;
+    reduces = hd_op_family(first->op) == HD_FAMILY_PRODUCT;
+    collective = reduces ? last->op : first->op;
+    product = reduces ? first->op : last->op;
+    return hd_op_is_collective(collective) &&
+           hd_op_family(product) == HD_FAMILY_PRODUCT &&
+           (hd_op_fold(collective) != HD_FOLD_NONE) == reduces &&
+           reads_result(first->op, last->op);
+}
+
+// Products, and what orders them on a stream that goes on; or a collective and
+// the product beside it.
+static bool may_be_launched(const verifier *v, const hd_op *op)
 {
     return hd_op_family(op) == HD_FAMILY_PRODUCT ||
-           hd_op_sync(op) == HD_SYNC_WAIT || hd_op_sync(op) == HD_SYNC_RECORD;
+           (v->pairing ? hd_op_is_collective(op)
+                       : hd_op_sync(op) == HD_SYNC_WAIT ||
+                             hd_op_sync(op) == HD_SYNC_RECORD);
 }
 
 static hd_status check_op(verifier *v, const hd_op *op)
@@ -2694,11 +2728,15 @@ static hd_status check_op(verifier *v, const hd_op *op)
     if (v->grouping && !hd_op_is(op, HD_UNIT_TRANSFER))
         return hd_error(v->diag, HD_E0405, op->loc,
                         "%s in a group: a group holds transfers", op_text(op));
-    if (v->launching && !may_be_launched(op))
+    if (v->launching && !may_be_launched(v, op))
         return hd_error(v->diag, HD_E0409, op->loc,
                         "%s in a launch: a launch holds products, waits and "
-                        "records",
-                        op_text(op));
+                        "records%s",
+                        op_text(op),
+                        hd_op_is_collective(op)
+                            ? ", or a collective and one product, which reads "
+                              "what that gathers or makes what it reduces"
+                            : "");
     switch (hd_op_unit(op)) {
     case HD_UNIT_COMPUTE:
         return check_compute(v, op);
@@ -2740,10 +2778,14 @@ static hd_status check_group(verifier *v, const hd_stmt *stmt)
     return HD_OK;
 }
 
-// What lowering goes on with has no launches: the last pass makes them.
+// What lowering goes on with has no launches but those that --transfer fused
+// makes, by themselves: the last pass makes others.
 static hd_status check_launch(verifier *v, const hd_stmt *stmt)
 {
-    if (v->module->stage != HD_STAGE_HOST)
+    bool pairs = is_pair(&stmt->body);
+
+    if (v->module->stage != HD_STAGE_HOST &&
+        !(pairs && v->depth == 1 && v->module->stage >= HD_STAGE_STREAM))
         return hd_error(v->diag, HD_E0406, stmt->loc,
                         "a launch in a program after %s: a launch stands in a "
                         "host program that is lowered to its end",
@@ -2752,8 +2794,9 @@ static hd_status check_launch(verifier *v, const hd_stmt *stmt)
         return hd_error(v->diag, HD_E0406, stmt->loc, "a launch in a %s",
                         v->grouping ? "group" : "launch");
     v->launching = true;
+    v->pairing = pairs;
     check_block(v, &stmt->body);
-    v->launching = false;
+    v->launching = v->pairing = false;
     return HD_OK;
 }
 
@@ -2795,6 +2838,7 @@ static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
 // Without memory for what is written nothing after it can be judged.
 static void check_block(verifier *v, const hd_block *block)
 {
+    v->depth++;
     for (const hd_stmt *stmt = block->first; stmt != NULL && !v->ran_out;
          stmt = stmt->next) {
         hd_status status = check_stmt(v, stmt);
@@ -2802,6 +2846,7 @@ static void check_block(verifier *v, const hd_block *block)
         v->failed |= status != HD_OK;
         v->ran_out |= status == HD_ERROR_NO_MEMORY;
     }
+    v->depth--;
 }
 
 static hd_status check_streams(verifier *v)

@@ -76,18 +76,28 @@ static void pass(void *context, int rank, int64_t step, int64_t n)
         s->under_way[rank] = -1;
 }
 
-// A kernel's own start and end are those of a launch's first product.
+// A kernel's own start and end are those of a launch's first product. What goes
+// on while its collective moves bytes is what that leaves of a product.
 static double seconds_of(hd_simulation *s, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(&s->graph, rank, step);
     double seconds = hd_simulation_cost(s, node).seconds;
+    int64_t last;
+    bool first = true;
 
     if (s->under_way == NULL || node->launch < 0)
         return seconds;
-    for (int64_t i = node->launch; i < step; i++)
-        if (hd_op_is(hd_graph_node(&s->graph, rank, i)->op, HD_UNIT_COMPUTE))
-            return seconds - s->machine.launch;
-    return seconds;
+    last = hd_graph_launched(&s->graph, rank, step);
+    for (int64_t i = node->launch; i <= last; i++) {
+        const hd_node *other = hd_graph_node(&s->graph, rank, i);
+
+        first &= i >= step || !hd_op_is(other->op, HD_UNIT_COMPUTE);
+        if (other->kind == HD_NODE_COLLECTIVE)
+            seconds -= hd_simulation_cost(s, other).bytes /
+                       s->machine.collective_bandwidth;
+    }
+    seconds -= first ? 0 : s->machine.launch;
+    return seconds > 0 ? seconds : 0;
 }
 
 // What does not go by NCCL of the group that the stream has come to, where what

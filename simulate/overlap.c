@@ -189,9 +189,11 @@ static void search(lint *l)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++) {
             int64_t beside;
 
-            // A send is as much its receiver's: there it counts.
-            if (g->node[i].kind != HD_NODE_RECV &&
-                g->node[i].kind != HD_NODE_COLLECTIVE)
+            // A send is as much its receiver's: there it counts. A launch's is
+            // one kernel with its product.
+            if ((g->node[i].kind != HD_NODE_RECV &&
+                 g->node[i].kind != HD_NODE_COLLECTIVE) ||
+                g->node[i].launch >= 0)
                 continue;
             if (tried++ == MOST_TRANSFERS)
                 return;

@@ -25,11 +25,12 @@ struct Transfer {
     int to = -1, from = -1;
     int done = -1;      // the event of a send that its stream does not wait for
     bool quiet = false; // of a collective: no kernel does any of it
+    bool gathers = false; // a collective that reduces nothing
     bool IsCollective() const
     {
         return to < 0 && from < 0;
     }
-    bool IsReduction() const
+    bool IsBusy() const
     {
         return IsCollective() && !quiet;
     }
@@ -268,9 +269,10 @@ class Model
         if (at == parts_[rank].size())
             return;
         const Part &part = parts_[rank][at];
-        if (!HasCome(state, rank, part) ||
-            ((job_.busy || part.transfer->IsReduction()) &&
-             UnderWay(state, rank) != 0))
+        if (!HasCome(state, rank, part))
+            return;
+        if ((job_.busy || part.item->launch > 0 || part.transfer->IsBusy()) &&
+            UnderWay(state, rank) != part.item->launch)
             return;
         std::string then = state;
         then[At(rank, job_.nstreams)]++;
@@ -329,7 +331,8 @@ void DrawOwn(std::mt19937_64 &random, const Job &job, int launches,
     }
 }
 
-// The same transfers on both ranks or all, each somewhere, not in a launch.
+// The same transfers on both ranks or all, each somewhere, not in a launch of
+// others; a collective may be in one with a product.
 void Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
             std::vector<Item> *items)
 {
@@ -338,11 +341,35 @@ void Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
     while (at > 0 && at < items->size() && (*items)[at].launch > 0 &&
            (*items)[at].launch == (*items)[at - 1].launch)
         at++;
-    if (at > 0 && (*items)[at - 1].kind == TRANSFERS && Below(random, 2) == 0)
+    if (at > 0 && (*items)[at - 1].kind == TRANSFERS &&
+        (*items)[at - 1].launch == 0 && Below(random, 2) == 0) {
         (*items)[at - 1].members.push_back(t);
-    else
-        items->insert(items->begin() + static_cast<std::ptrdiff_t>(at),
-                      {TRANSFERS, Below(random, job.nstreams), 0, {}, {t}});
+        return;
+    }
+    std::vector<Item> added = {
+        {TRANSFERS, Below(random, job.nstreams), 0, {}, {t}}};
+    if (t.IsCollective() && Below(random, 2) == 0) {
+        int stream = added[0].stream, launch = 1;
+
+        for (const Item &item : *items)
+            launch = std::max(launch, item.launch + 1);
+        added[0].launch = launch;
+        added.insert(t.gathers ? added.end() : added.begin(),
+                     {COMPUTE, stream, launch});
+    }
+    items->insert(items->begin() + static_cast<std::ptrdiff_t>(at),
+                  added.begin(), added.end());
+}
+
+// Those of a program are alike, since each rank has them in an order of its
+// own.
+Transfer DrawCollective(std::mt19937_64 &random)
+{
+    Transfer t;
+
+    t.gathers = Below(random, 2) == 0;
+    t.quiet = t.gathers && Below(random, 2) == 0;
+    return t;
 }
 
 // Events are numbered as they are recorded, and waited for behind that.
@@ -399,6 +426,7 @@ Job DrawAny(std::mt19937_64 &random)
 {
     Job job = {2 + Below(random, 2), Below(random, 6) == 0, {}};
     int ranks = 1 + Below(random, 3), n = ranks > 1 ? Below(random, 6) : 0;
+    const Transfer collective = DrawCollective(random);
 
     for (int rank = 0; rank < ranks; rank++) {
         job.ranks.emplace_back();
@@ -408,9 +436,9 @@ Job DrawAny(std::mt19937_64 &random)
         int from = Below(random, ranks), to = Below(random, ranks - 1);
 
         to += to >= from;
-        if (Below(random, 6) == 0) {
+        if (Below(random, 4) == 0) {
             for (auto &items : job.ranks)
-                Insert(random, job, {}, &items);
+                Insert(random, job, collective, &items);
             continue;
         }
         Insert(random, job, {to, -1, Below(random, 4) == 0 ? 0 : -1},
@@ -446,8 +474,10 @@ std::string TextOf(const Transfer &t, bool turned)
     std::string done =
         t.done < 0 ? "" : "done %e[" + std::to_string(t.done) + "] ";
 
-    if (t.IsReduction())
-        return "%t = all_reduce %s ";
+    if (t.IsCollective())
+        return t.quiet     ? "%g = all_gather %g[tp] "
+               : t.gathers ? "%g = all_gather %s "
+                           : "%t = all_reduce %s ";
     return t.to >= 0 ? "send %x to " + PeerText(t.to, turned) + " " + done
                      : "%t = recv from " + PeerText(t.from, turned) + " ";
 }
@@ -460,7 +490,7 @@ std::string TextOf(const Item &item, bool turned)
 
     switch (item.kind) {
     case COMPUTE:
-        return item.launch > 0 ? "%y = matmul %x, %x " : "%y = relu %x ";
+        return "%y = relu %x ";
     case RECORD:
         return event + " = record ";
     case WAIT:
@@ -475,6 +505,20 @@ std::string TextOf(const Item &item, bool turned)
         return item.members.size() > 1 ? "group { " + text + "} " : text;
     }
     return "";
+}
+
+// Of a launch, what its collective reduces, or reads what that gathers.
+std::string ProductText(const std::vector<Item> &items, size_t at)
+{
+    int launch = items[at].launch;
+
+    if (at + 1 < items.size() && items[at + 1].launch == launch &&
+        items[at + 1].kind == TRANSFERS)
+        return "%s = matmul %x, %x ";
+    if (at > 0 && items[at - 1].launch == launch &&
+        items[at - 1].kind == TRANSFERS)
+        return "%z = matmul %g, %x ";
+    return "%y = matmul %x, %x ";
 }
 
 std::string TextOf(const std::vector<Item> &items, bool turned)
@@ -492,7 +536,9 @@ std::string TextOf(const std::vector<Item> &items, bool turned)
             text += "on stream " + std::to_string(items[i].stream - 1) + " { ";
         if (first && items[i].launch > 0)
             text += "launch { ";
-        text += TextOf(items[i], turned);
+        text += items[i].kind == COMPUTE && items[i].launch > 0
+                    ? ProductText(items, i)
+                    : TextOf(items[i], turned);
         if (last)
             text += std::string(items[i].launch > 0 ? "}" : "") +
                     (items[i].stream > 0 ? "}\n" : "\n");
@@ -505,7 +551,9 @@ std::string HeadOf(const Job &job, size_t ranks)
     return "host program p mesh tp=" + std::to_string(ranks) + " streams " +
            std::to_string(job.nstreams - 1) +
            " in %x : f32[2, 2] temp %y : f32[2, 2] temp %s : f32[2, 2] shared "
-           "temp %t : f32[2, 2] shared temp %e : event[32] {\n";
+           "temp %t : f32[2, 2] shared temp %e : event[32] temp %g : f32[" +
+           std::to_string(ranks) + ", 2, 2] shared temp %z : f32[" +
+           std::to_string(ranks) + ", 2, 2] {\n";
 }
 
 std::string TextOf(const Job &job)
@@ -792,13 +840,14 @@ TEST(Launch, OneRankStandsForAll)
         std::mt19937_64 random(seed);
         Job one = {2 + Below(random, 2), Below(random, 8) == 0, {{}}};
         int transfers = Below(random, 4);
+        const Transfer collective = DrawCollective(random);
 
         DrawOwn(random, one, 0, &one.ranks[0]);
         for (int i = 0; i < transfers; i++) {
             int by = 1 + Below(random, 2);
 
-            if (Below(random, 5) == 0) {
-                Insert(random, one, {}, &one.ranks[0]);
+            if (Below(random, 4) == 0) {
+                Insert(random, one, collective, &one.ranks[0]);
                 continue;
             }
             Insert(random, one, {by, -1, Below(random, 4) == 0 ? 0 : -1},
