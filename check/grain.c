@@ -256,17 +256,22 @@ static int64_t piece_of_dim(const builder *b, bool dense,
     return range != NULL || hd_view_picks(view, d) ? 1 : 0;
 }
 
-// Of a grouped product the counts are along the matrices, which lie along
-// nothing there. Each of a sequence is a value of its own.
+// Of a grouped product the counts, and a bias that has a row for each, are
+// along the matrices, which lie along nothing there. Each of a sequence is a
+// value of its own.
 static void pair_groups(const builder *b, const hd_op *op, const shape *s)
 {
     int counts = hd_op_key_view(op, HD_KEY_GROUPS);
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
     int matrices = hd_op_key(op, HD_KEY_TA) != NULL ? 0 : 2;
 
     if (hd_op_has_sequences(op))
         narrow(b, s[counts].dim[s[counts].ndims - 1], 1);
     else if (counts >= 0)
         join(b, s[counts].dim[0], s[matrices].dim[0]);
+    if (counts >= 0 && bias >= 0 && s[bias].ndims > 1 &&
+        s[bias].extent[0] == s[counts].extent[0])
+        join(b, s[counts].dim[0], s[bias].dim[0]);
 }
 
 // Counts of what is moved are along the first dimensions of that.

@@ -637,6 +637,7 @@ static uint64_t scaled_dot(const hd_values *values, const product *p, int64_t i)
 // part of the rows is another one, as it is with data: its counts may not fit.
 typedef struct grouping {
     int64_t matrices, stride; // of b; 1 with `ta`
+    int64_t to_bias;          // from a matrix' row of the bias to the next
     int64_t each; // elements of the result that are of one row, with
                   // `ta` of one matrix
     uint64_t counts;
@@ -677,8 +678,10 @@ static grouping grouping_of(const hd_values *values, const hd_work_item *item)
     const hd_span *out = &item->span[0], *b = &item->span[2];
     const hd_span *counts =
         &item->span[hd_op_key_view(item->step.op, HD_KEY_GROUPS)];
-    grouping g = {
-        .matrices = 1, .each = elements_behind(out), .ta = !is_stacked(item)};
+    grouping g = {.matrices = 1,
+                  .to_bias = hd_space_to_bias(&item->step),
+                  .each = elements_behind(out),
+                  .ta = !is_stacked(item)};
 
     if (!g.ta) {
         g.matrices = b->extent[0];
@@ -720,6 +723,20 @@ static uint64_t grouped_dot(const hd_values *values, const product *p,
     return total;
 }
 
+// What element i has of the bias, which no row of no group has.
+static uint64_t grouped_bias(const hd_values *values, const hd_span *bias,
+                             const grouping *g, int64_t i)
+{
+    const uint64_t *row = &values->value[hd_span_place(bias, i)];
+    uint64_t total = 0;
+
+    for (int64_t m = 0; m < g->matrices; m++)
+        total =
+            hd_field_add(total, hd_field_multiply(share_of(g, i / g->each, m),
+                                                  row[m * g->to_bias]));
+    return total;
+}
+
 static hd_status multiply(void *memory, const hd_work_item *item)
 {
     hd_values *values = memory;
@@ -748,7 +765,9 @@ static hd_status multiply(void *memory, const hd_work_item *item)
 
         x = hd_field_multiply(x, factor);
         if (of_bias >= 0)
-            x = hd_field_add(x, load(values, &bias, i));
+            x = hd_field_add(x, is_grouped(item)
+                                    ? grouped_bias(values, &bias, &groups, i)
+                                    : load(values, &bias, i));
         if (aux >= 0)
             hd_values_put(
                 values, hd_span_place(&item->span[aux], i),
@@ -906,6 +925,18 @@ static int64_t terms_of(const hd_space *space, int view)
                : 1;
 }
 
+// From one matrix of those that every element is of to the next, or to its row
+// of the bias; 0 if the view has none.
+static int64_t to_matrix(const hd_work_item *item, int view)
+{
+    if (!is_stacked(item))
+        return 0;
+    return view == 2 ? item->span[2].stride[0]
+           : view == hd_op_key_view(item->step.op, HD_KEY_BIAS)
+               ? hd_space_to_bias(&item->step)
+               : 0;
+}
+
 static bool is_counts(const hd_work_item *item, int view)
 {
     return is_grouped(item) &&
@@ -948,7 +979,7 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
         return hd_span_elements(&item->span[view]);
     hd_space_of_step(&item->step, &space);
     return terms_of(&space, view) *
-           (view == 2 && is_stacked(item) ? item->span[2].extent[0] : 1);
+           (to_matrix(item, view) != 0 ? item->span[2].extent[0] : 1);
 }
 
 // Of each row and each key the products.
@@ -1012,5 +1043,5 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
     at = hd_span_place(&along, i);
     if (n > 1)
         at += k % n * tile->stride[space.dim[view][space.nparallel]];
-    return view == 2 && is_stacked(item) ? at + k / n * tile->stride[0] : at;
+    return at + k / n * to_matrix(item, view);
 }

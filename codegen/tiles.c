@@ -312,9 +312,10 @@ static void add_pieces(kernel *k)
         add_length(k, extent, p->space.extent[d]);
     }
     for (int i = 0; i < HD_PRODUCT_PARTS; i++)
-        if (p->counts >= 0 && i == matrices_of(p))
-            hd_text_printf(&k->text, "#define PIECE_%s(p) ((p) * %lldll)\n",
-                           name[i], (long long)p->to_group);
+        if (p->counts >= 0 && (i == matrices_of(p) || i == HD_PRODUCT_BIAS))
+            hd_text_printf(
+                &k->text, "#define PIECE_%s(p) ((p) * %lldll)\n", name[i],
+                (long long)(i == HD_PRODUCT_BIAS ? p->to_bias : p->to_group));
         else
             add_piece(k, name[i], has(k, i) ? p->part[i].span.stride : NULL);
     if (k->counted == 0)

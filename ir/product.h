@@ -70,6 +70,7 @@ typedef struct hd_product {
     int64_t rows;        // that they share
     int64_t to_group;    // from one group's matrix to the next, in elements: of
                          // b, with `ta` of c
+    int64_t to_bias;     // from its row of the bias to the next; 0: they share
     bool wide;           // multiplied in f64
     const hd_key *scale; // NULL: none
     hd_scales scales[2]; // of a, whose pieces have one dimension of rows then,

@@ -47,7 +47,7 @@ typedef struct signature {
     uint64_t keys;  // bit hd_key_code
     uint16_t ahead;
     int nviews;
-    form view[MOST_FORMS], rest, counts;
+    form view[MOST_FORMS], rest, counts, bias;
 } signature;
 
 #define K(code) (UINT64_C(1) << HD_KEY_##code)
@@ -114,7 +114,10 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
             continue;
         switch (hd_key_info_get(op->key[i].code)->value) {
         case HD_VALUE_READ:
-            return (letters){row->view[0].letter, REPEATS, false};
+            return (letters){row->bias.letter[0] != NO_LETTER
+                                 ? row->bias.letter
+                                 : row->view[0].letter,
+                             REPEATS, false};
         case HD_VALUE_WRITE:
             return (letters){row->view[0].letter, 0, false};
         case HD_VALUE_LEFT:

@@ -57,6 +57,7 @@ static void lay_signature(const hd_op *op, const hd_shape *view,
 }
 
 // Whether view `i` lies along the result's last dimensions, whatever they are.
+// Of groups a bias lies along the columns alone.
 static bool lies_last(const hd_op *op, int i)
 {
     for (int k = 0; k < op->nkeys; k++)
@@ -65,7 +66,9 @@ static bool lies_last(const hd_op *op, int i)
 
             return value != HD_VALUE_FACTOR && value != HD_VALUE_LEFT &&
                    value != HD_VALUE_RIGHT && value != HD_VALUE_COUNTS &&
-                   value != HD_VALUE_BY;
+                   value != HD_VALUE_BY &&
+                   (value != HD_VALUE_READ ||
+                    hd_op_key(op, HD_KEY_GROUPS) == NULL);
         }
     return hd_op_is_elementwise(op);
 }
@@ -183,6 +186,18 @@ void hd_space_of_step(const hd_step *step, hd_space *out)
             view[i].extent[d] = step->span[i].extent[d];
     }
     hd_space_of(step->op, view, out);
+}
+
+int64_t hd_space_to_bias(const hd_step *step)
+{
+    int bias = hd_op_key_view(step->op, HD_KEY_BIAS);
+    int counts = hd_op_key_view(step->op, HD_KEY_GROUPS);
+    const hd_span *span = step->span;
+
+    return bias >= 0 && counts >= 0 && span[bias].ndims > 1 &&
+                   span[bias].extent[0] == span[counts].extent[0]
+               ? span[bias].stride[0]
+               : 0;
 }
 
 // Of the dimensions that the op's views keep.

@@ -68,6 +68,10 @@ static inline bool hd_space_is_grained(const hd_space *space, int view, int d)
 // if it repeats there.
 int hd_space_along(const hd_space *space, int view, int own);
 
+// From one group's row of a grouped product's bias to the next, in elements; 0
+// if all have the same, or there is none.
+int64_t hd_space_to_bias(const hd_step *step);
+
 // A view of a step along the dimensions of its result; along those in a grain
 // where the first index lies.
 hd_span hd_space_span(const hd_space *space, const hd_step *step, int view);

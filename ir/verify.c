@@ -88,7 +88,7 @@ static hd_status check_count(verifier *v, const hd_op *op, int n, int least,
                     op_text(op), least, most, what, n);
 }
 
-// What goes with `groups`: whatever is of a row, or of all groups alike.
+// What goes with `groups`: whatever is of a row, a group, or of all alike.
 static hd_status check_grouped_keys(verifier *v, const hd_op *op)
 {
     const hd_key *keep = hd_op_key(op, HD_KEY_KEEP);
@@ -106,17 +106,15 @@ static hd_status check_grouped_keys(verifier *v, const hd_op *op)
                         op_text(op));
     for (int i = 0; i < op->nkeys; i++) {
         hd_key_code code = op->key[i].code;
+        bool scales = hd_op_has_scales(op, op->key[i].view);
 
-        if (code == HD_KEY_BIAS || hd_op_has_scales(op, op->key[i].view) ||
-            (ta && (code == HD_KEY_TB || code == HD_KEY_ACT ||
-                    code == HD_KEY_AUX || code == HD_KEY_KEEP)))
+        if (scales || (ta && (code == HD_KEY_TB || code == HD_KEY_BIAS ||
+                              code == HD_KEY_ACT || code == HD_KEY_AUX ||
+                              code == HD_KEY_KEEP)))
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s with groups%s", op_text(op),
                             hd_key_info_get(code)->text,
-                            code == HD_KEY_TB || code == HD_KEY_ACT ||
-                                    code == HD_KEY_AUX || code == HD_KEY_KEEP
-                                ? " and ta"
-                                : "");
+                            scales ? "" : " and ta");
     }
     return HD_OK;
 }
@@ -1275,6 +1273,20 @@ static void hint_bias(verifier *v, const hd_op *op, int bias,
             type_text(v, &fits));
 }
 
+static void hint_group_bias(verifier *v, const hd_op *op, int bias,
+                            const hd_type *type)
+{
+    hd_type each = type[0], all = each;
+
+    each.dtype = all.dtype = type[bias].dtype;
+    each.dim[0] = type[2].dim[0];
+    all.ndims = 1;
+    all.dim[0] = all.dim[1];
+    hd_note(v->diag, op->view[bias].loc,
+            "a bias of %s, a row for each group, or of %s fits",
+            type_text(v, &each), type_text(v, &all));
+}
+
 // The same op with 'tb', or without.
 static hd_op with_other_tb(const hd_op *op, hd_key key[HD_NKEYS])
 {
@@ -1366,13 +1378,14 @@ static hd_status refuse_product(verifier *v, const hd_op *op,
                                 const hd_type *type, const hd_misfit *why)
 {
     int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    bool grouped = hd_op_key(op, HD_KEY_GROUPS) != NULL;
     hd_status status = refuse_misfit(v, op, HD_E0313, type, why);
 
-    if (hd_op_key(op, HD_KEY_GROUPS) != NULL || hd_op_has_scales(op, why->view))
+    if (hd_op_has_scales(op, why->view))
         return status;
     if (bias >= 0 && why->view == bias)
-        hint_bias(v, op, bias, type);
-    else if (hd_op_fused(op) == HD_MOVE_NONE)
+        (grouped ? hint_group_bias : hint_bias)(v, op, bias, type);
+    else if (!grouped && hd_op_fused(op) == HD_MOVE_NONE)
         hint_matmul(v, op, type);
     return status;
 }

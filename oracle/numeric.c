@@ -809,8 +809,10 @@ static void compute_groups(dense *d, const hd_step *step, const hd_product *p,
 
     for (int64_t g = 0; g < p->groups; g++) {
         int64_t rows = rows_of_group(step, p, memory, g, p->rows - from);
+        hd_product own = *p;
 
-        compute_group(d, p, factor, memory, g, from, rows);
+        own.part[HD_PRODUCT_BIAS].span.offset += g * p->to_bias;
+        compute_group(d, &own, factor, memory, g, from, rows);
         from += rows;
     }
     if (!p->ta)

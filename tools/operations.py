@@ -158,7 +158,7 @@ def shapes():
         ops, named = re.match(r"(\w+\(\w+\)), ([^,]*)", row).groups()
         if "FRONT" in named:  # of the text form 1 alone
             continue
-        views = re.findall(r"\b(V|ANYHOW|REST|COUNTS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
+        views = re.findall(r"\b(V|ANYHOW|REST|COUNTS|BIAS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
         found.setdefault(ops, []).append((re.findall(r"K\((\w+)\)", named), views))
     return found
 
@@ -167,11 +167,12 @@ def shape_rows(title, results, forms, known):
     """How a form is told from others, and `[..] = [..], [..]`."""
     for named, views in forms:
         said = [letters(text) + "@" * (kind == "ANYHOW") + ", .." * (kind == "REST")
-                for kind, text in views if kind not in ("COUNTS", "AHEAD")]
+                for kind, text in views if kind not in ("COUNTS", "BIAS", "AHEAD")]
         counts = [f"`groups {letters(text)}`" for kind, text in views if kind == "COUNTS"]
         told = [f"`{known[key][0]}`" for key in named if key != "GROUPS"]
         form, of = " ".join([title, *told, *counts]), ", ".join(said[results:])
-        yield f"| {form} | `{', '.join(said[:results])} = {of}` |"
+        bias = [f", `bias` {letters(text)}" for kind, text in views if kind == "BIAS"]
+        yield f"| {form} | `{', '.join(said[:results])} = {of}`{''.join(bias)} |"
 
 
 def keys():
@@ -267,7 +268,7 @@ def module():
             ahead = "".join(text for kind, text in views if kind == "AHEAD")
             row = ([key.lower() for key in named], f"{ahead}_",
                    *(re.findall(r"(\w+)\)?(?:,|$)", text) for kind, text in views
-                     if kind not in ("AHEAD", "COUNTS")))
+                     if kind not in ("AHEAD", "COUNTS", "BIAS")))
             for name in members[ops]:
                 found.setdefault(name, []).append(row)
     return (HEAD.format(names=", ".join(f'"{name}"' for name, *_ in maps), rows=found) +

@@ -78,7 +78,7 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
     lie along these, [M, 1] and [1, N], or [N, 1] with `tb`, for rows and columns; with
     `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
     value before it; `accumulate` adds to what `out` holds. `groups` has how many
-    rows each matrix takes.
+    rows each matrix takes; a bias has a row for each of these, [E, N], or is [N].
 
     Dimensions before the last two are a batch. Those of a and b pair from the last one
     on, where one may lack some in front or have one index, which repeats. Where they

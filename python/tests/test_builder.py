@@ -573,11 +573,13 @@ class Built(unittest.TestCase):
                 for i in range(2))
         rows, n = b.input("rows", "f32", (9, 4)), b.input("n", "i32", (7,))
         m = b.input("m", "f32", (7, 4, 8), by={1: n})
+        w = b.input("w", "f32", (7, 4, 8))
         q, k = b.input("q", "f32", (4, 5, 8)), b.input("k", "f32", (6, 2, 3, 8))
         for made, shape, at in (
                 (m[0:3, :, 0:4] @ e, (8, 3, 4, 5), 0), (rows @ e, (8, 9, 5), 0),
                 (ops.matmul(x, m[0:2], crossed=True), (2, 2, 3, 8), 1),
                 (ops.matmul(rows, rows, ta=True, groups=n), (7, 4, 4), None),
+                (ops.matmul(rows, w, groups=n, bias=w[:, 0]), (9, 8), None),
                 (ops.attention(q, k, k)[0], (6, 4, 5, 8), None)):
             with self.subTest(repr(made)):
                 self.assertEqual(made.shape, shape)

@@ -367,6 +367,9 @@ static void run_group(const job *job, const matrix *whole, int64_t group,
     memcpy(part, whole, sizeof part);
     part[matrices].at +=
         group * job->product.to_group * (int64_t)part[matrices].size;
+    if (part[HD_PRODUCT_BIAS].at != NULL)
+        part[HD_PRODUCT_BIAS].at +=
+            group * job->product.to_bias * (int64_t)part[HD_PRODUCT_BIAS].size;
     if (ta && rows == 0) {
         clear(job, part, 0, part[HD_PRODUCT_C].rows);
         return;

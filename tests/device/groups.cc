@@ -40,17 +40,23 @@ const Form kForms[] = {
      "in %w : $[E, K, N]",
      "%y[1] = matmul %x[1], %w groups %n[1]", false, false},
     {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : f32[3, R, N] "
-     "in %w : $[2, E, N, K] inout %h : $[3, R, N]",
-     "%y[1] = matmul %x[1], %w[1] tb scale 0.5 act silu aux %h[1] groups %n[1]",
+     "in %w : $[2, E, N, K] inout %h : $[3, R, N] in %b : $[E, N]",
+     "%y[1] = matmul %x[1], %w[1] tb scale 0.5 bias %b act silu aux %h[1] "
+     "groups %n[1]",
      false, false},
     {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[R, 3, N] "
      "in %w : $[E, K, N] in %f : f32[1]",
      "%y[:, 1] = matmul %x[1], %w scale %f accumulate groups %n[1]", true,
      false},
-    {"in %x : $[R, 3, K] in %n : i32[E, 3] inout %y : $[3, R, N] "
-     "in %w : $[E, 2, N, K]",
-     "%y[1] = matmul %x[:, 1], %w[:, 1] tb act relu groups %n[:, 1] keep", true,
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[R, 3, N] "
+     "in %w : $[E, K, N] in %b : f32[E, 2, N]",
+     "%y[:, 1] = matmul %x[1], %w bias %b[:, 1] accumulate groups %n[1]", true,
      false},
+    {"in %x : $[R, 3, K] in %n : i32[E, 3] inout %y : $[3, R, N] "
+     "in %w : $[E, 2, N, K] in %b : $[1, N]",
+     "%y[1] = matmul %x[:, 1], %w[:, 1] tb bias %b act relu groups %n[:, 1] "
+     "keep",
+     true, false},
     {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, E, K, N] "
      "in %g : $[3, R, N]",
      "%y[1] = matmul %x[1], %g[1] ta scale 2 groups %n[1]", false, true},

@@ -37,6 +37,15 @@ const Written kWritten[] = {
      "%y[0..3, 3..5] = matmul %x[0..3], %w[:, 3..5] bias %b[3..5] act relu "
      "%y[3..4, 3..5] = matmul %x[3..4], %w[0..6, 3..5] bias %b[3..5] act relu "
      "}"},
+    {"groups",
+     "tensor program t in %x : f32[4, 3] in %w : f32[3, 3, 4] in %n : i32[3] "
+     "in %b : f32[3, 4] out %y : f32[4, 4] "
+     "{ %y = matmul %x, %w bias %b groups %n }",
+     "host program t in %x : f32[4, 3] in %w : f32[3, 3, 4] in %n : i32[3] "
+     "in %b : f32[3, 4] out %y : f32[4, 4] temp %c : f32[3, 4] { "
+     "%c[0] = copy %b[0] %c[1..3] = copy %b[1..3] for i in 0..2 { "
+     "%y[:, 2 * i..2 * i + 2] = matmul %x, %w[:, :, 2 * i..2 * i + 2] "
+     "bias %c[:, 2 * i..2 * i + 2] groups %n } }"},
     {"scales",
      "tensor program t in %x : f32[4, 6] in %w : f32[6, 5] in %s : f32[4, 3] "
      "in %v : f32[3, 3] out %y : f32[4, 5] "

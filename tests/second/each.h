@@ -52,8 +52,8 @@ const char *const kEach[] = {
     "inout %y : f32[7, 2] out %u : f32[7, 2] "
     "{ %y = matmul %x, %w act relu aux %u groups %n keep }",
     "tensor program t in %x : f32[7, 3] in %w : f32[3, 2, 3] in %n : i32[3] "
-    "out %y : f32[7, 2] out %u : f32[7, 2] "
-    "{ %y = matmul %x, %w tb act relu aux %u groups %n }",
+    "in %b : f32[3, 2] out %y : f32[7, 2] out %u : f32[7, 2] "
+    "{ %y = matmul %x, %w tb bias %b act relu aux %u groups %n }",
     "tensor program t in %x : f32[7, 3] in %w : f32[7, 2] in %n : i32[3] "
     "inout %y : f32[3, 3, 2] { %y = matmul %x, %w ta scale 2.0 accumulate "
     "groups %n }",

@@ -180,10 +180,11 @@ Pair Grouped(Choices *c)
         return {text + "out %y : f32[3, 2, 2] { %y = matmul %x, %g ta groups " +
                     by + " }",
                 ""};
-    return {text + "in %w : f32[3, 2, 2] inout %y : f32[" + rows +
-                ", 2] { %y = matmul %x, %w" + Of(c->Edit(2), {"", " tb"}) +
-                " groups " + by + Of(c->Edit(3), {"", " keep", " accumulate"}) +
-                " }",
+    return {text + "in %w : f32[3, 2, 2] in %b : f32[3, 2] inout %y : f32[" +
+                rows + ", 2] { %y = matmul %x, %w" +
+                Of(c->Edit(2), {"", " tb"}) + " groups " + by +
+                Of(c->Edit(3), {"", " bias %b", " bias %b[1]"}) +
+                Of(c->Edit(3), {"", " keep", " accumulate"}) + " }",
             ""};
 }
 

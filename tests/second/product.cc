@@ -13,7 +13,8 @@ namespace
 class Epilogue
 {
   public:
-    Epilogue(const Work &work, const Loops &of_c,
+    // Those of a bias may lack some in front.
+    Epilogue(const Work &work, const Loops &of_c, const Loops &of_bias,
              const std::vector<int64_t> &extents, Memory *memory)
         : result_(memory, work.to[0].region, of_c, extents)
     {
@@ -23,8 +24,8 @@ class Epilogue
             factor_ = {Factor(work, "scale", memory)};
         if (stmt.Find("bias")) {
             const Region &region = work.keys.at("bias").region;
-            Loops loops(of_c.end() - static_cast<long>(region.dims.size()),
-                        of_c.end());
+            Loops loops(of_bias.end() - static_cast<long>(region.dims.size()),
+                        of_bias.end());
 
             bias_ = {Span(memory, region, loops, extents)};
         }
@@ -146,7 +147,7 @@ void MultiplyGroups(const Work &work, Memory *memory)
         GroupOfRows(Read(memory, work.keys.at("groups"), false), extents[1]);
     Span a(memory, x, {1, 3}, extents);
     Span b(memory, w, tb ? Loops{0, 2, 3} : Loops{0, 3, 2}, extents);
-    Epilogue epilogue(work, {1, 2}, extents, memory);
+    Epilogue epilogue(work, {1, 2}, {0, 2}, extents, memory);
 
     ForEach({extents[1], extents[2]}, [&](const Point &c) {
         Point at = {group[static_cast<size_t>(c[0])], c[0], c[1], 0};
@@ -172,7 +173,7 @@ void ContractGroups(const Work &work, Memory *memory)
     std::vector<int64_t> group =
         GroupOfRows(Read(memory, work.keys.at("groups"), false), extents[3]);
     Span a(memory, x, {3, 1}, extents), b(memory, g, {3, 2}, extents);
-    Epilogue epilogue(work, {0, 1, 2}, extents, memory);
+    Epilogue epilogue(work, {0, 1, 2}, {}, extents, memory);
 
     ForEach({extents[0], extents[1], extents[2]}, [&](const Point &c) {
         Point at = {c[0], c[1], c[2], 0};
@@ -216,7 +217,7 @@ void Multiply(const Work &work, const Shape &shape, Memory *memory)
     Span left(memory, a.region, of_a, all), right(memory, b.region, of_b, all);
     Scales of_left(work, shape, "scale_a", of_a, all, memory);
     Scales of_right(work, shape, "scale_b", of_b, all, memory);
-    Epilogue epilogue(work, of_c, all, memory);
+    Epilogue epilogue(work, of_c, of_c, all, memory);
     bool within = counts.Loop() == k;
     ForEach(extents, [&](const Point &point) {
         Point at = point;

@@ -748,7 +748,12 @@ std::vector<Case> GroupedMatmuls()
         "inout %c : Y[4, 7, 5] "
         "{ %c = matmul %a, %b ta accumulate groups %n }",
         "in %a : X[99, 7] in %b : W[4, 7, 70] in %n : i32[4] "
-        "inout %c : Y[99, 70] { %c = matmul %a, %b groups %n }",
+        "in %v : Y[4, 70] inout %c : Y[99, 70] "
+        "{ %c = matmul %a, %b bias %v groups %n }",
+        "in %a : X[30, 9] in %b : W[5, 7, 9] in %n : i32[5] "
+        "in %v : f32[5, 3, 7] inout %c : Y[30, 7] inout %z : Y[30, 7] "
+        "{ %c = matmul %a, %b tb scale 0.5 bias %v[:, 1] act gelu aux %z "
+        "groups %n keep }",
         "in %a : X[30, 70] in %b : W[30, 7] in %n : i32[2, 4] "
         "inout %c : Y[4, 70, 7] { %c = matmul %a, %b ta groups %n[1] }",
     };

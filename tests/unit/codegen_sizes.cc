@@ -692,8 +692,8 @@ std::vector<std::string> Grouped(const std::string &d, int64_t high)
     std::string m = "param m in 1.." + std::to_string(high) + " ";
 
     return {m + "in %x : " + d + "[m, 8] in %w : " + d +
-                "[3, 8, 9] in %n : i32[3] out %y : " + d +
-                "[m, 9] { %y = matmul %x, %w act relu groups %n }",
+                "[3, 8, 9] in %n : i32[3] in %b : " + d + "[3, 9] out %y : " +
+                d + "[m, 9] { %y = matmul %x, %w bias %b act relu groups %n }",
             m + "in %x : " + d + "[m, 8] in %g : " + d +
                 "[m, 9] in %n : i32[3] out %w : " + d +
                 "[3, 8, 9] { %w = matmul %x, %g ta groups %n }"};

@@ -239,7 +239,19 @@ TEST(Product, GroupsHaveSomeRowsAndOneMatrixEach)
     Product matrices("in %a : f32[6, 4] in %b : f32[6, 5] in %n : i32[3] "
                      "out %c : f32[3, 2, 4, 5] "
                      "{ %c[:, 1] = matmul %a, %b ta groups %n }");
+    const std::string biased =
+        "in %a : f32[6, 4] in %b : f32[3, 4, 5] in %n : i32[3] "
+        "in %v : f32[3, 2, 5] in %w : f32[1, 5] out %c : f32[6, 5] "
+        "{ %c = matmul %a, %b groups %n bias ";
+    Product own(biased + "%v[:, 1] }"), one(biased + "%v[1, 1] }");
+    Product same(biased + "%w }");
 
+    EXPECT_EQ(own.p.to_bias, 10);
+    EXPECT_EQ(own.Matrix(HD_PRODUCT_BIAS), "6x5 by 0 and 1");
+    EXPECT_EQ(own.Places(HD_PRODUCT_BIAS), "5");
+    EXPECT_EQ(one.p.to_bias, 0);
+    EXPECT_EQ(one.Matrix(HD_PRODUCT_BIAS), "6x5 by 0 and 1");
+    EXPECT_EQ(same.p.to_bias, 0);
     EXPECT_EQ(rows.Shape(), "1 of 6x5x4");
     EXPECT_EQ(rows.p.counts, 3);
     EXPECT_EQ(rows.p.groups, 3);

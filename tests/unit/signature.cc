@@ -258,12 +258,15 @@ Statement DrawGroups(Random &random)
     if (random() % 3 == 0)
         return {
             "matmul", " ta", {b, Join({r, k}), Join({r, n})}, {{"groups", g}}};
+    Statement s = {
+        "matmul", "", {Join({r, n}), Join({r, k}), b}, {{"groups", g}}};
+    if (random() % 2 == 0) {
+        s.keys = " tb";
+        s.view[2] = Turned(b);
+    }
     if (random() % 2 == 0)
-        return {"matmul",
-                " tb",
-                {Join({r, n}), Join({r, k}), Turned(b)},
-                {{"groups", g}}};
-    return {"matmul", "", {Join({r, n}), Join({r, k}), b}, {{"groups", g}}};
+        s.key.push_back({"bias", Repeating(Join({g, n}), random)});
+    return s;
 }
 
 // One of the dimensions, by letters; `b` leads all.
@@ -583,6 +586,15 @@ bool Groups(const hd_type &c, const hd_type &a, const hd_type &b,
            Same(rows, 1, matrices, tb ? 1 : 2);
 }
 
+// The result of one row of each group, along which the bias lies.
+hd_type RowsOfGroups(const hd_type &c, const hd_type &counts)
+{
+    hd_type rows = c;
+
+    rows.dim[0] = counts.dim[0];
+    return rows;
+}
+
 // What the op says, its views' shapes, and what dimensions its keys name.
 struct Judged {
     const hd_op *op;
@@ -607,7 +619,11 @@ bool MatmulIsFine(const Judged &j)
                             j.type[0], j.type[1], j.type[2], ta, tb)
                       : Groups(j.type[0], j.type[1], j.type[2], j.type[groups],
                                ta, tb);
-    return fits && (bias < 0 || Repeats(j.type[bias], j.type[0])) &&
+    return fits &&
+           (bias < 0 ||
+            Repeats(j.type[bias],
+                    groups < 0 ? j.type[0]
+                               : RowsOfGroups(j.type[0], j.type[groups]))) &&
            (aux < 0 || hd_type_same_dims(&j.type[aux], &j.type[0]));
 }
 

@@ -113,16 +113,18 @@ TEST(Space, OfAProductPairedAndCrossedAndTransposed)
 
 TEST(Space, OfGroupsNothingLiesAlongTheOperandsMatrices)
 {
-    hd_space rows = SpaceOf("in %a : f32[6, 4] in %b : f32[3, 5, 4] "
-                            "in %n : i32[3] out %c : f32[6, 5] "
-                            "{ %c = matmul %a, %b tb groups %n }");
+    hd_space rows =
+        SpaceOf("in %a : f32[6, 4] in %b : f32[3, 5, 4] "
+                "in %n : i32[3] in %v : f32[3, 5] out %c : f32[6, 5] "
+                "{ %c = matmul %a, %b tb groups %n bias %v }");
     hd_space matrices = SpaceOf("in %a : f32[6, 4] in %b : f32[6, 5] "
                                 "in %n : i32[3] out %c : f32[3, 4, 5] "
                                 "{ %c = matmul %a, %b ta groups %n }");
 
     EXPECT_EQ(Along(rows, 1), "0 - 1");
     EXPECT_EQ(Along(rows, 2), "- 1 2");
-    EXPECT_EQ(Along(rows, 3), "- - -");
+    EXPECT_EQ(Along(rows, 3), "- 1 -"); // the bias
+    EXPECT_EQ(Along(rows, 4), "- - -");
     EXPECT_EQ(Along(matrices, 0), "0 1 2 -");
     EXPECT_EQ(Along(matrices, 1), "- 1 - 0");
     EXPECT_EQ(Along(matrices, 2), "- - 1 0");

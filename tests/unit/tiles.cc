@@ -72,8 +72,8 @@ const std::vector<std::string> kForms = {
     "in %a : bf16[16384, 7168] in %b : bf16[32, 2048, 7168] in %n : i32[32] "
     "out %c : bf16[16384, 2048] { %c = matmul %a, %b tb groups %n }",
     "in %a : bf16[16384, 2048] in %b : bf16[32, 2048, 7168] in %n : i32[32] "
-    "inout %c : bf16[16384, 7168] "
-    "{ %c = matmul %a, %b act silu accumulate groups %n }",
+    "in %v : bf16[32, 7168] inout %c : bf16[16384, 7168] "
+    "{ %c = matmul %a, %b bias %v act silu accumulate groups %n }",
     "in %a : bf16[16384, 2048] in %b : bf16[16384, 7168] in %n : i32[32] "
     "out %c : bf16[32, 2048, 7168] { %c = matmul %a, %b ta groups %n }",
     "in %n : i32[8] in %a : bf16[8, 4096 by %n, 2048] in %b : bf16[2048, 1024] "

@@ -1274,18 +1274,27 @@ static bool lay_results(maker *m, statement *s)
     return true;
 }
 
-// It lies along the columns, and may along what else the result has.
+// It lies along the columns, and may along what else the result has, or the
+// row has for it.
 static void draw_bias(maker *m, statement *s)
 {
-    const dtype choice[] = {F32, s->of, s->result[0].dtype};
+    bool own = s->row->bias.letter[0] != NO_LETTER;
+    const dtype choice[] = {F32, own ? m->tensor[s->tensor[1]].dtype : s->of,
+                            s->result[0].dtype};
+    dtype dtype = choice[pick(m, 3)];
     tensor t = s->result[0];
     int bias;
 
-    t.dtype = choice[pick(m, 3)];
-    drop_dims(&t, 0, once_in(m, 3) ? pick(m, t.ndims) : t.ndims - 1);
-    for (int i = 0; i < t.ndims; i++)
-        if (t.ndims > 1 && once_in(m, 2))
-            t.dim[i] = (dim){1, LOCAL, 0};
+    if (own) {
+        if (!lay(m, s, &s->row->bias, dtype, &t))
+            return;
+    } else {
+        t.dtype = dtype;
+        drop_dims(&t, 0, once_in(m, 3) ? pick(m, t.ndims) : t.ndims - 1);
+        for (int i = 0; i < t.ndims; i++)
+            if (t.ndims > 1 && once_in(m, 2))
+                t.dim[i] = (dim){1, LOCAL, 0};
+    }
     bias = supply(m, &t);
     s->result[0].size += m->tensor[bias].size;
     add_key(s, " bias %%t%d", bias);
@@ -1351,15 +1360,16 @@ static bool draw_product_keys(maker *m, statement *s)
 {
     static const char *const acts[] = {"relu", "gelu", "silu"};
     bool groups = row_has(s->row, KEY_GROUPS);
+    bool joins = groups && row_has(s->row, KEY_TA);
     bool counted = s->name[1][1] == 'c';
 
     if (!groups && !counted && once_in(m, 5))
         draw_all_scales(m, s);
-    if (!groups && once_in(m, 3))
+    if (!joins && once_in(m, 3))
         draw_bias(m, s);
     if (!fits_result(m, s, &s->result[0]))
         return false;
-    if (groups && row_has(s->row, KEY_TA))
+    if (joins)
         return true;
     if (once_in(m, 3))
         add_key(s, " act %s", acts[m->integers ? 0 : pick(m, 3)]);

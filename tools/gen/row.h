@@ -69,7 +69,7 @@ typedef struct row {
     uint64_t keys; // bits `key`
     uint16_t ahead;
     int nviews;
-    form view[MOST_FORMS], rest, counts;
+    form view[MOST_FORMS], rest, counts, bias;
 } row;
 
 // The rows of an op, of the newest text form; `n` is how many.
