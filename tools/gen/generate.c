@@ -2691,6 +2691,7 @@ char *generate_program(choices *choices, const generate_options *options)
 hd_lower_options generate_lowering(choices *choices)
 {
     hd_lower_options o = hd_lower_defaults();
+    int last;
 
     o.transfer = (hd_transfer)choices_pick(choices, 6);
     o.protocol =
@@ -2700,6 +2701,8 @@ hd_lower_options generate_lowering(choices *choices)
     o.copy_own = choices_pick(choices, 2) == 1;
     o.defer_sends = choices_pick(choices, 2) == 1;
     o.comm_stream = choices_pick(choices, 2) == 1;
-    o.wire = choices_pick(choices, 2) == 1 ? HD_WIRE_F32 : HD_WIRE_RESULT;
+    last = choices_pick(choices, 8);
+    o.wire = last % 2 == 1 ? HD_WIRE_F32 : HD_WIRE_RESULT;
+    o.launch = last >= 6;
     return o;
 }
