@@ -101,13 +101,14 @@ static candidate best_of(const work *w, const shape *s, int processors)
     return best;
 }
 
-int hd_tiles_choose(const hd_step *step, int processors, int room,
+int hd_tiles_choose(const hd_step *step, int products, int processors, int room,
                     hd_tiles_choice *out)
 {
     work w = hd_tiles_work_of(step);
     candidate all[NSHAPES];
     int n = 0;
 
+    w.pieces *= products;
     for (int i = 0; i < NSHAPES; i++)
         if (w.plain || shapes[i].columns <= MOST_COLUMNS)
             all[n++] = best_of(&w, &shapes[i], processors);

@@ -19,7 +19,10 @@ typedef struct hd_kernel_miscount {
     int64_t step; // and one more
     int64_t group, count, left;
 } hd_kernel_miscount;
-#define HD_KERNEL_LATE (-1) // in place of a group: a wait within the kernel
+// In place of a group: a wait within the kernel; or for a word, by the product
+// `count` of those that the kernel does, which has seen `left` there.
+#define HD_KERNEL_LATE (-1)
+#define HD_KERNEL_UNTOLD (-2)
 
 // What a kernel reads or writes in boxes, in one go: a view of three dimensions
 // of 16 bits each, the first one dense (a tensor map of CUDA's).
@@ -43,6 +46,8 @@ typedef struct hd_kernel_grid {
     unsigned cluster; // blocks; 0: none
     int maps;         // of map[], behind the others at a multiple of 128 bytes
     hd_kernel_map map[HD_KERNEL_MAPS];
+    int products; // that have so many maps each; 0: one
+    int views;    // of at[], from the addresses of one to those of the next
     int pointers; // of at[], addresses on the device
     int sizes;    // of size[], numbers that follow them
     int64_t size[HD_KERNEL_SIZES];

@@ -34,6 +34,7 @@ typedef struct kernel {
     bool tensor, sized;
     const hd_tiles_choice
         *choice; // borrowed: of wgmma.cu; NULL: of multiply.cu
+    hd_tiles_row row;
     hd_text text;
     int64_t size[HD_KERNEL_SIZES];
     int sizes;
@@ -77,6 +78,12 @@ static sides sides_of(const kernel *k, int part)
 static int matrices_of(const hd_product *p)
 {
     return p->ta ? HD_PRODUCT_C : HD_PRODUCT_B;
+}
+
+// Addresses of all products' views.
+static int views_of(const kernel *k)
+{
+    return k->step->op->nviews * k->row.products;
 }
 
 // ------------------------------------------------------------- analysis
@@ -167,7 +174,8 @@ static kernel kernel_of(const hd_step *step, const hd_tiles_choice *choice)
 {
     kernel k = {.step = step,
                 .product = hd_product_of(step, HD_PRODUCT_PARTS),
-                .choice = choice};
+                .choice = choice,
+                .row = {.products = 1}};
 
     k.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
     k.rest = HD_LANE_FLOAT;
@@ -333,7 +341,7 @@ static int64_t count_tiles(const kernel *k, const int64_t length[LENGTHS])
     int64_t down = cover(length[OF_M], k->tile_m);
     int64_t across = cover(length[OF_N], k->tile_n);
 
-    return p->counts < 0 ? down * across * length[OF_PIECES]
+    return p->counts < 0 ? down * across * length[OF_PIECES] * k->row.products
            : p->ta       ? down * across * length[OF_GROUPS]
                          : (down + length[OF_GROUPS]) * across;
 }
@@ -373,6 +381,15 @@ static void add_types(kernel *k)
                    hd_lane_text(k->rest), is_short(k) ? "int" : "i64");
 }
 
+// Few rows are not worth reading the other operand for once a product: then
+// tiles that have it in common follow each other.
+static bool is_together(const kernel *k)
+{
+    enum { FEW = 512 };
+
+    return k->row.products > 1 && k->room[OF_M] * k->row.products <= FEW;
+}
+
 // Where in at[] things are.
 static void add_places(kernel *k)
 {
@@ -387,8 +404,12 @@ static void add_places(kernel *k)
         "#define CLEARS_C %d\n#define CLEARS_X %d\n",
         aux > 0 ? aux : 0, bias > 0 ? bias : 0,
         p->counts >= 0 ? p->counts : hd_op_key_view(k->step->op, HD_KEY_COUNTS),
-        k->step->op->nviews, clears && !p->keep && !p->accumulate,
-        clears && aux > 0);
+        views_of(k), clears && !p->keep && !p->accumulate, clears && aux > 0);
+    hd_text_printf(&k->text,
+                   "#define PRODUCTS %d\n#define VIEWS %d\n"
+                   "#define TOGETHER %d\n#define WORDS %d\n",
+                   k->row.products, k->step->op->nviews, is_together(k),
+                   k->row.words);
     if (p->scale != NULL && p->scale->view >= 0)
         hd_text_printf(&k->text, "#define SCALE *(const float *)args.at[%d]\n",
                        p->scale->view);
@@ -716,15 +737,15 @@ static void add_choice(kernel *k)
         &k->text,
         "#define BM %d\n#define BN %d\n#define CLUSTER_M %d\n"
         "#define CLUSTER_N %d\n#define GROUPS_OF_WARPS %d\n#define SLICES %d\n"
-        "#define PANELS_OF_C %d\n#define STAGED %d\n"
+        "#define PANELS_OF_C %d\n#define STAGED %d\n#define MAPS %d\n"
         "#define PLAIN %d\n#define C_CODE %d\n#define RAGGED %d\n"
         "#define PARTS %d\n",
         c->rows, c->columns, c->cluster_m, c->cluster_n, c->warps, slices,
-        panels, is_staged(k), is_plain(k),
+        panels, is_staged(k), is_staged(k) ? 3 : 2, is_plain(k),
         dtype == HD_DTYPE_BF16  ? 1
         : dtype == HD_DTYPE_F16 ? 2
                                 : 0,
-        is_ragged(k), k->step->op->nviews + 2);
+        is_ragged(k), views_of(k) + 2);
     for (int i = 0; i < 3; i++)
         hd_text_printf(&k->text, "#define %c_PIECE(p) %s\n", "ABC"[i],
                        step_of(k, (const int[]){HD_PRODUCT_A, HD_PRODUCT_B,
@@ -732,6 +753,15 @@ static void add_choice(kernel *k)
                            ? "(p)"
                            : "0");
     add_wgmma(k);
+}
+
+static void add_gate(kernel *k)
+{
+    hd_text_printf(&k->text,
+                   "#define FIRST_WORD %d\n#define LIMIT %lldll\n"
+                   "#define UNTOLD (%d)\n",
+                   views_of(k) + 4, (long long)k->row.limit, HD_KERNEL_UNTOLD);
+    hd_prelude_add(&k->text, hd_gate_cu);
 }
 
 // Blocks stay, and take tiles in turns: a processor has one.
@@ -750,7 +780,11 @@ static hd_kernel_grid choice_grid(const kernel *k)
     grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
                              panels * c->warps * PANEL + ALIGN);
     grid.cluster = (unsigned)cluster;
-    grid.pointers = k->step->op->nviews + 4;
+    grid.pointers = views_of(k) + 4;
+    if (k->row.words > 0)
+        grid.pointers += k->row.products * k->row.words + 1;
+    grid.products = k->row.products;
+    grid.views = k->step->op->nviews;
     grid.map[0] = operand_map(k, HD_PRODUCT_A);
     grid.map[1] = operand_map(k, HD_PRODUCT_B);
     grid.map[2] = map_of(k, HD_PRODUCT_C, k->length[OF_N], k->length[OF_M],
@@ -760,21 +794,51 @@ static hd_kernel_grid choice_grid(const kernel *k)
 }
 
 hd_status hd_tiles_emit_choice(const hd_step *step,
-                               const hd_tiles_choice *choice, hd_text *out,
+                               const hd_tiles_choice *choice,
+                               const hd_tiles_row *row, hd_text *out,
                                hd_kernel_grid *grid)
 {
     kernel k = kernel_of(step, choice);
 
+    if (row != NULL)
+        k.row = *row;
     add_all(&k);
     add_choice(&k);
     *grid = choice_grid(&k);
     hd_prelude_add(&k.text, hd_tiles_cu);
+    if (k.row.words > 0)
+        add_gate(&k);
     hd_text_puts(&k.text, "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n");
     hd_prelude_add(&k.text, hd_wgmma_cu);
     hd_text_puts(&k.text, "#else\n");
     hd_prelude_add(&k.text, hd_multiply_cu);
     hd_text_puts(&k.text, "#endif\n");
     return hd_prelude_finish_grid(out, &k.text, grid);
+}
+
+// What their texts do not say, of lengths and addresses, is not asked for.
+bool hd_tiles_are_alike(const hd_step *a, const hd_step *b)
+{
+    const hd_tiles_choice any = {128, 128, 1, 1, 2, false, 1};
+    const hd_step *step[] = {a, b};
+    hd_text text[2] = {{0}};
+    hd_kernel_grid grid;
+    bool alike = true;
+
+    for (int i = 0; i < 2 && alike; i++) {
+        kernel k = kernel_of(step[i], &any);
+
+        alike =
+            hd_tiles_map(step[i]) && !k.sized && k.counted == 0 &&
+            k.product.counts < 0 &&
+            (k.product.scale == NULL || k.product.scale->view < 0) &&
+            hd_tiles_emit_choice(step[i], &any, NULL, &text[i], &grid) == HD_OK;
+    }
+    alike = alike && text[0].length == text[1].length &&
+            memcmp(text[0].bytes, text[1].bytes, text[0].length) == 0;
+    hd_text_free(&text[0]);
+    hd_text_free(&text[1]);
+    return alike;
 }
 
 size_t hd_tiles_parts(const hd_tiles_choice *choice)

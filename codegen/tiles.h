@@ -23,6 +23,18 @@ typedef struct hd_tiles_choice {
 
 // Whether that kernel takes the step.
 bool hd_tiles_map(const hd_step *step);
+// Products that one kernel does in their order, each behind words of its own
+// and of those before it, which others write while it runs.
+typedef struct hd_tiles_row {
+    int products;  // which are alike
+    int words;     // that each waits for at most; 0: none does
+    int64_t limit; // ns that a wait for one may take
+} hd_tiles_row;
+enum { HD_TILES_PRODUCTS = 16, HD_TILES_WORDS = 4 }; // at most
+
+// Whether one kernel may do both, and others alike.
+bool hd_tiles_are_alike(const hd_step *a, const hd_step *b);
+
 // What a product is in numbers, at room: of a group those that it has where all
 // are alike.
 typedef struct hd_tiles_work {
@@ -33,16 +45,20 @@ typedef struct hd_tiles_work {
 } hd_tiles_work;
 hd_tiles_work hd_tiles_work_of(const hd_step *step);
 
-// What is at hand for the step, the best of what is expected first, at most
-// `room`: how many.
-int hd_tiles_choose(const hd_step *step, int processors, int room,
+// What is at hand for the step, or so many that are alike, the best of what is
+// expected first, at most `room`: how many.
+int hd_tiles_choose(const hd_step *step, int products, int processors, int room,
                     hd_tiles_choice *out);
 // Behind the addresses of the views at[nviews] is that of an
 // hd_kernel_miscount, at[nviews + 1] the step's number. Behind these are those
 // of memory for partial sums, of hd_tiles_parts bytes, and of hd_tiles_words
 // words of 32 bits, all 0 before and after; there are none without `split`.
+// Of a row (else NULL) the views of all its products stand there in their
+// order, `step` being the first, and behind all else `words` addresses of
+// each, 0 for none, and what these words hold, or more, once they are told.
 hd_status hd_tiles_emit_choice(const hd_step *step,
-                               const hd_tiles_choice *choice, hd_text *out,
+                               const hd_tiles_choice *choice,
+                               const hd_tiles_row *row, hd_text *out,
                                hd_kernel_grid *grid);
 size_t hd_tiles_parts(const hd_tiles_choice *choice);
 size_t hd_tiles_words(const hd_tiles_choice *choice);

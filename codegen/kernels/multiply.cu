@@ -14,9 +14,9 @@ typedef struct operands {
 
 static inline operands operands_of(const hd_kernel_args &args, const tile &t)
 {
-    return {(const code_a *)args.at[1] + PIECE_A((i64)t.piece) +
+    return {(const code_a *)args.at[view_of(t, 1)] + PIECE_A((i64)t.piece) +
                 (i64)t.row * A_M + (i64)t.k * A_K,
-            (const code_b *)args.at[2] + PIECE_B((i64)t.piece) +
+            (const code_b *)args.at[view_of(t, 2)] + PIECE_B((i64)t.piece) +
                 (i64)t.column * B_N + (i64)t.k * B_K};
 }
 
@@ -302,8 +302,11 @@ extern "C" __global__ void HD_THREADS(THREADS)
 {
     const float f = SCALE;
     walk w = {-1, 0, 0, 0};
-    tile t;
+    tile t = {0};
     u32 shared = 0;
+#if WORDS
+    int told = 0;
+#endif
 
 #if THREADS == 128
     extern __shared__ __align__(128) unsigned char memory[];
@@ -314,6 +317,9 @@ extern "C" __global__ void HD_THREADS(THREADS)
     check_counts(args, (i64)blockIdx.x * blockDim.x + threadIdx.x,
                  (i64)gridDim.x * blockDim.x); // tells of what does not fit
     for (coord i = blockIdx.x; find_tile(args, i, &w, &t); i += gridDim.x) {
+#if WORDS
+        await_words(args, t.product, &told);
+#endif
         if (t.fill_rows > 0 && t.fill_columns > 0)
             multiply(args, t, f, shared);
         clear(args, t, threadIdx.x, blockDim.x);

@@ -51,6 +51,11 @@
 #define CLEARS_C 1 // what counts leave out
 #define CLEARS_X 0
 #define ROOM 100ll // as much as a count may say
+#define PRODUCTS 1 // that the kernel does, one behind the other
+#define VIEWS 4    // of at[], from one's addresses to the next one's
+#define TOLD 4     // behind all of these: what is told, and the step's number
+#define TOGETHER 0 // tiles of all of them that lie alike follow each other
+#define WORDS 0    // that each waits for: gate.cu
 typedef u16 code_a;
 typedef u16 code_b;
 typedef float code_c;
@@ -71,7 +76,7 @@ static inline code_c code_of(rest y)
     return y;
 }
 typedef struct hd_kernel_args {
-    u64 at[8];
+    u64 at[20];
     alignas(128) u64 map[3][16];
 } hd_kernel_args;
 static inline void check_counts(const hd_kernel_args &args, i64 first, i64 step)
@@ -80,6 +85,7 @@ static inline void check_counts(const hd_kernel_args &args, i64 first, i64 step)
 #endif
 
 typedef struct tile {
+    int product;
     coord piece, row, column, k;
     int rows, columns;           // that there are of it
     int fill_rows, fill_columns; // that are products; the others are cleared
@@ -111,6 +117,12 @@ static inline void place_tile(coord i, coord down, coord across, tile *out)
     out->column = (BAND > 0 ? in / high : line) * TILE_N;
 }
 
+// Which of at[] the view's address is.
+static inline int view_of(const tile &t, int view)
+{
+    return PRODUCTS > 1 ? t.product * VIEWS + view : view;
+}
+
 // Of `rows` of a piece, or up to the last one of a group.
 static inline void fill_tile(const hd_kernel_args &args, coord piece,
                              coord rows, coord depth, tile *out)
@@ -134,10 +146,14 @@ static inline bool find_tile(const hd_kernel_args &args, coord i, walk *w,
 {
     const coord down = (M + TILE_M - 1) / TILE_M;
     const coord across = (N + TILE_N - 1) / TILE_N;
-    const coord piece = PIECES > 1 ? i / (down * across) : 0;
+    const coord each = (coord)(down * across * PIECES);
 
-    if (i >= down * across * PIECES)
+    if (i >= each * PRODUCTS)
         return false;
+    out->product = PRODUCTS == 1 ? 0 : TOGETHER ? i % PRODUCTS : i / each;
+    if (PRODUCTS > 1)
+        i = TOGETHER ? i / PRODUCTS : i - out->product * each;
+    const coord piece = PIECES > 1 ? i / (down * across) : 0;
     place_tile(i - piece * (down * across), down, across, out);
     fill_tile(args, piece, M, K, out);
 #if COUNTED
@@ -275,21 +291,21 @@ static inline void check_counts(const hd_kernel_args &args, i64 first, i64 step)
 static inline code_c *c_at(const hd_kernel_args &args, const tile &t, int i,
                            int j)
 {
-    return (code_c *)args.at[0] + PIECE_C((i64)t.piece) +
+    return (code_c *)args.at[view_of(t, 0)] + PIECE_C((i64)t.piece) +
            (i64)(t.row + i) * C_M + (i64)(t.column + j) * C_N;
 }
 
 static inline code_x *x_at(const hd_kernel_args &args, const tile &t, int i,
                            int j)
 {
-    return (code_x *)args.at[AUX] + PIECE_X((i64)t.piece) +
+    return (code_x *)args.at[view_of(t, AUX)] + PIECE_X((i64)t.piece) +
            (i64)(t.row + i) * X_M + (i64)(t.column + j) * X_N;
 }
 
 static inline const code_v *v_at(const hd_kernel_args &args, const tile &t,
                                  int i, int j)
 {
-    return (const code_v *)args.at[BIAS] + PIECE_V((i64)t.piece) +
+    return (const code_v *)args.at[view_of(t, BIAS)] + PIECE_V((i64)t.piece) +
            (i64)(t.row + i) * V_M + (i64)(t.column + j) * V_N;
 }
 

@@ -24,6 +24,7 @@
 #define SLICES 4          // in shared memory at once
 #define PANELS_OF_C 2     // of 64 by 64 of a tile, on their way to memory
 #define STAGED 1          // stored by way of shared memory
+#define MAPS 3            // of a product
 #define PLAIN 0           // nothing follows the product
 #define C_CODE 1          // 1: bf16, 2: f16, 0: another one
 #define RAGGED 0          // slices that end within 64
@@ -49,7 +50,6 @@
 #undef TILE_N
 #define TILE_M (BM * CLUSTER_M)
 #define TILE_N (BN * CLUSTER_N)
-#define TOLD 4
 #define PARTS 6 // of at[]: of tiles, and the words that tell of them
 #endif
 
@@ -69,17 +69,25 @@ typedef struct map {
     u64 word[16];
 } map;
 
+// A wait that is longer than this is given up, and told: 4 s, and where tiles
+// wait for words as long as these may.
+#if WORDS
+typedef u64 moment;
+#define LONGEST ((u64)LIMIT * (PRODUCTS * WORDS + 1) + 4000000000u)
+#define now() clock_now()
+#else
+typedef u32 moment;
+#define LONGEST 4000000000u
+
 static inline u32 now()
 {
     u32 t;
     asm volatile("mov.u32 %0, %globaltimer_lo;" : "=r"(t));
     return t;
 }
+#endif
 
-// A wait that is longer than this is given up, and told: 4 s.
-#define LONGEST 4000000000u
-
-static inline bool is_late(u32 since, i64 *told, i64 step)
+static inline bool is_late(moment since, i64 *told, i64 step)
 {
     if (now() - since < LONGEST)
         return false;
@@ -105,7 +113,7 @@ static inline void wait_for(u32 barrier, u32 parity, i64 *told, i64 step)
 {
     if (has_turned(barrier, parity))
         return;
-    const u32 since = now();
+    const moment since = now();
     while (!has_turned(barrier, parity))
         if (is_late(since, told, step))
             break;
@@ -225,13 +233,14 @@ static inline void take_part(tile *t, int m, int n)
 // Tiles in their order: `from` and `past` are slices.
 #if SPLIT
 #define ALL_SLICES ((coord)((K + SLICE - 1) / SLICE))
-#define EACH_TILE                                                       \
-    share own = share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER,     \
-                         (coord)(((M + TILE_M - 1) / TILE_M) *          \
-                                 ((N + TILE_N - 1) / TILE_N) * PIECES), \
-                         ALL_SLICES);                                   \
-    for (coord i, from, past;                                           \
-         next_share(&own, ALL_SLICES, &i, &from, &past) &&              \
+#define EACH_TILE                                                          \
+    share own =                                                            \
+        share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER,                \
+                 (coord)(((M + TILE_M - 1) / TILE_M) *                     \
+                         ((N + TILE_N - 1) / TILE_N) * PIECES * PRODUCTS), \
+                 ALL_SLICES);                                              \
+    for (coord i, from, past;                                              \
+         next_share(&own, ALL_SLICES, &i, &from, &past) &&                 \
          find_tile(args, i, &w, &t);)
 #else
 #define EACH_TILE                                      \
@@ -320,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
               lane_ = threadIdx.x & 31;
     u32 base, rank = 0;
     walk w = {-1, 0, 0, 0};
-    tile t;
+    tile t = {0};
 
     asm("{ .reg .u64 at; cvta.to.shared.u64 at, %1; cvt.u32.u64 %0, at; }"
         : "=r"(base)
@@ -356,11 +365,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             check_counts(args, (i64)blockIdx.x * 32 + lane_,
                          (i64)gridDim.x * 32);
         if (warp == 0 && is_elected()) {
+#if WORDS
+            int heard = 0;
+#endif
             EACH_TILE
             {
                 if (IS_EMPTY)
                     continue;
                 take_part(&t, part_m, part_n);
+#if WORDS
+                // What was waited for is read by another way than by loads.
+                if (await_words(args, t.product, &heard))
+                    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+                const map *a_ = a + t.product * MAPS,
+                          *b_ = b + t.product * MAPS;
                 for (; from < past; from++) {
                     const u32 to = base + s * SLICE_BYTES;
                     const int k = t.k + from * SLICE;
@@ -368,10 +387,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     wait_for(empty + 8 * s, turn ^ 1, told, step);
                     expect(full + 8 * s, SLICE_BYTES);
                     load_side<A_ALONG, BM, (CLUSTER_N > 1)>(
-                        to, a, full + 8 * s, t.row, k, A_PIECE(t.piece),
+                        to, a_, full + 8 * s, t.row, k, A_PIECE(t.piece),
                         (int)rank);
                     load_side<B_ALONG, BN, (CLUSTER_M > 1)>(
-                        to + A_BYTES, b, full + 8 * s, t.column, k,
+                        to + A_BYTES, b_, full + 8 * s, t.column, k,
                         B_PIECE(t.piece), (int)rank);
                     if (++s == SLICES)
                         s = 0, turn ^= 1;
@@ -454,8 +473,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
         if (thread == 0) {
             if (whole)
-                store_panel(c, at, kept.column + column, kept.row + row,
-                            C_PIECE(kept.piece));
+                store_panel(c + kept.product * MAPS, at, kept.column + column,
+                            kept.row + row, C_PIECE(kept.piece));
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
         if (++buffer == PANELS_OF_C)
@@ -577,7 +596,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 continue;
             }
             if (thread == 0) {
-                const u32 since = now();
+                const moment since = now();
                 for (u32 is = 0; is == 0 && !is_late(since, told, step);)
                     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                                  : "=r"(is)

@@ -305,6 +305,8 @@ void hd_cuda_free(hd_device *device)
     hd_cuda_chunk_give(device, device->rooms);
     if (device->zeroed != 0)
         hd_cuda_home_give(device->home, device->zeroed, device->zeroed_bytes);
+    if (device->gates != 0)
+        hd_cuda_home_give(device->home, device->gates, device->gate_bytes);
     free(device->buffer);
     free(device->base);
 }

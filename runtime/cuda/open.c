@@ -125,21 +125,6 @@ static void tell_transports(const hd_device *device)
     }
 }
 
-// Once a session, whatever they are.
-static void tell_launches(const hd_device *device)
-{
-    const hd_steps *steps = device->binding.steps;
-
-    for (int64_t i = 0; i < steps->nsteps; i++)
-        if (steps->step[i].launch > 0) {
-            hd_log(HD_SEVERITY_NOTE,
-                   "rank %d: launches of '%s' are done as their parts: nothing "
-                   "here does one as a kernel",
-                   device->rank, device->binding.module->name);
-            return;
-        }
-}
-
 static void tell_cache(const hd_disk *cache)
 {
     hd_disk_survey found;
@@ -172,7 +157,6 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     write_transports(binding, device->transports, sizeof device->transports);
     if (hd_log_on()) {
         tell_transports(device);
-        tell_launches(device);
         tell_cache(&device->cache);
     }
     status = open_all(device, diag);

@@ -54,31 +54,6 @@ TEST(CudaLog, TellsTransportsLibrariesAndTheCache)
     AllAreRight(RunRanks(2, body));
 }
 
-TEST(CudaLog, TellsOnceThatLaunchesAreDoneAsTheirParts)
-{
-    Program program("heddle 2\nhost program p in %x : f32[4, 4]"
-                    " out %y : f32[2, 4, 4] { launch { %y[0] = matmul %x, %x }"
-                    " launch { %y[1] = matmul %x, %x } }");
-    auto body = [&](Rank &rank) {
-        std::string all;
-        const std::string said = "note: rank 0: launches of 'p' are done as "
-                                 "their parts";
-
-        hd_set_log(Append, &all);
-        {
-            Session session;
-
-            HD_TRY(session.Open(rank, program, CudaOptions()));
-        }
-        hd_set_log(nullptr, nullptr);
-        RANK_EXPECT(Says(all, said.c_str()));
-        RANK_EXPECT(all.find(said) == all.rfind(said));
-        return HD_OK;
-    };
-
-    AllAreRight(RunRanks(1, body));
-}
-
 TEST(CudaLog, TellsWhyTransfersGoByNccl)
 {
     Program program(kEverything);

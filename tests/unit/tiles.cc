@@ -27,8 +27,8 @@ class Tiles
             return;
         EXPECT_TRUE(hd_tiles_map(Step())) << body;
         choices.resize(ROOM);
-        choices.resize(
-            size_t(hd_tiles_choose(Step(), PROCESSORS, ROOM, choices.data())));
+        choices.resize(size_t(
+            hd_tiles_choose(Step(), 1, PROCESSORS, ROOM, choices.data())));
     }
     Tiles(const Tiles &) = delete;
     Tiles &operator=(const Tiles &) = delete;
@@ -40,10 +40,11 @@ class Tiles
     {
         return &steps_.step[0];
     }
-    Kernel Of(const hd_tiles_choice &choice) const
+    Kernel Of(const hd_tiles_choice &choice,
+              const hd_tiles_row *row = nullptr) const
     {
         return Emit([&](hd_text *text, hd_kernel_grid *grid) {
-            return hd_tiles_emit_choice(Step(), &choice, text, grid);
+            return hd_tiles_emit_choice(Step(), &choice, row, text, grid);
         });
     }
 
@@ -127,14 +128,14 @@ extern "C" int share_out(int unit, int units, int tiles, int slices, int *out)
 extern "C" int find_out(const void *args, int i, int *out)
 {
     walk w = {-1, 0, 0, 0};
-    tile t;
+    tile t = {0};
 
     if (!find_tile(*(const hd_kernel_args *)args, i, &w, &t))
         return 0;
     const int all[] = {(int)t.piece,     (int)t.row,     (int)t.column,
                        (int)t.k,         t.rows,         t.columns,
-                       t.fill_rows,      t.fill_columns, (int)t.depth};
-    for (int e = 0; e < 9; e++)
+                       t.fill_rows,      t.fill_columns, (int)t.depth, t.product};
+    for (int e = 0; e < 10; e++)
         out[e] = all[e];
     return 1;
 }
@@ -236,7 +237,7 @@ void CheckTiles(const Schedule &schedule, const std::vector<int32_t> &counts,
     const size_t each = size_t(rows) * size_t(columns);
     std::vector<uint8_t> seen(each * (turned ? counts.size() : 1));
     std::vector<int> from = {0};
-    int tile[9];
+    int tile[10];
 
     args[3] = reinterpret_cast<uintptr_t>(counts.data());
     for (int32_t n : counts)
@@ -290,6 +291,43 @@ TEST(Tiles, EachRowOfEachGroupIsInOneTile)
     }
 }
 
+// Tiles of products follow each other in their order, so that no block waits
+// for what comes after what it has; of few rows those that read the same.
+TEST(Tiles, OfProductsInARowComeInTheirOrder)
+{
+    std::mt19937 random(Seed());
+
+    for (int rows : {72, 700}) {
+        Tiles tiles("in %a : bf16[2, " + std::to_string(rows) +
+                    ", 64] in %b : bf16[200, 64] out %c : bf16[2, " +
+                    std::to_string(rows) +
+                    ", 200] { %c[0] = matmul %a[0], %b "
+                    "tb }");
+        const hd_tiles_row row = {1 + int(random() % 5), 1, 1};
+        const bool together = row.products > 1 && rows * row.products <= 512;
+        Schedule schedule(
+            tiles.Of(tiles.choices[random() % tiles.choices.size()], &row));
+        std::vector<uint64_t> args(256);
+        const size_t each = size_t(rows) * 200;
+        std::vector<int> seen(each * size_t(row.products));
+        int tile[10], last = 0;
+
+        for (int i = 0; schedule.find(args.data(), i, tile) != 0; i++) {
+            if (together) {
+                EXPECT_EQ(tile[9], i % row.products);
+            } else {
+                EXPECT_GE(tile[9], last);
+            }
+            last = tile[9];
+            for (int r = tile[1]; r < tile[1] + tile[4]; r++)
+                for (int c = tile[2]; c < tile[2] + tile[5]; c++)
+                    seen[size_t(tile[9]) * each + size_t(r * 200 + c)]++;
+        }
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), 1),
+                  int64_t(seen.size()));
+    }
+}
+
 // All forms of each choice with HEDDLE_ALL_KERNELS=1, else one, in turns.
 TEST_F(TilesNvrtc, EveryChoiceCompilesWithoutSpills)
 {
@@ -308,6 +346,24 @@ TEST_F(TilesNvrtc, EveryChoiceCompilesWithoutSpills)
             if (all || (i + first) % kForms.size() == f)
                 CheckLog(Log(tiles.Of(tiles.choices[i]).text, "sm_90a"),
                          Name(tiles.choices[i]) + " of form " +
+                             std::to_string(f));
+    }
+}
+
+// Likewise of those that wait for words.
+TEST_F(TilesNvrtc, EveryChoiceOfALaunchCompilesWithoutSpills)
+{
+    const bool all = std::getenv("HEDDLE_ALL_KERNELS") != nullptr;
+    const size_t first = std::random_device()();
+    const hd_tiles_row row = {8, 1, INT64_C(60000000000)};
+
+    for (size_t f = 0; f < 2; f++) {
+        Tiles tiles(kForms[f]);
+
+        for (size_t i = 0; i < tiles.choices.size(); i++)
+            if (all || (i + first) % 19 == 9 * f)
+                CheckLog(Log(tiles.Of(tiles.choices[i], &row).text, "sm_90a"),
+                         Name(tiles.choices[i]) + " of a launch of form " +
                              std::to_string(f));
     }
 }

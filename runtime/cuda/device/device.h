@@ -135,6 +135,8 @@ struct hd_device {
     hd_cuda_chunk *memory, *rooms;
     hd_cu_ptr zeroed; // owned: rooms that are 0 at first, of all streams
     size_t zeroed_bytes;
+    hd_cu_ptr gates; // owned: words that launches wait for
+    size_t gate_bytes;
     hd_cu_ptr *base; // owned: by buffer, by argument, by room of a stream
     hd_cuda_stream *stream; // owned: caller's, work streams, helper
     int nstreams;           // all of them

@@ -384,7 +384,7 @@ static hd_status add_launch(trial *t, const hd_step *step,
     at[n++] = HD_CUDA_NOWHERE;
     at[n++] = (hd_cuda_at){-1, t->tiles + WORDS_BYTES};
     at[n++] = (hd_cuda_at){-1, t->tiles};
-    HD_TRY(hd_tiles_emit_choice(step, choice, &text, &grid));
+    HD_TRY(hd_tiles_emit_choice(step, choice, NULL, &text, &grid));
     return hd_cuda_add_launch(&t->own, &text, grid, at, n, t->diag);
 }
 
@@ -474,7 +474,7 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
     if (seconds == 0)
         return HD_OK;
     if (step != NULL)
-        t.nchoices = hd_cuda_choices(device, step, HD_CUDA_OWN, t.choice);
+        t.nchoices = hd_cuda_choices(device, step, 1, HD_CUDA_OWN, t.choice);
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
         status = try_all(&t, product, step, plan, n, seconds);

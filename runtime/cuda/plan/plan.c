@@ -8,6 +8,7 @@
 #include "runtime/cuda/libraries/attends.h"
 #include "runtime/cuda/libraries/products.h"
 #include "runtime/cuda/libraries/single.h"
+#include "runtime/cuda/plan/launch.h"
 #include "runtime/cuda/plan/make.h"
 #include "runtime/cuda/transfers/transport.h"
 
@@ -189,18 +190,19 @@ static hd_status plan_staging(hd_cuda_plan *plan, bool in, hd_diag *diag)
     return HD_OK;
 }
 
-// Calls it tied if a stream that it waits for is; those have ended when the
-// caller's stream goes on.
-static bool follow_records(const hd_steps *steps, const hd_step *wait,
+// Calls it tied if a stream that it waits for is, unless a kernel does that has
+// begun by then; those have ended when the caller's stream goes on.
+static bool follow_records(const hd_cuda_plan *plan, const hd_step *wait,
                            const bool *starts, bool *ends)
 {
-    bool tied = false;
+    const hd_steps *steps = plan->steps;
+    bool waits = plan->launched[wait->index] == 0, tied = false;
 
     for (int i = 0; wait->record != NULL && i < wait->op->nviews; i++) {
         int record = wait->record[i].step;
         int stream = record >= 0 ? stream_of(&steps->step[record]) : -1;
 
-        tied |= stream == 0 || (stream > 0 && starts[stream]);
+        tied |= waits && (stream == 0 || (stream > 0 && starts[stream]));
         if (stream >= 0 && stream_of(wait) == 0)
             ends[stream] = true;
     }
@@ -220,7 +222,7 @@ static void find_ties(const hd_cuda_plan *plan, bool *starts, bool *ends)
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
         int stream = stream_of(step);
-        bool tied = follow_records(steps, step, starts, ends);
+        bool tied = follow_records(plan, step, starts, ends);
 
         if (step->op->code == HD_OP_FORK)
             forked = true;
@@ -280,11 +282,14 @@ static hd_status plan_steps(hd_cuda_plan *plan, int *events,
     for (int64_t i = 0; i < steps->nsteps; i += n) {
         const hd_step *step = &steps->step[i];
 
-        n = hd_steps_together(steps, i);
+        n = plan->launched[i] > 0 ? plan->launched[i]
+                                  : hd_steps_together(steps, i);
         for (int k = 0; k < n; k++)
             plan->first[i + k] = plan->ncommands;
         plan->device->stream[stream_of(step)].used = 0;
-        if (hd_op_is(step->op, HD_UNIT_TRANSFER))
+        if (plan->launched[i] > 0)
+            HD_TRY(hd_cuda_plan_launch(plan, step, events, diag));
+        else if (hd_op_is(step->op, HD_UNIT_TRANSFER))
             HD_TRY(hd_cuda_transports_plan(plan, step, n, events, diag));
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
             HD_TRY(plan_sync(plan, step, events, diag));
@@ -321,6 +326,7 @@ static hd_status plan_all(hd_cuda_plan *plan, int *events,
             if (step->record[k].step >= 0)
                 events[step->record[k].step] = 0;
     }
+    HD_TRY(hd_cuda_launches_find(plan, events, diag));
     find_ties(plan, starts, ends);
     HD_TRY(find_detours(plan, chains, diag));
     HD_TRY(plan_head(plan, starts, diag));
@@ -341,7 +347,11 @@ static hd_status make(hd_cuda_plan *plan, hd_diag *diag)
     hd_cuda_hear_anew(device);
     plan->first = calloc(n, sizeof *plan->first);
     plan->detour = calloc(n, sizeof *plan->detour);
-    status = plan->first == NULL || plan->detour == NULL || events == NULL ||
+    plan->launched = calloc(n, sizeof *plan->launched);
+    plan->gate = calloc(n, sizeof *plan->gate);
+    status = plan->first == NULL || plan->detour == NULL ||
+                     plan->launched == NULL || plan->gate == NULL ||
+                     events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
                  ? hd_cuda_no_room(device, diag)
@@ -435,6 +445,8 @@ static void free_plan(hd_device *device, hd_cuda_plan *plan)
     hd_cuda_dnn_free(device, plan);
     free(plan->first);
     free(plan->detour);
+    free(plan->launched);
+    free(plan->gate);
     free(plan->command);
     free(plan->word);
     free(plan->launch);

@@ -1,0 +1,63 @@
+// Products that wait for words: each for its own and those of the products
+// ahead of it, as if they followed each other on a stream.
+#ifndef HD_TYPES
+#include "codegen/kernels/tiles.cu"
+#undef WORDS
+#define WORDS 1
+#define FIRST_WORD 8 // of at[], by product; behind them what they are to hold
+#define LIMIT 1000000000ll // ns that a wait may take
+#define UNTOLD (-2)
+#endif
+
+#if defined(__CUDA_ARCH__)
+static inline u64 clock_now()
+{
+    u64 t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+}
+#else
+#define clock_now() 0ull
+#endif
+
+// Until the word is as far as `all`, or for LIMIT: then this is told, and
+// nothing is waited for any more.
+static inline void await_word(const hd_kernel_args &args, const u32 *word,
+                              u32 all, int product)
+{
+    const u64 since = clock_now();
+    volatile i64 *told = (volatile i64 *)args.at[TOLD];
+
+    while ((int)(*(volatile const u32 *)word - all) < 0) {
+        __nanosleep(20);
+        if (clock_now() - since <= LIMIT && told[1] != UNTOLD)
+            continue;
+        if (told[0] == 0) {
+            told[1] = UNTOLD;
+            told[2] = product;
+            told[3] = *(volatile const u32 *)word;
+            told[0] = (i64)args.at[TOLD + 1] + 1;
+        }
+        return;
+    }
+}
+
+// What the product is behind, unless it was waited for already, up to `*past`:
+// whether anything was waited for.
+static inline bool await_words(const hd_kernel_args &args, int product,
+                               int *past)
+{
+    const bool any = *past <= product;
+
+    for (; *past <= product; ++*past)
+        for (int i = 0; i < WORDS; i++) {
+            const u64 at = args.at[FIRST_WORD + *past * WORDS + i];
+
+            if (at != 0)
+                await_word(args, (const u32 *)at,
+                           (u32)args.at[FIRST_WORD + PRODUCTS * WORDS], *past);
+        }
+    if (any)
+        __threadfence_system();
+    return any;
+}

@@ -1,0 +1,334 @@
+// Launches that one kernel does: products in tiles, one behind the other. Each
+// waits in the kernel for words, which say that what its step waits for is
+// there: the stream that records that writes its word, too.
+//
+//     stream 1   recv 1 ─ record ─ word 1 = run      recv 2 ─ record ─ ..
+//     stream 0   kernel: product 0 │ word 1 ≥ run ─ product 1 │ word 2 ≥ ..
+//
+// Only this rank's streams write these words, and a run's kernel ends before
+// the next run's commands begin (docs/signals.md, Gates). That a kernel which
+// waits keeps no one from starting what it waits for is proven
+// (docs/checking.md, Launches).
+#include "runtime/cuda/plan/launch.h"
+
+#include "base/diag.h"
+#include "base/log.h"
+#include "runtime/cuda/transfers/batch.h"
+
+#define LONG_PARAMETERS 12010 // CUDA from which on they may be long
+enum { SHORT_BYTES = 4096, LONG_BYTES = 32764 };
+enum {
+    MOST_AT = HD_TILES_PRODUCTS * (HD_MAX_VIEWS + HD_TILES_WORDS) + 5,
+};
+
+// A launch's products, and which steps record what each of them waits for.
+typedef struct launch {
+    const hd_step *first; // borrowed
+    int n;
+    const hd_step *product[HD_TILES_PRODUCTS]; // borrowed
+    int nproducts;
+    // The last are of what comes behind all products.
+    int64_t wait[HD_TILES_PRODUCTS + 1][HD_TILES_WORDS];
+    int nwaits[HD_TILES_PRODUCTS + 1];
+    int words;       // of one product, at most
+    const char *why; // it goes as its parts; NULL: it is a kernel
+    hd_tiles_choice tiles;
+} launch;
+
+static void refuse(launch *l, const char *why)
+{
+    if (l->why == NULL)
+        l->why = why;
+}
+
+// ---------------------------------------------------------- what it is of
+
+// What its own stream recorded is over.
+static void note_wait(launch *l, const hd_cuda_plan *plan, const hd_step *step)
+{
+    int *n = &l->nwaits[l->nproducts];
+
+    for (int i = 0; i < step->op->nviews; i++) {
+        int64_t record = step->record[i].step;
+
+        if (record < 0)
+            refuse(l, "it waits for an event of the caller's");
+        else if (plan->steps->step[record].stream == step->stream)
+            continue;
+        else if (*n == HD_TILES_WORDS)
+            refuse(l, "it waits for more than 4 events at once");
+        else
+            l->wait[l->nproducts][(*n)++] = record;
+    }
+}
+
+static void note_product(launch *l, const hd_step *step)
+{
+    int i = l->nproducts;
+
+    if (i == HD_TILES_PRODUCTS) {
+        refuse(l, "it has more than 16 products");
+        return;
+    }
+    if (l->words < l->nwaits[i])
+        l->words = l->nwaits[i];
+    l->product[l->nproducts++] = step;
+    l->nwaits[l->nproducts] = 0;
+}
+
+static bool is_known(const hd_cuda_plan *plan, const hd_step *step,
+                     const int *events)
+{
+    for (int i = 0; i < step->op->nviews; i++)
+        if (plan->device->buffer[step->span[i].buffer->id].argument >= 0)
+            return true;
+    return events[step->index] >= 0;
+}
+
+static launch look(const hd_cuda_plan *plan, const hd_step *first,
+                   const int *events)
+{
+    launch l = {.first = first};
+
+    for (; first->index + l.n < plan->steps->nsteps; l.n++) {
+        const hd_step *step = first + l.n;
+        hd_sync sync = hd_op_sync(step->op);
+
+        if (step->launch != first->launch)
+            break;
+        if (sync == HD_SYNC_WAIT)
+            note_wait(&l, plan, step);
+        else if (step->op->code == HD_OP_MATMUL)
+            note_product(&l, step);
+        else if (sync != HD_SYNC_RECORD)
+            refuse(&l, "it does more than multiply");
+        else if (is_known(plan, step, events))
+            refuse(&l, "others wait for what a step of it records");
+    }
+    return l;
+}
+
+// --------------------------------------------------- whether there is a kernel
+
+// Addresses, and bytes of all parameters, of which maps are the most.
+static int addresses_of(const launch *l)
+{
+    int words = l->words > 0 ? l->nproducts * l->words + 1 : 0;
+
+    return l->nproducts * l->product[0]->op->nviews + 4 + words;
+}
+
+static bool fits(const hd_cuda_plan *plan, const launch *l)
+{
+    size_t bytes = hd_cuda_align_up((size_t)addresses_of(l) * sizeof(uint64_t),
+                                    HD_KERNEL_MAP_ALIGN) +
+                   (size_t)l->nproducts * HD_KERNEL_MAPS * HD_KERNEL_MAP_BYTES;
+    int version = 0;
+
+    return bytes <= SHORT_BYTES ||
+           (bytes <= LONG_BYTES &&
+            plan->device->cu.driver_version(&version) == HD_CU_SUCCESS &&
+            version >= LONG_PARAMETERS);
+}
+
+static bool are_alike(const launch *l)
+{
+    for (int i = 1; i < l->nproducts; i++)
+        if (!hd_tiles_are_alike(l->product[0], l->product[i]))
+            return false;
+    return true;
+}
+
+// Nobody has shown that a graph's branches run beside each other, nor what
+// the caller captures.
+static bool may_wait(const hd_device *device)
+{
+    return !device->binding.graph && device->captures == NULL;
+}
+
+static void judge(hd_cuda_plan *plan, launch *l)
+{
+    if (l->why != NULL)
+        return;
+    if (l->nproducts < 2)
+        refuse(l, "it has one product alone");
+    else if (plan->module->nsizes > 0)
+        refuse(l, "runs have sizes");
+    else if (l->words > 0 && !may_wait(plan->device))
+        refuse(l, "it waits, and runs are graphs, or the caller's captures");
+    else if (!are_alike(l))
+        refuse(l, "its products are not alike, or not for tiles of sm_90a");
+    else if (!fits(plan, l))
+        refuse(l, "its parameters are too long for this CUDA");
+    else if (!hd_cuda_best_tiles(plan, l->first->stream + 1, l->product[0],
+                                 l->nproducts, &l->tiles))
+        refuse(l, "there are no tiles for its products on this device");
+}
+
+static launch launch_at(hd_cuda_plan *plan, const hd_step *first,
+                        const int *events)
+{
+    launch l = look(plan, first, events);
+
+    judge(plan, &l);
+    return l;
+}
+
+// ------------------------------------------------------------------ finding
+
+static void tell(const hd_cuda_plan *plan, const launch *l)
+{
+    unsigned line = l->first->op->loc.line;
+    int rank = plan->device->rank;
+
+    if (!hd_log_on())
+        return;
+    if (l->why != NULL)
+        hd_log(HD_SEVERITY_NOTE,
+               "rank %d: the launch of line %u is done as its parts: %s", rank,
+               line, l->why);
+    else
+        hd_log(HD_SEVERITY_NOTE,
+               "rank %d: the launch of line %u is one kernel: %d products, "
+               "tiles of %d by %d",
+               rank, line, l->nproducts, l->tiles.rows, l->tiles.columns);
+}
+
+// A word for each record that a product waits for, from 1.
+static void number_gates(hd_cuda_plan *plan, const launch *l, int *n)
+{
+    for (int i = 0; i < l->nproducts; i++)
+        for (int k = 0; k < l->nwaits[i]; k++) {
+            int *gate = &plan->gate[l->wait[i][k]];
+
+            if (*gate == 0)
+                *gate = ++*n;
+        }
+}
+
+static hd_status alloc_gates(hd_device *device, int n, hd_diag *diag)
+{
+    size_t bytes = (size_t)n * sizeof(uint32_t);
+
+    if (n == 0 || device->gates != 0)
+        return HD_OK;
+    HD_TRY(hd_cuda_home_take(device, bytes, diag, &device->gates));
+    device->gate_bytes = bytes;
+    HD_CUDA_TRY(device, diag, fill8, device->gates, 0, bytes,
+                device->home->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
+    return HD_OK;
+}
+
+hd_status hd_cuda_launches_find(hd_cuda_plan *plan, const int *events,
+                                hd_diag *diag)
+{
+    const hd_steps *steps = plan->steps;
+    int gates = 0;
+    launch l;
+
+    for (int64_t i = 0; i < steps->nsteps; i += l.n) {
+        l = (launch){.n = 1};
+        if (steps->step[i].launch == 0)
+            continue;
+        l = launch_at(plan, &steps->step[i], events);
+        tell(plan, &l);
+        if (l.why != NULL)
+            continue;
+        number_gates(plan, &l, &gates);
+        for (int k = 0; k < l.n; k++)
+            plan->launched[i + k] = l.n - k;
+    }
+    return alloc_gates(plan->device, gates, diag);
+}
+
+// ----------------------------------------------------------------- planning
+
+// A few limits alone, as each is another kernel: powers of two, in seconds. It
+// is the watch that ends a wait in time; this one ends what nobody watches.
+static int64_t limit_of(const hd_device *device)
+{
+    int64_t seconds = 1;
+
+    while (seconds < 1 << 20 && (double)seconds < 2 * device->binding.timeout)
+        seconds *= 2;
+    return seconds * 1000000000;
+}
+
+static hd_cuda_at gate_of(const hd_cuda_plan *plan, int64_t record)
+{
+    return (hd_cuda_at){-1, plan->device->gates +
+                                (uint64_t)(plan->gate[record] - 1) *
+                                    sizeof(uint32_t)};
+}
+
+static int list_words(const hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
+{
+    int n = 0;
+
+    for (int i = 0; i < l->nproducts; i++)
+        for (int k = 0; k < l->words; k++)
+            at[n++] = k < l->nwaits[i] ? gate_of(plan, l->wait[i][k])
+                                       : (hd_cuda_at){-1, 0};
+    if (l->words > 0)
+        at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    return n;
+}
+
+// As the kernel has them: codegen/tiles.h.
+static int list_addresses(hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
+{
+    int stream = l->first->stream + 1, n = 0;
+
+    for (int i = 0; i < l->nproducts; i++)
+        for (int k = 0; k < l->product[i]->op->nviews; k++)
+            at[n++] = hd_cuda_at_span(&l->product[i]->span[k]);
+    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
+                           sizeof(hd_kernel_miscount));
+    at[n++] = (hd_cuda_at){-1, (uint64_t)l->product[0]->index};
+    at[n++] =
+        hd_cuda_need(plan, stream, HD_CUDA_SCRATCH, hd_tiles_parts(&l->tiles));
+    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_TILES_READY,
+                           hd_tiles_words(&l->tiles) * sizeof(uint32_t));
+    return n + list_words(plan, l, &at[n]);
+}
+
+// What is waited for behind all products the stream waits for.
+static hd_status plan_rest(hd_cuda_plan *plan, const launch *l,
+                           const int *events, hd_diag *diag)
+{
+    int stream = l->first->stream + 1;
+
+    for (int k = 0; k < l->nwaits[l->nproducts]; k++)
+        HD_TRY(hd_cuda_add_event(plan, HD_CUDA_WAIT, stream, l->first,
+                                 events[l->wait[l->nproducts][k]], diag));
+    return HD_OK;
+}
+
+hd_status hd_cuda_plan_launch(hd_cuda_plan *plan, const hd_step *first,
+                              const int *events, hd_diag *diag)
+{
+    launch l = launch_at(plan, first, events);
+    hd_tiles_row row = {l.nproducts, l.words, limit_of(plan->device)};
+    hd_cuda_at at[MOST_AT];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int n = list_addresses(plan, &l, at);
+
+    HD_TRY(hd_tiles_emit_choice(l.product[0], &l.tiles, &row, &text, &grid));
+    HD_TRY(hd_cuda_add_kernel(plan, first->stream + 1, l.product[0], &text,
+                              grid, at, n, diag));
+    plan->command[plan->ncommands - 1].meets = l.words > 0;
+    return plan_rest(plan, &l, events, diag);
+}
+
+hd_status hd_cuda_plan_gate(hd_cuda_plan *plan, int stream, const hd_step *step,
+                            hd_diag *diag)
+{
+    hd_words words = {plan, plan->device, step, stream, plan->ncommands, diag};
+
+    return plan->gate[step->index] > 0
+               ? hd_cuda_add_word(&words, HD_CU_OP_WRITE_32,
+                                  gate_of(plan, step->index).offset)
+               : HD_OK;
+}
