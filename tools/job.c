@@ -421,6 +421,19 @@ static void show_progress(rank *rank, int64_t run)
              run + 1, job->iters);
 }
 
+// What it warns of is told by the first rank, for all.
+static hd_status create_session(rank *rank, const hd_session_options *options)
+{
+    const job *job = rank->job;
+    size_t before = strlen(hd_diag_text(job->diag));
+    hd_status status = hd_session_create(rank->group, job->module, options,
+                                         job->diag, &rank->session);
+
+    if (status == HD_OK && rank->rank == 0)
+        fputs(hd_diag_text(job->diag) + before, stderr);
+    return status;
+}
+
 static hd_status run_all(rank *rank)
 {
     job *job = rank->job;
@@ -430,8 +443,7 @@ static hd_status run_all(rank *rank)
 
     if (job->timeline)
         options.times = job->times + 2 * job->first_step[rank->rank];
-    status = hd_session_create(rank->group, job->module, &options,
-                               rank->job->diag, &rank->session);
+    status = create_session(rank, &options);
     if (status == HD_OK && job->judged)
         status = program_judge(rank->session, job->module, job->diag);
     if (status == HD_OK)

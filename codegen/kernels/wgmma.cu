@@ -72,9 +72,9 @@ typedef struct map {
 // A wait that is longer than this is given up, and told: 4 s, and where tiles
 // wait for words as long as these may.
 #if WORDS
-typedef u64 moment;
-#define LONGEST ((u64)LIMIT * (PRODUCTS * WORDS + 1) + 4000000000u)
-#define now() clock_now()
+typedef i64 moment;
+#define LONGEST (MOST_CYCLES * (PRODUCTS * WORDS + 1) + 8000000000ll)
+#define now() clock64()
 #else
 typedef u32 moment;
 #define LONGEST 4000000000u

@@ -123,7 +123,7 @@ TEST(CudaLaunches, GoAsTheirPartsWithAReason)
 {
     hd_lower_options ring = Launches(HD_TRANSFER_RING);
     hd_session_options graph = CudaOptions();
-    const std::string parts = " is done as its parts: ";
+    const std::string parts = ": the launch is done as its parts: ";
 
     graph.graph = true;
     AreKernels(Program(Gathered(2, 64, 64, 64), kSets, &ring), graph,

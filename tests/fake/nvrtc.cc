@@ -94,6 +94,8 @@ const char prelude[] =
     "}\n"
     "extern \"C\" int usleep(unsigned us) noexcept;\n"
     // Who has waited for long may be late.
+    "extern \"C\" long clock() noexcept;\n"
+    "static inline long long clock64() { return clock() * 2000ll; }\n"
     "static inline void __nanosleep(unsigned)\n"
     "{ usleep(fake_self->naps++ < 100 ? 1 : 500); }\n"
     "static inline void __threadfence_system()\n"

@@ -23,6 +23,8 @@ enum Change { // of the counters, each of which must be caught
     NO_BEGIN,          // a stream goes on to the next session's run by itself
     COMMON_WORDS,      // of two sessions, each of which numbers its own runs
     EARLY_WHEN_ISSUED, // not when the last session's run has ended
+    GATE_FIRST,        // a gate's word is written ahead of the stream's wait
+    GATE_ALONE,        // a kernel of the next run begins without its streams
 };
 
 struct Scenario {
@@ -354,6 +356,56 @@ Model EarlyRing(const Scenario &s)
     return b.Finish();
 }
 
+// Every rank puts two messages a run to the next one, whose kernel reads them:
+// it runs from the beginning of the run, and waits for a word of each, a gate,
+// which the stream that receives writes behind its own wait.
+Model GateRing(const Scenario &s)
+{
+    const size_t kPuts = 2;
+    Builder b(s);
+    size_t n = static_cast<size_t>(s.ranks);
+    std::vector<std::vector<int>> ready(n), done(n), gate(n), slot(n);
+    std::vector<size_t> send, recv, kernel;
+
+    for (size_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < kPuts; i++) {
+            for (auto *words : {&ready[r], &done[r], &gate[r]})
+                words->push_back(b.NewWord());
+            slot[r].push_back(b.NewData());
+        }
+        for (auto *thread : {&send, &recv, &kernel})
+            thread->push_back(b.NewThread(static_cast<int>(r)));
+    }
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < n; r++) {
+            size_t left = (r + n - 1) % n, right = (r + 1) % n;
+            auto say = [&](size_t thread, int word, size_t peer,
+                           const char *what) {
+                b.Say(thread, word, run + 1, static_cast<int>(peer), what);
+            };
+
+            for (size_t i = 0; i < kPuts; i++) {
+                b.Wait(send[r], ready[r][i], run + 1, "ready");
+                b.Write(send[r], slot[right][i],
+                        Message(run, static_cast<int>(i)));
+                say(send[r], done[right][i], right, "done");
+                say(recv[r], ready[left][i], left, "ready");
+                if (s.change == GATE_FIRST)
+                    say(recv[r], gate[r][i], r, "gate");
+                b.Wait(recv[r], done[r][i], run + 1, "done");
+                if (s.change != GATE_FIRST)
+                    say(recv[r], gate[r][i], r, "gate");
+                b.Wait(kernel[r], gate[r][i], run + 1, "gate");
+                b.Read(kernel[r], slot[r][i],
+                       Message(run, static_cast<int>(i)));
+            }
+            b.Join(send[r], recv[r]);
+            if (s.change != GATE_ALONE)
+                b.Join(kernel[r], recv[r]);
+        }
+    return b.Finish();
+}
+
 // Two sessions in turns on one buffer a rank: a put to the next rank, then a
 // get from the one before. Each has words of its own, and numbers its runs.
 Model Sessions(const Scenario &s)
@@ -674,6 +726,26 @@ TEST(Signals, SessionsInTurnsSayEarlyBehindEachOther)
         s.change = EARLY_WHEN_ISSUED;
         EXPECT_FALSE(Explore(EarlySessions(s), "early when issued").fine);
     }
+}
+
+TEST(Signals, AKernelWaitsForWordsOfItsRanksStreams)
+{
+    Scenario s;
+
+    for (s.runs = 1; s.runs <= 3; s.runs++) {
+        EXPECT_TRUE(Explore(GateRing(s), "gates, 2 ranks, " +
+                                             std::to_string(s.runs) + " runs")
+                        .fine);
+    }
+    for (Change change : {GATE_FIRST, GATE_ALONE, REPLAY}) {
+        s.runs = 2;
+        s.change = change;
+        EXPECT_FALSE(Explore(GateRing(s), "gates, changed").fine) << change;
+    }
+    s.change = NONE;
+    s.dies = 1;
+    s.runs = 1;
+    EXPECT_TRUE(Explore(GateRing(s), "gates, a rank dies").fine);
 }
 
 TEST(Signals, EveryChangeOfTheCountersIsCaught)

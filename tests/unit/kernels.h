@@ -67,6 +67,8 @@ static inline void __threadfence_system()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+extern "C" long clock() noexcept;
+static inline long long clock64() { return clock() * 2000ll; }
 static inline void __nanosleep(unsigned)
 {
     sched_yield();

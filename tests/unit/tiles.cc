@@ -1,9 +1,11 @@
 // Products in tiles of sm_90a: which are at hand, what they compile to, and
 // that the blocks of each do every tile once.
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <random>
 #include <regex>
+#include <thread>
 
 #include "codegen/tiles.h"
 #include "tests/seed.h"
@@ -326,6 +328,62 @@ TEST(Tiles, OfProductsInARowComeInTheirOrder)
         EXPECT_EQ(std::count(seen.begin(), seen.end(), 1),
                   int64_t(seen.size()));
     }
+}
+
+const char kAwait[] = R"(
+extern "C" int await(const void *args, int product, int past)
+{
+    await_words(*(const hd_kernel_args *)args, product, &past);
+    return past;
+}
+)";
+
+// The words of what is ahead of a product are waited for, too, whatever stands
+// there 32 bits further on; a word that is late is told, once, and no more
+// waited for.
+TEST(Tiles, AProductWaitsForItsWordsAndThoseAheadOfIt)
+{
+    Tiles tiles(kForms[0]);
+    const hd_tiles_row row = {3, 2, 50000000};
+    Folder folder;
+    void *library = dlopen(
+        folder
+            .Compile(kHost + tiles.Of(tiles.choices[0], &row).text + kAwait,
+                     "await.so", "-w")
+            .c_str(),
+        RTLD_NOW | RTLD_NODELETE);
+    ASSERT_NE(library, nullptr);
+    auto *await = reinterpret_cast<int (*)(const void *, int, int)>(
+        dlsym(library, "await"));
+    ASSERT_NE(await, nullptr);
+    const uint32_t run = std::mt19937(Seed())();
+    std::vector<uint64_t> args(64);
+    std::atomic<uint32_t> word[3] = {{run}, {run + 5}, {run - 1}};
+    int64_t told[4] = {0};
+
+    args[9] = reinterpret_cast<uintptr_t>(told); // behind three views each
+    args[10] = 6;
+    args[13 + 0] = reinterpret_cast<uintptr_t>(&word[0]);
+    args[13 + 3] = reinterpret_cast<uintptr_t>(&word[1]);
+    args[13 + 4] = reinterpret_cast<uintptr_t>(&word[2]);
+    args[13 + 6] = run;
+    EXPECT_EQ(await(args.data(), 1, 0), 2);
+    EXPECT_EQ(told[0], 0);
+    std::thread late([&] {
+        usleep(20000);
+        word[2] = run;
+    });
+    EXPECT_EQ(await(args.data(), 2, 0), 3);
+    EXPECT_EQ(word[2], run);
+    late.join();
+    EXPECT_EQ(told[0], 0);
+    word[2] = run - 1;
+    EXPECT_EQ(await(args.data(), 2, 2), 3);
+    EXPECT_EQ(told[0], 7);
+    EXPECT_EQ(told[1], HD_KERNEL_UNTOLD);
+    EXPECT_EQ(told[2], 2);
+    EXPECT_EQ(told[3], int64_t(run - 1));
+    dlclose(library);
 }
 
 // All forms of each choice with HEDDLE_ALL_KERNELS=1, else one, in turns.

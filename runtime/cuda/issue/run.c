@@ -874,6 +874,14 @@ static hd_status check_counts(hd_device *device, hd_diag *diag)
                        "rank %d: a block of the kernel of step %lld has waited "
                        "4 s for what it, or another one, makes",
                        device->rank, (long long)first.step - 1);
+    if (first.group == HD_KERNEL_UNTOLD)
+        return hd_fail(
+            diag, HD_ERROR_TIMEOUT,
+            "rank %d: product %lld of the launch that begins with "
+            "step %lld has waited in vain for a word of run %llu, "
+            "which is still %lld",
+            device->rank, (long long)first.count, (long long)first.step - 1,
+            (unsigned long long)device->run->n, (long long)first.left);
     miscount = (hd_miscount){true, first.group, first.count, first.left};
     return hd_miscount_report(device->binding.module, device->rank,
                               &device->binding.steps->step[first.step - 1],

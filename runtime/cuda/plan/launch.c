@@ -176,22 +176,31 @@ static launch launch_at(hd_cuda_plan *plan, const hd_step *first,
 
 // ------------------------------------------------------------------ finding
 
-static void tell(const hd_cuda_plan *plan, const launch *l)
-{
-    unsigned line = l->first->op->loc.line;
-    int rank = plan->device->rank;
+#define AS_PARTS "the launch is done as its parts: %s"
 
-    if (!hd_log_on())
-        return;
-    if (l->why != NULL)
-        hd_log(HD_SEVERITY_NOTE,
-               "rank %d: the launch of line %u is done as its parts: %s", rank,
-               line, l->why);
-    else
+// Of those that are no kernels the first is told to who makes the session.
+static void tell(const hd_cuda_plan *plan, const launch *l, bool *told,
+                 hd_diag *diag)
+{
+    hd_loc at = (l->nproducts > 0 ? l->product[0] : l->first)->op->loc;
+    int rank = plan->device->rank;
+    const hd_source *outer;
+
+    if (l->why == NULL) {
         hd_log(HD_SEVERITY_NOTE,
                "rank %d: the launch of line %u is one kernel: %d products, "
                "tiles of %d by %d",
-               rank, line, l->nproducts, l->tiles.rows, l->tiles.columns);
+               rank, at.line, l->nproducts, l->tiles.rows, l->tiles.columns);
+        return;
+    }
+    hd_log(HD_SEVERITY_NOTE, "rank %d: line %u: " AS_PARTS, rank, at.line,
+           l->why);
+    if (rank == 0 && !*told) {
+        outer = hd_diag_source(diag, &plan->device->binding.module->source);
+        hd_warning(diag, HD_CODE_NONE, at, AS_PARTS, l->why);
+        hd_diag_source(diag, outer);
+    }
+    *told = true;
 }
 
 // A word for each record that a product waits for, from 1.
@@ -225,6 +234,7 @@ hd_status hd_cuda_launches_find(hd_cuda_plan *plan, const int *events,
 {
     const hd_steps *steps = plan->steps;
     int gates = 0;
+    bool told = false;
     launch l;
 
     for (int64_t i = 0; i < steps->nsteps; i += l.n) {
@@ -232,7 +242,7 @@ hd_status hd_cuda_launches_find(hd_cuda_plan *plan, const int *events,
         if (steps->step[i].launch == 0)
             continue;
         l = launch_at(plan, &steps->step[i], events);
-        tell(plan, &l);
+        tell(plan, &l, &told, diag);
         if (l.why != NULL)
             continue;
         number_gates(plan, &l, &gates);
