@@ -49,21 +49,34 @@ static double cover(double n, double tile)
     return (double)(int64_t)((n + tile - 1) / tile);
 }
 
-static double cycles_of(const work *w, const shape *s, const int cluster[2],
-                        int processors, bool split)
+static double tiles_of(const work *w, const shape *s, const int cluster[2])
 {
     double rows = s->rows * cluster[0];
     double down = w->ragged ? w->m / rows + (cluster[0] > 1 ? .5 : .25)
                             : cover(w->m, rows);
-    double tiles = down * cover(w->n, s->columns * cluster[1]) * w->pieces;
+
+    return down * cover(w->n, s->columns * cluster[1]) * w->pieces;
+}
+
+// Of `n` products in a row, whose depth is the same.
+static double cycles_of(const work *w, int n, const shape *s,
+                        const int cluster[2], int processors, bool split)
+{
+    double tiles = 0, bytes = 0;
     double units = processors / (cluster[0] * cluster[1]);
-    double turns = split && tiles > units ? tiles / units + SPLIT_TILES
-                                          : cover(tiles, units);
+    double turns;
     double tile =
         cover(w->k, BK) * BK * s->rows * s->columns / (PAIRS_A_CYCLE * s->rate);
-    double bytes = 2 * w->pieces * (w->m * w->k + w->n * w->k + w->m * w->n) /
-                   BYTES_A_CYCLE;
 
+    for (int i = 0; i < n; i++) {
+        const work *p = &w[i];
+
+        tiles += tiles_of(p, s, cluster);
+        bytes += 2 * p->pieces * (p->m * p->k + p->n * p->k + p->m * p->n) /
+                 BYTES_A_CYCLE;
+    }
+    turns = split && tiles > units ? tiles / units + SPLIT_TILES
+                                   : cover(tiles, units);
     if (cluster[0] * cluster[1] == 1)
         tile *= 1 + ALONE;
     if (w->k * 2 / 128 != cover(w->k * 2, 128) && cluster[0] == 1)
@@ -82,14 +95,14 @@ static int by_cycles(const void *a, const void *b)
 }
 
 // Of one shape each the best cluster, and whether the last tiles are shared.
-static candidate best_of(const work *w, const shape *s, int processors)
+static candidate best_of(const work *w, int n, const shape *s, int processors)
 {
     candidate best = {.cycles = -1};
 
     for (int i = 0; i < NCLUSTERS; i++)
         for (int split = 0; split <= w->splits; split++) {
             double cycles =
-                cycles_of(w, s, clusters[i], processors, split == 1);
+                cycles_of(w, n, s, clusters[i], processors, split == 1);
 
             if (best.cycles >= 0 && cycles >= best.cycles)
                 continue;
@@ -101,17 +114,18 @@ static candidate best_of(const work *w, const shape *s, int processors)
     return best;
 }
 
-int hd_tiles_choose(const hd_step *step, int products, int processors, int room,
-                    hd_tiles_choice *out)
+int hd_tiles_choose(const hd_step *const *product, int products, int processors,
+                    int room, hd_tiles_choice *out)
 {
-    work w = hd_tiles_work_of(step);
+    work w[HD_TILES_PRODUCTS];
     candidate all[NSHAPES];
     int n = 0;
 
-    w.pieces *= products;
+    for (int i = 0; i < products; i++)
+        w[i] = hd_tiles_work_of(product[i]);
     for (int i = 0; i < NSHAPES; i++)
-        if (w.plain || shapes[i].columns <= MOST_COLUMNS)
-            all[n++] = best_of(&w, &shapes[i], processors);
+        if (w[0].plain || shapes[i].columns <= MOST_COLUMNS)
+            all[n++] = best_of(w, products, &shapes[i], processors);
     qsort(all, (size_t)n, sizeof *all, by_cycles);
     n = n < room ? n : room;
     for (int i = 0; i < n; i++)

@@ -10,7 +10,7 @@ HD_BEGIN_DECLS
 #define HD_KERNEL_NAME "hd_kernel"
 #define HD_KERNEL_POINTERS 80                 // at most
 #define HD_KERNEL_PROCESSORS 132              // that grids are made for
-#define HD_KERNEL_SIZES (2 * HD_MAX_DIMS + 8) // at most
+#define HD_KERNEL_SIZES 96                    // at most
 
 // What a kernel tells of the first count that does not fit, of groups or of a
 // dimension, if there is nothing told yet: words in the device's memory, all 0
@@ -34,7 +34,7 @@ typedef struct hd_kernel_map {
 } hd_kernel_map;
 
 enum {
-    HD_KERNEL_MAPS = 3,
+    HD_KERNEL_MAPS = 48, // at most
     HD_KERNEL_MAP_BYTES = 128,
     HD_KERNEL_MAP_ALIGN = 128
 };
@@ -46,8 +46,6 @@ typedef struct hd_kernel_grid {
     unsigned cluster; // blocks; 0: none
     int maps;         // of map[], behind the others at a multiple of 128 bytes
     hd_kernel_map map[HD_KERNEL_MAPS];
-    int products; // that have so many maps each; 0: one
-    int views;    // of at[], from the addresses of one to those of the next
     int pointers; // of at[], addresses on the device
     int sizes;    // of size[], numbers that follow them
     int64_t size[HD_KERNEL_SIZES];

@@ -200,8 +200,7 @@ hd_status hd_prelude_finish_grid(hd_text *out, hd_text *kernel,
         hd_text_printf(out, "    u64 size[%d];\n", grid->sizes);
     if (grid->maps > 0)
         hd_text_printf(out, "    alignas(%d) u64 map[%d][%d];\n",
-                       HD_KERNEL_MAP_ALIGN,
-                       grid->maps * (grid->products > 0 ? grid->products : 1),
+                       HD_KERNEL_MAP_ALIGN, grid->maps,
                        HD_KERNEL_MAP_BYTES / (int)sizeof(uint64_t));
     hd_text_puts(out, "} hd_kernel_args;\n");
     if (!kernel->failed) {

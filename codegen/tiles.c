@@ -33,8 +33,9 @@ typedef struct kernel {
     int64_t times;
     bool tensor, sized;
     const hd_tiles_choice
-        *choice; // borrowed: of wgmma.cu; NULL: of multiply.cu
-    hd_tiles_row row;
+        *choice;             // borrowed: of wgmma.cu; NULL: of multiply.cu
+    const hd_tiles_row *row; // borrowed; NULL: the step alone
+    bool mixed;              // its products have rows and columns of their own
     hd_text text;
     int64_t size[HD_KERNEL_SIZES];
     int sizes;
@@ -80,10 +81,20 @@ static int matrices_of(const hd_product *p)
     return p->ta ? HD_PRODUCT_C : HD_PRODUCT_B;
 }
 
+static int products_of(const kernel *k)
+{
+    return k->row != NULL ? k->row->products : 1;
+}
+
+static int words_of(const kernel *k)
+{
+    return k->row != NULL ? k->row->words : 0;
+}
+
 // Addresses of all products' views.
 static int views_of(const kernel *k)
 {
-    return k->step->op->nviews * k->row.products;
+    return k->step->op->nviews * products_of(k);
 }
 
 // ------------------------------------------------------------- analysis
@@ -174,8 +185,7 @@ static kernel kernel_of(const hd_step *step, const hd_tiles_choice *choice)
 {
     kernel k = {.step = step,
                 .product = hd_product_of(step, HD_PRODUCT_PARTS),
-                .choice = choice,
-                .row = {.products = 1}};
+                .choice = choice};
 
     k.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
     k.rest = HD_LANE_FLOAT;
@@ -207,8 +217,22 @@ bool hd_tiles_fit(const hd_step *step)
 
 // ------------------------------------------------------------------- text
 
+// What products of a mixed row have each for itself.
+enum { OWN_M, OWN_N, OWN_C, OWN_X, OWN_B, OWN };
+static const char *const own_names[OWN] = {"M", "N", "C_M", "X_M", "B_K"};
+
+static bool is_own(const char *name)
+{
+    for (int i = 0; i < OWN; i++)
+        if (strcmp(name, own_names[i]) == 0)
+            return true;
+    return false;
+}
+
 static void define(kernel *k, const char *name, int64_t number)
 {
+    if (k->mixed && is_own(name))
+        return;
     hd_text_printf(&k->text, "#define %s %lldll\n", name, (long long)number);
 }
 
@@ -259,13 +283,14 @@ static bool has_pairs(const kernel *k)
     return c->matrix.column_stride == 1 && bits % 2 == 0;
 }
 
-static void add_matrix(kernel *k, char name, int part)
+static void add_matrix(kernel *k, const char *rows, const char *columns,
+                       int part)
 {
     const hd_matrix zero = {0},
                     *m = has(k, part) ? &k->product.part[part].matrix : &zero;
 
-    hd_text_printf(&k->text, "#define %c_M %lldll\n#define %c_N %lldll\n", name,
-                   (long long)m->row_stride, name, (long long)m->column_stride);
+    define(k, rows, m->row_stride);
+    define(k, columns, m->column_stride);
 }
 
 static void add_strides(kernel *k)
@@ -276,9 +301,9 @@ static void add_strides(kernel *k)
     define(k, "A_K", a.along);
     define(k, "B_N", b.across);
     define(k, "B_K", b.along);
-    add_matrix(k, 'C', HD_PRODUCT_C);
-    add_matrix(k, 'X', HD_PRODUCT_AUX);
-    add_matrix(k, 'V', HD_PRODUCT_BIAS);
+    add_matrix(k, "C_M", "C_N", HD_PRODUCT_C);
+    add_matrix(k, "X_M", "X_N", HD_PRODUCT_AUX);
+    add_matrix(k, "V_M", "V_N", HD_PRODUCT_BIAS);
     hd_text_printf(&k->text,
                    "#define A_ALONG %d\n#define B_ALONG %d\n"
                    "#define A_VECTOR %d\n#define B_VECTOR %d\n"
@@ -341,7 +366,7 @@ static int64_t count_tiles(const kernel *k, const int64_t length[LENGTHS])
     int64_t down = cover(length[OF_M], k->tile_m);
     int64_t across = cover(length[OF_N], k->tile_n);
 
-    return p->counts < 0 ? down * across * length[OF_PIECES] * k->row.products
+    return p->counts < 0 ? down * across * length[OF_PIECES]
            : p->ta       ? down * across * length[OF_GROUPS]
                          : (down + length[OF_GROUPS]) * across;
 }
@@ -381,13 +406,63 @@ static void add_types(kernel *k)
                    hd_lane_text(k->rest), is_short(k) ? "int" : "i64");
 }
 
+static void list_own(const kernel *k, int64_t out[OWN])
+{
+    const hd_product_part *part = k->product.part;
+
+    out[OWN_M] = k->length[OF_M];
+    out[OWN_N] = k->length[OF_N];
+    out[OWN_C] = part[HD_PRODUCT_C].matrix.row_stride;
+    out[OWN_X] =
+        has(k, HD_PRODUCT_AUX) ? part[HD_PRODUCT_AUX].matrix.row_stride : 0;
+    out[OWN_B] = sides_of(k, HD_PRODUCT_B).along;
+}
+
+static bool is_mixed(const hd_tiles_row *row)
+{
+    int64_t first[OWN], other[OWN];
+
+    for (int i = 0; i < row->products; i++) {
+        kernel k = kernel_of(row->product[i], NULL);
+
+        list_own(&k, i == 0 ? first : other);
+        if (i > 0 && memcmp(first, other, sizeof first) != 0)
+            return true;
+    }
+    return false;
+}
+
+// By number of the product.
+static void add_own(kernel *k)
+{
+    hd_text_printf(&k->text, "#define MIXED %d\n", k->mixed);
+    for (int i = 0; i < OWN; i++) {
+        const char *type = i < OWN_C ? "coord" : "i64";
+
+        if (k->mixed)
+            hd_text_printf(&k->text,
+                           "#define %s_OF(p) ((%s)args.size[(p) * %d + %d])\n",
+                           own_names[i], type, OWN, i);
+        else
+            hd_text_printf(&k->text, "#define %s_OF(p) ((%s)%s)\n",
+                           own_names[i], type, own_names[i]);
+    }
+    for (int i = 0; k->mixed && i < k->row->products; i++) {
+        kernel one = kernel_of(k->row->product[i], k->choice);
+
+        list_own(&one, &k->size[k->sizes]);
+        k->sizes += OWN;
+    }
+}
+
 // Few rows are not worth reading the other operand for once a product: then
 // tiles that have it in common follow each other.
 static bool is_together(const kernel *k)
 {
     enum { FEW = 512 };
 
-    return k->row.products > 1 && k->room[OF_M] * k->row.products <= FEW;
+    return !k->mixed && products_of(k) > 1 &&
+           k->room[OF_M] * products_of(k) <= FEW;
 }
 
 // Where in at[] things are.
@@ -408,8 +483,8 @@ static void add_places(kernel *k)
     hd_text_printf(&k->text,
                    "#define PRODUCTS %d\n#define VIEWS %d\n"
                    "#define TOGETHER %d\n#define WORDS %d\n",
-                   k->row.products, k->step->op->nviews, is_together(k),
-                   k->row.words);
+                   products_of(k), k->step->op->nviews, is_together(k),
+                   words_of(k));
     if (p->scale != NULL && p->scale->view >= 0)
         hd_text_printf(&k->text, "#define SCALE *(const float *)args.at[%d]\n",
                        p->scale->view);
@@ -525,6 +600,7 @@ static void add_all(kernel *k)
     add_pieces(k);
     add_types(k);
     add_strides(k);
+    add_own(k);
     add_places(k);
     add_loads(k);
     add_finish(k);
@@ -760,8 +836,26 @@ static void add_gate(kernel *k)
     hd_text_printf(&k->text,
                    "#define FIRST_WORD %d\n#define LIMIT %lldll\n"
                    "#define UNTOLD (%d)\n",
-                   views_of(k) + 4, (long long)k->row.limit, HD_KERNEL_UNTOLD);
+                   views_of(k) + 4, (long long)k->row->limit, HD_KERNEL_UNTOLD);
     hd_prelude_add(&k->text, hd_gate_cu);
+}
+
+// The maps of product `i`. Returns how many tiles it has.
+static int64_t add_product(const kernel *k, int i, hd_kernel_grid *grid)
+{
+    int views = k->step->op->nviews, first = grid->maps;
+    kernel one =
+        kernel_of(k->row != NULL ? k->row->product[i] : k->step, k->choice);
+
+    grid->map[grid->maps++] = operand_map(&one, HD_PRODUCT_A);
+    grid->map[grid->maps++] = operand_map(&one, HD_PRODUCT_B);
+    if (is_staged(&one))
+        grid->map[grid->maps++] =
+            map_of(&one, HD_PRODUCT_C, one.length[OF_N], one.length[OF_M],
+                   one.product.part[HD_PRODUCT_C].matrix.row_stride);
+    for (int m = first; m < grid->maps; m++)
+        grid->map[m].pointer += i * views;
+    return count_tiles(&one, one.length);
 }
 
 // Blocks stay, and take tiles in turns: a processor has one.
@@ -771,8 +865,10 @@ static hd_kernel_grid choice_grid(const kernel *k)
     int cluster = c->cluster_m * c->cluster_n, slices, panels;
     int64_t units = c->processors / cluster;
     hd_kernel_grid grid = grid_of(k);
-    int64_t tiles = count_tiles(k, k->length);
+    int64_t tiles = 0;
 
+    for (int i = 0; i < products_of(k); i++)
+        tiles += add_product(k, i, &grid);
     share_memory(k, &slices, &panels);
     grid.blocks =
         (unsigned)((tiles < units ? most(1, tiles) : units) * cluster);
@@ -781,15 +877,8 @@ static hd_kernel_grid choice_grid(const kernel *k)
                              panels * c->warps * PANEL + ALIGN);
     grid.cluster = (unsigned)cluster;
     grid.pointers = views_of(k) + 4;
-    if (k->row.words > 0)
-        grid.pointers += k->row.products * k->row.words + 1;
-    grid.products = k->row.products;
-    grid.views = k->step->op->nviews;
-    grid.map[0] = operand_map(k, HD_PRODUCT_A);
-    grid.map[1] = operand_map(k, HD_PRODUCT_B);
-    grid.map[2] = map_of(k, HD_PRODUCT_C, k->length[OF_N], k->length[OF_M],
-                         k->product.part[HD_PRODUCT_C].matrix.row_stride);
-    grid.maps = is_staged(k) ? 3 : 2;
+    if (words_of(k) > 0)
+        grid.pointers += products_of(k) * words_of(k) + 1;
     return grid;
 }
 
@@ -800,13 +889,13 @@ hd_status hd_tiles_emit_choice(const hd_step *step,
 {
     kernel k = kernel_of(step, choice);
 
-    if (row != NULL)
-        k.row = *row;
+    k.row = row;
+    k.mixed = row != NULL && is_mixed(row);
     add_all(&k);
     add_choice(&k);
     *grid = choice_grid(&k);
     hd_prelude_add(&k.text, hd_tiles_cu);
-    if (k.row.words > 0)
+    if (words_of(&k) > 0)
         add_gate(&k);
     hd_text_puts(&k.text, "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n");
     hd_prelude_add(&k.text, hd_wgmma_cu);
@@ -816,23 +905,26 @@ hd_status hd_tiles_emit_choice(const hd_step *step,
     return hd_prelude_finish_grid(out, &k.text, grid);
 }
 
-// What their texts do not say, of lengths and addresses, is not asked for.
+// Those whose texts are one, but for what is each one's own.
 bool hd_tiles_are_alike(const hd_step *a, const hd_step *b)
 {
     const hd_tiles_choice any = {128, 128, 1, 1, 2, false, 1};
     const hd_step *step[] = {a, b};
     hd_text text[2] = {{0}};
-    hd_kernel_grid grid;
     bool alike = true;
 
     for (int i = 0; i < 2 && alike; i++) {
         kernel k = kernel_of(step[i], &any);
 
-        alike =
-            hd_tiles_map(step[i]) && !k.sized && k.counted == 0 &&
-            k.product.counts < 0 &&
-            (k.product.scale == NULL || k.product.scale->view < 0) &&
-            hd_tiles_emit_choice(step[i], &any, NULL, &text[i], &grid) == HD_OK;
+        alike = hd_tiles_map(step[i]) && !k.sized && k.counted == 0 &&
+                k.product.counts < 0 &&
+                (k.product.scale == NULL || k.product.scale->view < 0);
+        k.row = &(const hd_tiles_row){.product = {a, b}, .products = 2};
+        k.mixed = true;
+        add_all(&k);
+        add_choice(&k);
+        text[i] = k.text;
+        alike = alike && !k.text.failed;
     }
     alike = alike && text[0].length == text[1].length &&
             memcmp(text[0].bytes, text[1].bytes, text[0].length) == 0;

@@ -24,15 +24,17 @@ typedef struct hd_tiles_choice {
 // Whether that kernel takes the step.
 bool hd_tiles_map(const hd_step *step);
 // Products that one kernel does in their order, each behind words of its own
-// and of those before it, which others write while it runs.
+// and of those before it, which others write while it runs. They are alike.
+enum { HD_TILES_PRODUCTS = 16, HD_TILES_WORDS = 4 }; // at most
 typedef struct hd_tiles_row {
-    int products;  // which are alike
+    const hd_step *product[HD_TILES_PRODUCTS]; // borrowed
+    int products;
     int words;     // that each waits for at most; 0: none does
     int64_t limit; // ns that a wait for one may take
 } hd_tiles_row;
-enum { HD_TILES_PRODUCTS = 16, HD_TILES_WORDS = 4 }; // at most
 
-// Whether one kernel may do both, and others alike.
+// Whether one kernel may do both, and others alike: they differ in rows and
+// columns at most.
 bool hd_tiles_are_alike(const hd_step *a, const hd_step *b);
 
 // What a product is in numbers, at room: of a group those that it has where all
@@ -45,10 +47,10 @@ typedef struct hd_tiles_work {
 } hd_tiles_work;
 hd_tiles_work hd_tiles_work_of(const hd_step *step);
 
-// What is at hand for the step, or so many that are alike, the best of what is
-// expected first, at most `room`: how many.
-int hd_tiles_choose(const hd_step *step, int products, int processors, int room,
-                    hd_tiles_choice *out);
+// What is at hand for the products, which are alike, in a row, the best of what
+// is expected first, at most `room`: how many.
+int hd_tiles_choose(const hd_step *const *product, int products, int processors,
+                    int room, hd_tiles_choice *out);
 // Behind the addresses of the views at[nviews] is that of an
 // hd_kernel_miscount, at[nviews + 1] the step's number. Behind these are those
 // of memory for partial sums, of hd_tiles_parts bytes, and of hd_tiles_words

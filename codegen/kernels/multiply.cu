@@ -10,14 +10,18 @@
 typedef struct operands {
     const code_a *a;
     const code_b *b;
+    i64 b_k; // from one of the depth to the next
 } operands;
 
 static inline operands operands_of(const hd_kernel_args &args, const tile &t)
 {
+    const i64 b_k = B_K_OF(t.product);
+
     return {(const code_a *)args.at[view_of(t, 1)] + PIECE_A((i64)t.piece) +
                 (i64)t.row * A_M + (i64)t.k * A_K,
             (const code_b *)args.at[view_of(t, 2)] + PIECE_B((i64)t.piece) +
-                (i64)t.column * B_N + (i64)t.k * B_K};
+                (i64)t.column * B_N + (i64)t.k * b_k,
+            b_k};
 }
 
 #if TENSOR && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -95,7 +99,7 @@ static inline void fetch(const operands &o, const tile &t, u32 shared, int s,
     const u32 to = shared + s % STAGES * SLICE_BYTES;
     const int depth = (int)least(t.depth - s * SLICE, SLICE);
     const u16 *a = (const u16 *)o.a + (i64)s * SLICE * A_K;
-    const u16 *b = (const u16 *)o.b + (i64)s * SLICE * B_K;
+    const u16 *b = (const u16 *)o.b + (i64)s * SLICE * o.b_k;
 
     if (s < slices) {
 #if A_ALONG
@@ -109,7 +113,7 @@ static inline void fetch(const operands &o, const tile &t, u32 shared, int s,
         fetch_lines<TILE_N, SLICE / 8, B_VECTOR>(to + A_BYTES, b, B_N,
                                                  t.fill_columns, depth);
 #else
-        fetch_lines<SLICE, TILE_N / 8, B_VECTOR>(to + A_BYTES, b, B_K, depth,
+        fetch_lines<SLICE, TILE_N / 8, B_VECTOR>(to + A_BYTES, b, o.b_k, depth,
                                                  t.fill_columns);
 #endif
     }
@@ -269,8 +273,8 @@ static inline void multiply_few(const hd_kernel_args &args, const tile &t,
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int x = column + j * EACH_N;
-            right[j] =
-                take_b(o.b[k * B_K + (x < t.fill_columns ? x : column) * B_N]);
+            right[j] = take_b(
+                o.b[k * o.b_k + (x < t.fill_columns ? x : column) * B_N]);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)

@@ -50,8 +50,14 @@
 #define SCALE 1.f  // or *(const float *)args.at[i]
 #define CLEARS_C 1 // what counts leave out
 #define CLEARS_X 0
-#define ROOM 100ll // as much as a count may say
-#define PRODUCTS 1 // that the kernel does, one behind the other
+#define ROOM 100ll         // as much as a count may say
+#define PRODUCTS 1         // that the kernel does, one behind the other
+#define MIXED 0            // which may have rows and columns of their own
+#define M_OF(p) ((coord)M) // of a product, as may be where its rows lie
+#define N_OF(p) ((coord)N)
+#define C_M_OF(p) C_M
+#define X_M_OF(p) X_M
+#define B_K_OF(p) B_K
 #define VIEWS 4    // of at[], from one's addresses to the next one's
 #define TOLD 4     // behind all of these: what is told, and the step's number
 #define TOGETHER 0 // tiles of all of them that lie alike follow each other
@@ -123,6 +129,40 @@ static inline int view_of(const tile &t, int view)
     return PRODUCTS > 1 ? t.product * VIEWS + view : view;
 }
 
+#define TILES_OF(p)                                                          \
+    (((M_OF(p) + TILE_M - 1) / TILE_M) * ((N_OF(p) + TILE_N - 1) / TILE_N) * \
+     (coord)PIECES)
+
+// Of all products.
+static inline coord count_tiles(const hd_kernel_args &args)
+{
+    coord n = 0;
+
+    for (int p = 0; p < PRODUCTS; p++)
+        n += TILES_OF(p);
+    return n;
+}
+
+// The product that the `i`th tile of all is of, which becomes that of it.
+static inline int find_product(const hd_kernel_args &args, coord *i)
+{
+    int product = 0;
+
+#if MIXED
+    for (; product < PRODUCTS && *i >= TILES_OF(product); product++)
+        *i -= TILES_OF(product);
+#else
+    const coord each = TILES_OF(0);
+
+    if (*i >= each * PRODUCTS)
+        return PRODUCTS;
+    product = PRODUCTS == 1 ? 0 : TOGETHER ? *i % PRODUCTS : *i / each;
+    if (PRODUCTS > 1)
+        *i = TOGETHER ? *i / PRODUCTS : *i - product * each;
+#endif
+    return product;
+}
+
 // Of `rows` of a piece, or up to the last one of a group.
 static inline void fill_tile(const hd_kernel_args &args, coord piece,
                              coord rows, coord depth, tile *out)
@@ -131,7 +171,8 @@ static inline void fill_tile(const hd_kernel_args &args, coord piece,
     out->k = 0;
     out->depth = depth;
     out->rows = out->fill_rows = least(rows - out->row, TILE_M);
-    out->columns = out->fill_columns = least(N - out->column, TILE_N);
+    out->columns = out->fill_columns =
+        least(N_OF(out->product) - out->column, TILE_N);
 }
 
 // How far a block has come: tiles are looked up in their order.
@@ -144,18 +185,16 @@ typedef struct walk {
 static inline bool find_tile(const hd_kernel_args &args, coord i, walk *w,
                              tile *out)
 {
-    const coord down = (M + TILE_M - 1) / TILE_M;
-    const coord across = (N + TILE_N - 1) / TILE_N;
-    const coord each = (coord)(down * across * PIECES);
-
-    if (i >= each * PRODUCTS)
-        return false;
-    out->product = PRODUCTS == 1 ? 0 : TOGETHER ? i % PRODUCTS : i / each;
-    if (PRODUCTS > 1)
-        i = TOGETHER ? i / PRODUCTS : i - out->product * each;
+    const int product = find_product(args, &i);
+    const coord down = (M_OF(product) + TILE_M - 1) / TILE_M;
+    const coord across = (N_OF(product) + TILE_N - 1) / TILE_N;
     const coord piece = PIECES > 1 ? i / (down * across) : 0;
+
+    if (product == PRODUCTS)
+        return false;
+    out->product = product;
     place_tile(i - piece * (down * across), down, across, out);
-    fill_tile(args, piece, M, K, out);
+    fill_tile(args, piece, M_OF(product), K, out);
 #if COUNTED
     const coord n =
         within(((const int *)args.at[COUNTS])[PIECE_COUNT((i64)piece)], ROOM) *
@@ -292,14 +331,14 @@ static inline code_c *c_at(const hd_kernel_args &args, const tile &t, int i,
                            int j)
 {
     return (code_c *)args.at[view_of(t, 0)] + PIECE_C((i64)t.piece) +
-           (i64)(t.row + i) * C_M + (i64)(t.column + j) * C_N;
+           (i64)(t.row + i) * C_M_OF(t.product) + (i64)(t.column + j) * C_N;
 }
 
 static inline code_x *x_at(const hd_kernel_args &args, const tile &t, int i,
                            int j)
 {
     return (code_x *)args.at[view_of(t, AUX)] + PIECE_X((i64)t.piece) +
-           (i64)(t.row + i) * X_M + (i64)(t.column + j) * X_N;
+           (i64)(t.row + i) * X_M_OF(t.product) + (i64)(t.column + j) * X_N;
 }
 
 static inline const code_v *v_at(const hd_kernel_args &args, const tile &t,

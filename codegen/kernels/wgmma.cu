@@ -233,14 +233,11 @@ static inline void take_part(tile *t, int m, int n)
 // Tiles in their order: `from` and `past` are slices.
 #if SPLIT
 #define ALL_SLICES ((coord)((K + SLICE - 1) / SLICE))
-#define EACH_TILE                                                          \
-    share own =                                                            \
-        share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER,                \
-                 (coord)(((M + TILE_M - 1) / TILE_M) *                     \
-                         ((N + TILE_N - 1) / TILE_N) * PIECES * PRODUCTS), \
-                 ALL_SLICES);                                              \
-    for (coord i, from, past;                                              \
-         next_share(&own, ALL_SLICES, &i, &from, &past) &&                 \
+#define EACH_TILE                                                   \
+    share own = share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, \
+                         count_tiles(args), ALL_SLICES);            \
+    for (coord i, from, past;                                       \
+         next_share(&own, ALL_SLICES, &i, &from, &past) &&          \
          find_tile(args, i, &w, &t);)
 #else
 #define EACH_TILE                                      \

@@ -119,6 +119,32 @@ TEST(CudaLaunches, OfAPipelineAreOneKernelEach)
     }
 }
 
+// Products of one gather that have columns of their own, and rows that ranks
+// have unevenly many of.
+TEST(CudaLaunches, OfSeveralProductsOfAGatherAreOneKernel)
+{
+    const std::string kTwo = "heddle 2 tensor program two mesh tp=3"
+                             " in %a : bf16[3@tp, 72, 64] in %w : bf16[136, 64]"
+                             " in %u : bf16[64, 64]"
+                             " temp %g : bf16[3@stream, 72, 64]"
+                             " out %c : bf16[3@stream, 72, 136]"
+                             " out %d : bf16[3@stream, 72, 64]\n"
+                             "{\n%g = set %a\n%c = matmul %g, %w tb\n"
+                             "%d = matmul %g, %u tb\n}\n";
+    const std::string kUneven = "heddle 2 tensor program uneven mesh tp=3"
+                                " in %a : bf16[280@tp, 64]"
+                                " in %w : bf16[136, 64]"
+                                " temp %g : bf16[280 in 3 @stream, 64]"
+                                " out %c : bf16[280 in 3 @stream, 136]\n"
+                                "{\n%g = set %a\n%c = matmul %g, %w tb\n}\n";
+    hd_lower_options lower = Launches(HD_TRANSFER_DIRECT);
+
+    AreKernels(Program(kTwo, kSets, &lower), CudaOptions(),
+               "is one kernel: 6 products", 1);
+    AreKernels(Program(kUneven, kSets, &lower), CudaOptions(),
+               "is one kernel: 3 products", 1);
+}
+
 TEST(CudaLaunches, GoAsTheirPartsWithAReason)
 {
     hd_lower_options ring = Launches(HD_TRANSFER_RING);
@@ -138,7 +164,7 @@ TEST(CudaLaunches, GoAsTheirPartsWithAReason)
     AreKernels(Program("heddle 2 host program p in %x : bf16[64, 64]"
                        " in %u : bf16[64, 72] out %y : bf16[64, 64]"
                        " out %z : bf16[64, 72] { launch {"
-                       " %y = matmul %x, %x %z = matmul %x, %u } }",
+                       " %y = matmul %x, %x %z = matmul %x, %u act gelu } }",
                        kSets),
                CudaOptions(), parts + "its products are not alike", 0);
 }

@@ -28,9 +28,10 @@ class Tiles
                 HD_OK)
             return;
         EXPECT_TRUE(hd_tiles_map(Step())) << body;
+        const hd_step *step = Step();
         choices.resize(ROOM);
         choices.resize(size_t(
-            hd_tiles_choose(Step(), 1, PROCESSORS, ROOM, choices.data())));
+            hd_tiles_choose(&step, 1, PROCESSORS, ROOM, choices.data())));
     }
     Tiles(const Tiles &) = delete;
     Tiles &operator=(const Tiles &) = delete;
@@ -38,9 +39,18 @@ class Tiles
     {
         hd_steps_free(&steps_);
     }
-    const hd_step *Step() const
+    const hd_step *Step(int i = 0) const
     {
-        return &steps_.step[0];
+        return &steps_.step[i];
+    }
+    // So many of its steps, in turns.
+    hd_tiles_row Row(int products, int words, int64_t limit) const
+    {
+        hd_tiles_row row = {{}, products, words, limit};
+
+        for (int i = 0; i < products; i++)
+            row.product[i] = Step(i % int(steps_.nsteps));
+        return row;
     }
     Kernel Of(const hd_tiles_choice &choice,
               const hd_tiles_row *row = nullptr) const
@@ -295,38 +305,51 @@ TEST(Tiles, EachRowOfEachGroupIsInOneTile)
 
 // Tiles of products follow each other in their order, so that no block waits
 // for what comes after what it has; of few rows those that read the same.
-TEST(Tiles, OfProductsInARowComeInTheirOrder)
+void CheckRow(const Tiles &tiles, int rows, std::vector<int> columns,
+              bool together)
 {
     std::mt19937 random(Seed());
+    const hd_tiles_row row = tiles.Row(2 + int(random() % 4), 1, 1);
+    const Kernel kernel =
+        tiles.Of(tiles.choices[random() % tiles.choices.size()], &row);
+    Schedule schedule(kernel);
+    std::vector<uint64_t> args(size_t(kernel.grid.pointers));
+    std::vector<std::vector<int>> seen;
+    int tile[10], last = 0;
 
+    args.insert(args.end(), kernel.grid.size,
+                kernel.grid.size + kernel.grid.sizes);
+    args.resize(args.size() + 1024);
+    for (int p = 0; p < row.products; p++)
+        seen.emplace_back(size_t(rows * columns[size_t(p) % columns.size()]));
+    for (int i = 0; schedule.find(args.data(), i, tile) != 0; i++) {
+        const size_t p = size_t(tile[9]);
+
+        ASSERT_LT(p, seen.size());
+        EXPECT_TRUE(together ? tile[9] == i % row.products : tile[9] >= last);
+        last = tile[9];
+        for (int r = tile[1]; r < tile[1] + tile[4]; r++)
+            for (int c = tile[2]; c < tile[2] + tile[5]; c++)
+                seen[p][size_t(r * columns[p % columns.size()] + c)]++;
+    }
+    for (const std::vector<int> &each : seen)
+        EXPECT_EQ(std::count(each.begin(), each.end(), 1),
+                  int64_t(each.size()));
+}
+
+TEST(Tiles, OfProductsInARowComeInTheirOrder)
+{
     for (int rows : {72, 700}) {
-        Tiles tiles("in %a : bf16[2, " + std::to_string(rows) +
-                    ", 64] in %b : bf16[200, 64] out %c : bf16[2, " +
-                    std::to_string(rows) +
-                    ", 200] { %c[0] = matmul %a[0], %b "
-                    "tb }");
-        const hd_tiles_row row = {1 + int(random() % 5), 1, 1};
-        const bool together = row.products > 1 && rows * row.products <= 512;
-        Schedule schedule(
-            tiles.Of(tiles.choices[random() % tiles.choices.size()], &row));
-        std::vector<uint64_t> args(256);
-        const size_t each = size_t(rows) * 200;
-        std::vector<int> seen(each * size_t(row.products));
-        int tile[10], last = 0;
+        const std::string m = std::to_string(rows);
+        Tiles alike("in %a : bf16[" + m + ", 64] in %b : bf16[200, 64] " +
+                    "out %c : bf16[" + m + ", 200] { %c = matmul %a, %b tb }");
+        Tiles mixed("in %a : bf16[" + m + ", 64] in %b : bf16[64, 200] " +
+                    "in %d : bf16[64, 456] out %c : bf16[" + m +
+                    ", 200] out %e : bf16[" + m +
+                    ", 456] { %c = matmul %a, %b %e = matmul %a, %d }");
 
-        for (int i = 0; schedule.find(args.data(), i, tile) != 0; i++) {
-            if (together) {
-                EXPECT_EQ(tile[9], i % row.products);
-            } else {
-                EXPECT_GE(tile[9], last);
-            }
-            last = tile[9];
-            for (int r = tile[1]; r < tile[1] + tile[4]; r++)
-                for (int c = tile[2]; c < tile[2] + tile[5]; c++)
-                    seen[size_t(tile[9]) * each + size_t(r * 200 + c)]++;
-        }
-        EXPECT_EQ(std::count(seen.begin(), seen.end(), 1),
-                  int64_t(seen.size()));
+        CheckRow(alike, rows, {200}, rows < 100);
+        CheckRow(mixed, rows, {200, 456}, false);
     }
 }
 
@@ -344,7 +367,7 @@ extern "C" int await(const void *args, int product, int past)
 TEST(Tiles, AProductWaitsForItsWordsAndThoseAheadOfIt)
 {
     Tiles tiles(kForms[0]);
-    const hd_tiles_row row = {3, 2, 50000000};
+    const hd_tiles_row row = tiles.Row(3, 2, 50000000);
     Folder folder;
     void *library = dlopen(
         folder
@@ -413,13 +436,18 @@ TEST_F(TilesNvrtc, EveryChoiceOfALaunchCompilesWithoutSpills)
 {
     const bool all = std::getenv("HEDDLE_ALL_KERNELS") != nullptr;
     const size_t first = std::random_device()();
-    const hd_tiles_row row = {8, 1, INT64_C(60000000000)};
+    std::vector<std::string> forms(kForms.begin(), kForms.begin() + 2);
 
-    for (size_t f = 0; f < 2; f++) {
-        Tiles tiles(kForms[f]);
+    forms.push_back("in %a : bf16[2048, 7168] in %b : bf16[1024, 7168] "
+                    "in %d : bf16[4096, 7168] out %c : bf16[2048, 1024] "
+                    "out %e : bf16[2048, 4096] "
+                    "{ %c = matmul %a, %b tb %e = matmul %a, %d tb }");
+    for (size_t f = 0; f < forms.size(); f++) {
+        Tiles tiles(forms[f]);
+        const hd_tiles_row row = tiles.Row(8, 1, INT64_C(60000000000));
 
         for (size_t i = 0; i < tiles.choices.size(); i++)
-            if (all || (i + first) % 19 == 9 * f)
+            if (all || (i + first) % 19 == 6 * f)
                 CheckLog(Log(tiles.Of(tiles.choices[i], &row).text, "sm_90a"),
                          Name(tiles.choices[i]) + " of a launch of form " +
                              std::to_string(f));

@@ -291,12 +291,6 @@ hd_status hd_cuda_start(const hd_cuda_plan *plan, const hd_cuda_launch *launch,
     return HD_OK;
 }
 
-// Of all products that the kernel does.
-static int all_maps(const hd_kernel_grid *grid)
-{
-    return grid->maps * (grid->products > 0 ? grid->products : 1);
-}
-
 static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
                             hd_kernel_grid grid, const hd_cuda_at *at,
                             hd_diag *diag)
@@ -312,7 +306,7 @@ static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
     size_t maps = hd_cuda_align_up(launch.bytes, HD_KERNEL_MAP_ALIGN);
 
     if (grid.maps > 0)
-        launch.bytes = maps + (size_t)all_maps(&grid) * HD_KERNEL_MAP_BYTES;
+        launch.bytes = maps + (size_t)grid.maps * HD_KERNEL_MAP_BYTES;
     if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
                       &plan->launch_room, sizeof launch) ||
         !grow_blob(plan, launch.bytes, &launch.blob))
@@ -321,13 +315,9 @@ static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
     for (int i = 0; i < grid.pointers; i++)
         HD_TRY(add_parameter(plan, &launch, (size_t)i * sizeof(uint64_t), at[i],
                              -1, diag));
-    for (int i = 0; i < all_maps(&grid); i++) {
-        const hd_kernel_map *map = &grid.map[i % grid.maps];
-
+    for (int i = 0; i < grid.maps; i++)
         HD_TRY(add_map(plan, &launch, maps + (size_t)i * HD_KERNEL_MAP_BYTES,
-                       map, at[i / grid.maps * grid.views + map->pointer],
-                       diag));
-    }
+                       &grid.map[i], at[grid.map[i].pointer], diag));
     memcpy(plan->blob + launch.blob + (size_t)grid.pointers * sizeof *grid.size,
            grid.size, (size_t)grid.sizes * sizeof *grid.size);
     plan->launch[plan->nlaunches++] = launch;
@@ -399,22 +389,24 @@ hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
     return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
 }
 
-int hd_cuda_choices(hd_device *device, const hd_step *step, int products,
-                    int room, hd_tiles_choice *out)
+int hd_cuda_choices(hd_device *device, const hd_step *const *product,
+                    int products, int room, hd_tiles_choice *out)
 {
     int processors = 0;
 
-    if (strcmp(device->home->arch, "sm_90a") != 0 || !hd_tiles_map(step) ||
+    if (strcmp(device->home->arch, "sm_90a") != 0 ||
+        !hd_tiles_map(product[0]) ||
         device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
                                     device->home->ordinal) != HD_CU_SUCCESS)
         return 0;
-    return hd_tiles_choose(step, products, processors, room, out);
+    return hd_tiles_choose(product, products, processors, room, out);
 }
 
-bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
-                        int products, hd_tiles_choice *out)
+bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream,
+                        const hd_step *const *product, int products,
+                        hd_tiles_choice *out)
 {
-    return hd_cuda_choices(plan->device, step, products, 1, out) > 0 &&
+    return hd_cuda_choices(plan->device, product, products, 1, out) > 0 &&
            hd_cuda_may_need(plan, stream, HD_CUDA_MISCOUNT,
                             sizeof(hd_kernel_miscount)) &&
            hd_cuda_may_need(plan, stream, HD_CUDA_SCRATCH,
@@ -445,7 +437,7 @@ hd_status hd_cuda_add_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
 {
     hd_tiles_choice choice;
 
-    return hd_cuda_best_tiles(plan, stream, step, 1, &choice)
+    return hd_cuda_best_tiles(plan, stream, &step, 1, &choice)
                ? hd_cuda_add_choice(plan, stream, step, &choice, diag)
                : hd_cuda_add_step(plan, stream, step, diag);
 }

@@ -172,14 +172,15 @@ hd_status hd_cuda_start(const hd_cuda_plan *plan, const hd_cuda_launch *launch,
 // The kernel of all that a step of unit COMPUTE does.
 hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_diag *diag);
-// Which tiles of sm_90a there are for a matmul on the device, or so many that
-// are alike, the best first.
-int hd_cuda_choices(hd_device *device, const hd_step *step, int products,
-                    int room, hd_tiles_choice *out);
+// Which tiles of sm_90a there are for a matmul on the device, or some in a row,
+// the best first.
+int hd_cuda_choices(hd_device *device, const hd_step *const *product,
+                    int products, int room, hd_tiles_choice *out);
 // The best, if the plan has room for it: which tiles a step has depends on the
 // extents of a run, too.
-bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
-                        int products, hd_tiles_choice *out);
+bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream,
+                        const hd_step *const *product, int products,
+                        hd_tiles_choice *out);
 hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
                              const hd_step *step, const hd_tiles_choice *choice,
                              hd_diag *diag);

@@ -602,7 +602,7 @@ static bool is_own_always(const job *j)
 
     return (!own_epilogue(j, &epilogue) ||
             !has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C))) &&
-           hd_cuda_best_tiles(j->plan, j->stream, j->step, 1, &best);
+           hd_cuda_best_tiles(j->plan, j->stream, &j->step, 1, &best);
 }
 
 // Whether tiles may be timed for it: one launch, the same in every run.
@@ -617,7 +617,7 @@ static bool is_own(const job *j, int product)
     hd_tiles_choice best;
 
     return may_be_own(j) && j->plan->product[product].own.rows > 0 &&
-           hd_cuda_choices(j->plan->device, j->step, 1, 1, &best) > 0;
+           hd_cuda_choices(j->plan->device, &j->step, 1, 1, &best) > 0;
 }
 
 hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,

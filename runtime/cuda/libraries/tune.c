@@ -474,7 +474,7 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
     if (seconds == 0)
         return HD_OK;
     if (step != NULL)
-        t.nchoices = hd_cuda_choices(device, step, 1, HD_CUDA_OWN, t.choice);
+        t.nchoices = hd_cuda_choices(device, &step, 1, HD_CUDA_OWN, t.choice);
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
         status = try_all(&t, product, step, plan, n, seconds);

@@ -16,8 +16,11 @@
 #include "runtime/cuda/transfers/batch.h"
 
 #define LONG_PARAMETERS 12010 // CUDA from which on they may be long
-enum { SHORT_BYTES = 4096, LONG_BYTES = 32764 };
 enum {
+    SHORT_BYTES = 4096,
+    LONG_BYTES = 32764,
+    MAPS = 3, // of a product
+    SIZES = 5,
     MOST_AT = HD_TILES_PRODUCTS * (HD_MAX_VIEWS + HD_TILES_WORDS) + 5,
 };
 
@@ -25,12 +28,10 @@ enum {
 typedef struct launch {
     const hd_step *first; // borrowed
     int n;
-    const hd_step *product[HD_TILES_PRODUCTS]; // borrowed
-    int nproducts;
+    hd_tiles_row row;
     // The last are of what comes behind all products.
     int64_t wait[HD_TILES_PRODUCTS + 1][HD_TILES_WORDS];
     int nwaits[HD_TILES_PRODUCTS + 1];
-    int words;       // of one product, at most
     const char *why; // it goes as its parts; NULL: it is a kernel
     hd_tiles_choice tiles;
 } launch;
@@ -46,7 +47,7 @@ static void refuse(launch *l, const char *why)
 // What its own stream recorded is over.
 static void note_wait(launch *l, const hd_cuda_plan *plan, const hd_step *step)
 {
-    int *n = &l->nwaits[l->nproducts];
+    int *n = &l->nwaits[l->row.products];
 
     for (int i = 0; i < step->op->nviews; i++) {
         int64_t record = step->record[i].step;
@@ -58,22 +59,22 @@ static void note_wait(launch *l, const hd_cuda_plan *plan, const hd_step *step)
         else if (*n == HD_TILES_WORDS)
             refuse(l, "it waits for more than 4 events at once");
         else
-            l->wait[l->nproducts][(*n)++] = record;
+            l->wait[l->row.products][(*n)++] = record;
     }
 }
 
 static void note_product(launch *l, const hd_step *step)
 {
-    int i = l->nproducts;
+    int i = l->row.products;
 
     if (i == HD_TILES_PRODUCTS) {
         refuse(l, "it has more than 16 products");
         return;
     }
-    if (l->words < l->nwaits[i])
-        l->words = l->nwaits[i];
-    l->product[l->nproducts++] = step;
-    l->nwaits[l->nproducts] = 0;
+    if (l->row.words < l->nwaits[i])
+        l->row.words = l->nwaits[i];
+    l->row.product[l->row.products++] = step;
+    l->nwaits[l->row.products] = 0;
 }
 
 static bool is_known(const hd_cuda_plan *plan, const hd_step *step,
@@ -110,19 +111,14 @@ static launch look(const hd_cuda_plan *plan, const hd_step *first,
 
 // --------------------------------------------------- whether there is a kernel
 
-// Addresses, and bytes of all parameters, of which maps are the most.
-static int addresses_of(const launch *l)
-{
-    int words = l->words > 0 ? l->nproducts * l->words + 1 : 0;
-
-    return l->nproducts * l->product[0]->op->nviews + 4 + words;
-}
-
+// Its parameters are addresses and sizes, and maps, which are the most.
 static bool fits(const hd_cuda_plan *plan, const launch *l)
 {
-    size_t bytes = hd_cuda_align_up((size_t)addresses_of(l) * sizeof(uint64_t),
-                                    HD_KERNEL_MAP_ALIGN) +
-                   (size_t)l->nproducts * HD_KERNEL_MAPS * HD_KERNEL_MAP_BYTES;
+    size_t each =
+        (size_t)l->row.product[0]->op->nviews + (size_t)l->row.words + SIZES;
+    size_t bytes = ((size_t)l->row.products * each + 5) * sizeof(uint64_t) +
+                   HD_KERNEL_MAP_ALIGN +
+                   (size_t)l->row.products * MAPS * HD_KERNEL_MAP_BYTES;
     int version = 0;
 
     return bytes <= SHORT_BYTES ||
@@ -133,8 +129,8 @@ static bool fits(const hd_cuda_plan *plan, const launch *l)
 
 static bool are_alike(const launch *l)
 {
-    for (int i = 1; i < l->nproducts; i++)
-        if (!hd_tiles_are_alike(l->product[0], l->product[i]))
+    for (int i = 1; i < l->row.products; i++)
+        if (!hd_tiles_are_alike(l->row.product[0], l->row.product[i]))
             return false;
     return true;
 }
@@ -150,18 +146,18 @@ static void judge(hd_cuda_plan *plan, launch *l)
 {
     if (l->why != NULL)
         return;
-    if (l->nproducts < 2)
+    if (l->row.products < 2)
         refuse(l, "it has one product alone");
     else if (plan->module->nsizes > 0)
         refuse(l, "runs have sizes");
-    else if (l->words > 0 && !may_wait(plan->device))
+    else if (l->row.words > 0 && !may_wait(plan->device))
         refuse(l, "it waits, and runs are graphs, or the caller's captures");
     else if (!are_alike(l))
         refuse(l, "its products are not alike, or not for tiles of sm_90a");
     else if (!fits(plan, l))
         refuse(l, "its parameters are too long for this CUDA");
-    else if (!hd_cuda_best_tiles(plan, l->first->stream + 1, l->product[0],
-                                 l->nproducts, &l->tiles))
+    else if (!hd_cuda_best_tiles(plan, l->first->stream + 1, l->row.product,
+                                 l->row.products, &l->tiles))
         refuse(l, "there are no tiles for its products on this device");
 }
 
@@ -182,7 +178,7 @@ static launch launch_at(hd_cuda_plan *plan, const hd_step *first,
 static void tell(const hd_cuda_plan *plan, const launch *l, bool *told,
                  hd_diag *diag)
 {
-    hd_loc at = (l->nproducts > 0 ? l->product[0] : l->first)->op->loc;
+    hd_loc at = (l->row.products > 0 ? l->row.product[0] : l->first)->op->loc;
     int rank = plan->device->rank;
     const hd_source *outer;
 
@@ -190,7 +186,7 @@ static void tell(const hd_cuda_plan *plan, const launch *l, bool *told,
         hd_log(HD_SEVERITY_NOTE,
                "rank %d: the launch of line %u is one kernel: %d products, "
                "tiles of %d by %d",
-               rank, at.line, l->nproducts, l->tiles.rows, l->tiles.columns);
+               rank, at.line, l->row.products, l->tiles.rows, l->tiles.columns);
         return;
     }
     hd_log(HD_SEVERITY_NOTE, "rank %d: line %u: " AS_PARTS, rank, at.line,
@@ -206,7 +202,7 @@ static void tell(const hd_cuda_plan *plan, const launch *l, bool *told,
 // A word for each record that a product waits for, from 1.
 static void number_gates(hd_cuda_plan *plan, const launch *l, int *n)
 {
-    for (int i = 0; i < l->nproducts; i++)
+    for (int i = 0; i < l->row.products; i++)
         for (int k = 0; k < l->nwaits[i]; k++) {
             int *gate = &plan->gate[l->wait[i][k]];
 
@@ -276,11 +272,11 @@ static int list_words(const hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
 {
     int n = 0;
 
-    for (int i = 0; i < l->nproducts; i++)
-        for (int k = 0; k < l->words; k++)
+    for (int i = 0; i < l->row.products; i++)
+        for (int k = 0; k < l->row.words; k++)
             at[n++] = k < l->nwaits[i] ? gate_of(plan, l->wait[i][k])
                                        : (hd_cuda_at){-1, 0};
-    if (l->words > 0)
+    if (l->row.words > 0)
         at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
     return n;
 }
@@ -290,12 +286,12 @@ static int list_addresses(hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
 {
     int stream = l->first->stream + 1, n = 0;
 
-    for (int i = 0; i < l->nproducts; i++)
-        for (int k = 0; k < l->product[i]->op->nviews; k++)
-            at[n++] = hd_cuda_at_span(&l->product[i]->span[k]);
+    for (int i = 0; i < l->row.products; i++)
+        for (int k = 0; k < l->row.product[i]->op->nviews; k++)
+            at[n++] = hd_cuda_at_span(&l->row.product[i]->span[k]);
     at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
                            sizeof(hd_kernel_miscount));
-    at[n++] = (hd_cuda_at){-1, (uint64_t)l->product[0]->index};
+    at[n++] = (hd_cuda_at){-1, (uint64_t)l->row.product[0]->index};
     at[n++] =
         hd_cuda_need(plan, stream, HD_CUDA_SCRATCH, hd_tiles_parts(&l->tiles));
     at[n++] = hd_cuda_need(plan, stream, HD_CUDA_TILES_READY,
@@ -309,9 +305,9 @@ static hd_status plan_rest(hd_cuda_plan *plan, const launch *l,
 {
     int stream = l->first->stream + 1;
 
-    for (int k = 0; k < l->nwaits[l->nproducts]; k++)
+    for (int k = 0; k < l->nwaits[l->row.products]; k++)
         HD_TRY(hd_cuda_add_event(plan, HD_CUDA_WAIT, stream, l->first,
-                                 events[l->wait[l->nproducts][k]], diag));
+                                 events[l->wait[l->row.products][k]], diag));
     return HD_OK;
 }
 
@@ -319,16 +315,17 @@ hd_status hd_cuda_plan_launch(hd_cuda_plan *plan, const hd_step *first,
                               const int *events, hd_diag *diag)
 {
     launch l = launch_at(plan, first, events);
-    hd_tiles_row row = {l.nproducts, l.words, limit_of(plan->device)};
     hd_cuda_at at[MOST_AT];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
     int n = list_addresses(plan, &l, at);
 
-    HD_TRY(hd_tiles_emit_choice(l.product[0], &l.tiles, &row, &text, &grid));
-    HD_TRY(hd_cuda_add_kernel(plan, first->stream + 1, l.product[0], &text,
+    l.row.limit = limit_of(plan->device);
+    HD_TRY(
+        hd_tiles_emit_choice(l.row.product[0], &l.tiles, &l.row, &text, &grid));
+    HD_TRY(hd_cuda_add_kernel(plan, first->stream + 1, l.row.product[0], &text,
                               grid, at, n, diag));
-    plan->command[plan->ncommands - 1].meets = l.words > 0;
+    plan->command[plan->ncommands - 1].meets = l.row.words > 0;
     return plan_rest(plan, &l, events, diag);
 }
 
