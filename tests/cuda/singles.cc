@@ -10,9 +10,10 @@
 namespace
 {
 
-// A batch of three; f64; 16 bits with an epilogue of cuBLASLt's; one that
-// accumulates; one whose epilogue is a kernel; one that is added to a matrix;
-// and two on memory of the session's own, which stays where it is.
+// A batch of three, which is one call; f64; 16 bits with an epilogue of
+// cuBLASLt's; one that accumulates; one whose epilogue is a kernel; one that is
+// added to a matrix; and two on memory of the session's own, which stays where
+// it is.
 const char *const kProducts = "heddle 2\n"
                               "host program products\n"
                               "mesh tp=2\n"
@@ -54,7 +55,7 @@ const char *const kProducts = "heddle 2\n"
                               "    }\n"
                               "    join\n"
                               "}\n";
-const int kAll = 10, kNamed = 8;  // products, and those that name an argument
+const int kAll = 8, kNamed = 6;   // products, and those that name an argument
 const int kKept = 31;             // sets of addresses, beside the first
 const size_t kBias16 = 5, kR = 6; // among the arguments
 
@@ -246,7 +247,7 @@ TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
     setenv("FAKE_CUBLASLT_KERNELS", "3", 1);
     Counts same = RunOn({0, 0, 1, 0}, "heddle 2\n"
                                       "host program large mesh tp=2\n"
-                                      "in %x : f32[8, 64] in %w : f32[64, 32]\n"
+                                      "in %x : f32[8, 96] in %w : f32[96, 32]\n"
                                       "out %y : f32[8, 32]\n"
                                       "{ %y = matmul %x, %w }\n");
     EXPECT_EQ(same.calls, Row(4, 1));
@@ -255,8 +256,8 @@ TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
 
 TEST_F(CudaProducts, AreIssuedWhereCudaRefuses)
 {
-    AreIssuedWhereRefused({"cuStreamBeginCapture:1", "cublasLtMatmul:2",
-                           "cuStreamEndCapture:3", "cuGraphGetNodes:1",
+    AreIssuedWhereRefused({"cuStreamBeginCapture:1", "cublasLtMatmul:4",
+                           "cuStreamEndCapture:4", "cuGraphGetNodes:1",
                            "cuGraphKernelNodeGetParams:1",
                            "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
                            "cuGraphExecKernelNodeSetParams:1"});
@@ -485,7 +486,7 @@ TEST_F(CudaAttends, AreIssuedWhereCudaRefuses)
 {
     AreIssuedWhereRefused(
         {"cuStreamBeginCapture:1", "cudnnBackendExecute:2",
-         "cuStreamEndCapture:3", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
+         "cuStreamEndCapture:4", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
          "cuGraphMemsetNodeGetParams:1", "cuGraphKernelNodeGetParams:1",
          "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
          "cuGraphExecKernelNodeSetParams:1"});

@@ -33,7 +33,7 @@ enum {
     NOT_SUPPORTED = 15,
 };
 
-constexpr size_t WORKSPACE = 4096;
+constexpr size_t WORKSPACE = 8192;
 
 // Where a plan rounds to D's type before the end: each half of a long k, which
 // a preference forbids; and, where rows do not lie at multiples of 16 bytes,
@@ -62,6 +62,8 @@ struct hd_lt_layout_opaque {
     int type;
     uint64_t rows, columns;
     int64_t ld;
+    int32_t batch = 1;
+    int64_t step = 0; // elements from one matrix of the batch to the next
 };
 
 struct hd_lt_preference_opaque {
@@ -185,7 +187,9 @@ bool is_epilogue(uint32_t epilogue)
 size_t span_bytes(const hd_lt_layout_opaque &layout)
 {
     return ((layout.columns - 1) * static_cast<uint64_t>(layout.ld) +
-            layout.rows) *
+            layout.rows +
+            static_cast<uint64_t>(layout.batch - 1) *
+                static_cast<uint64_t>(layout.step)) *
            size_of(layout.type);
 }
 
@@ -204,10 +208,11 @@ int check_shapes(Product &p)
         d.rows != p.m || d.columns != p.n || c.rows != p.m || c.columns != p.n)
         return INVALID_VALUE;
     for (const hd_lt_layout_opaque *layout : {&a, &b, &c, &d}) {
-        if (layout->ld < static_cast<int64_t>(layout->rows))
+        if (layout->ld < static_cast<int64_t>(layout->rows) ||
+            layout->batch != d.batch || layout->step < 0)
             return INVALID_VALUE;
     }
-    return SUCCESS;
+    return d.batch > 1 && d.step == 0 ? INVALID_VALUE : SUCCESS;
 }
 
 // What is multiplied in f8 comes transposed, in multiples of 16 bytes.
@@ -375,7 +380,8 @@ void finish_column(const Product &p, uint64_t j, const std::vector<T> &bias,
     for (uint64_t i = 0; i < bias.size(); i++)
         sums[i] += bias[i];
     if (has_aux(p.desc.epilogue)) {
-        hd_lt_layout_opaque aux = {p.layout_d.type, p.m, p.n, p.desc.aux_ld};
+        hd_lt_layout_opaque aux = {p.layout_d.type, p.m, p.n,
+                                   p.desc.aux_ld,   1,   0};
 
         store(aux.type, sums.data(), p.m,
               const_cast<char *>(column(p.desc.aux, aux, j)));
@@ -445,7 +451,7 @@ bool reaches(const void *at, size_t bytes)
 
 bool reaches_all(const Product &p)
 {
-    hd_lt_layout_opaque aux = {p.layout_d.type, p.m, p.n, p.desc.aux_ld};
+    hd_lt_layout_opaque aux = {p.layout_d.type, p.m, p.n, p.desc.aux_ld, 1, 0};
 
     return reaches(p.a.at, span_bytes(p.a.layout)) &&
            reaches(p.b.at, span_bytes(p.b.layout)) &&
@@ -491,6 +497,22 @@ bool is_to_be_wrong(const Product &p)
            ran++ >= setting("FAKE_CUBLASLT_RIGHT", 0);
 }
 
+// Matrix `i` of each batch; they have a bias in common.
+Product one_of(const Product &p, int i)
+{
+    Product one = p;
+
+    for (auto [at, layout] : {std::make_pair(&one.a.at, &p.a.layout),
+                              std::make_pair(&one.b.at, &p.b.layout),
+                              std::make_pair(&one.c.at, &p.c.layout)})
+        if (*at != nullptr)
+            *at = static_cast<const char *>(*at) +
+                  i * layout->step * int64_t(size_of(layout->type));
+    one.d = static_cast<char *>(one.d) +
+            i * p.layout_d.step * int64_t(size_of(p.layout_d.type));
+    return one;
+}
+
 // The workspace is this product's alone while it runs; whoever else writes
 // there is found.
 int run_product(void *data)
@@ -501,7 +523,10 @@ int run_product(void *data)
                                    reinterpret_cast<uintptr_t>(p.d));
     bool marks = p.workspace != nullptr && !p.staged;
 
-    if (!reaches_all(p) || !is_apart(p))
+    for (int i = 0; i < p.layout_d.batch; i++)
+        if (!is_apart(one_of(p, i)))
+            return 1;
+    if (!reaches_all(p))
         return 1;
     (void)fake::fails(p.plan.c_str()); // counts it
     for (double end =
@@ -513,10 +538,11 @@ int run_product(void *data)
             p.seconds);
     if (marks)
         memcpy(p.workspace, mark.data(), WORKSPACE);
-    if (p.desc.compute == HD_LT_COMPUTE_64F)
-        multiply<double>(p);
-    else
-        multiply<float>(p);
+    for (int i = 0; i < p.layout_d.batch; i++)
+        if (p.desc.compute == HD_LT_COMPUTE_64F)
+            multiply<double>(one_of(p, i));
+        else
+            multiply<float>(one_of(p, i));
     if (is_to_be_wrong(p))
         *static_cast<unsigned char *>(p.d) ^= 0x40;
     return marks && memcmp(p.workspace, mark.data(), WORKSPACE) != 0;
@@ -600,6 +626,7 @@ uint64_t mark_of(const Product &p)
                           static_cast<uint64_t>(p.layout_d.ld),
                           static_cast<uint64_t>(p.layout_d.type),
                           static_cast<uint64_t>(p.a.layout.type),
+                          static_cast<uint64_t>(p.layout_d.batch),
                           static_cast<uint64_t>(p.desc.epilogue)})
         mark = (mark ^ part) * 0x9e3779b97f4a7c15;
     return mark | 1;
@@ -769,9 +796,23 @@ int cublasLtMatrixLayoutCreate(hd_lt_layout *out, int type, uint64_t rows,
     ENTER();
     if (size_of(type) == 0)
         return INVALID_VALUE;
-    *out = new hd_lt_layout_opaque{type, rows, columns, ld};
+    *out = new hd_lt_layout_opaque{type, rows, columns, ld, 1, 0};
     fake::account("matrix layouts", 1);
     return SUCCESS;
+}
+
+int cublasLtMatrixLayoutSetAttribute(hd_lt_layout layout, int attribute,
+                                     const void *value, size_t bytes)
+{
+    ENTER();
+    switch (attribute) {
+    case HD_LT_LAYOUT_BATCH_COUNT:
+        return set(layout->batch, value, bytes);
+    case HD_LT_LAYOUT_STRIDED_BATCH_OFFSET:
+        return set(layout->step, value, bytes);
+    default:
+        return INVALID_VALUE;
+    }
 }
 
 int cublasLtMatrixLayoutDestroy(hd_lt_layout layout)

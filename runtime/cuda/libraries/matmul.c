@@ -86,6 +86,24 @@ static void free_product(hd_device *device, hd_cuda_product *product)
         device->products->lt.desc_destroy(product->desc);
 }
 
+static hd_status describe_batch(hd_device *device,
+                                const hd_cuda_product *product, hd_diag *diag)
+{
+    const hd_cuda_shape *s = &product->shape;
+    int32_t batch = (int32_t)s->batch;
+
+    for (int i = 0; i < HD_CUDA_MATRICES && batch > 1; i++) {
+        if (product->layout[i] == NULL)
+            continue;
+        LT_TRY(device, diag, layout_set, product->layout[i],
+               HD_LT_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+        LT_TRY(device, diag, layout_set, product->layout[i],
+               HD_LT_LAYOUT_STRIDED_BATCH_OFFSET, &s->step[i],
+               sizeof s->step[i]);
+    }
+    return HD_OK;
+}
+
 static hd_status describe(hd_device *device, hd_cuda_product *product,
                           hd_diag *diag)
 {
@@ -115,7 +133,7 @@ static hd_status describe(hd_device *device, hd_cuda_product *product,
     if (s->ld_addend > 0)
         LT_TRY(device, diag, layout_create, &product->layout[3], s->type_c,
                (uint64_t)s->m, (uint64_t)s->n, s->ld_addend);
-    return HD_OK;
+    return describe_batch(device, product, diag);
 }
 
 static hd_status set_preference(hd_device *device, hd_lt_preference preference,
@@ -180,6 +198,7 @@ static hd_cuda_shape likes_of(const hd_cuda_shape *shape)
     likes.n = power_of_two(shape->n);
     likes.k = power_of_two(shape->k);
     likes.lda = likes.ldb = likes.ldc = 0;
+    memset(likes.step, 0, sizeof likes.step);
     likes.ld_addend = shape->ld_addend > 0;
     return likes;
 }
@@ -309,6 +328,7 @@ typedef struct job {
     bool fits;      // all strides are such as cuBLASLt takes
     bool adds;      // cuBLASLt's C is the bias, a matrix
     bool scratched; // the results go to scratch, one after the other
+    bool batched;   // all pieces are one call of cuBLASLt's
 } job;
 
 static int lt_type(hd_dtype dtype)
@@ -428,6 +448,52 @@ static int64_t alignment(const job *j)
     return (int64_t)(bits & -bits);
 }
 
+// Of cuBLASLt's matrices the operand that each is: rows are columns there.
+static int part_of(int matrix)
+{
+    static const int part[HD_CUDA_MATRICES] = {[HD_CUDA_A] = HD_PRODUCT_B,
+                                               [HD_CUDA_B] = HD_PRODUCT_A,
+                                               [HD_CUDA_C] = HD_PRODUCT_C,
+                                               [HD_CUDA_ADDEND] =
+                                                   HD_PRODUCT_BIAS};
+
+    return part[matrix];
+}
+
+// From the matrix of one piece to that of the next.
+static int64_t step_of(const job *j, int matrix)
+{
+    int part = part_of(matrix);
+
+    if (matrix == HD_CUDA_C && j->scratched)
+        return j->c.rows * j->product.n;
+    return has(j, part) ? hd_product_offset(&j->product, part, 1) -
+                              hd_product_offset(&j->product, part, 0)
+                        : 0;
+}
+
+// Whether all pieces lie evenly; a bias is one for all.
+static bool is_batch(const job *j)
+{
+    int64_t n = j->product.pieces;
+
+    for (int k = 0; k < HD_CUDA_MATRICES && n > 1; k++) {
+        int part = part_of(k);
+        int64_t step = step_of(j, k);
+
+        if (!has(j, part) || (k == HD_CUDA_C && j->scratched))
+            continue;
+        if (step < 0 || (k == HD_CUDA_C && step == 0) ||
+            (k == HD_CUDA_ADDEND && !j->adds && step != 0))
+            return false;
+        for (int64_t i = 1; i < n; i++)
+            if (hd_product_offset(&j->product, part, i) !=
+                hd_product_offset(&j->product, part, 0) + i * step)
+                return false;
+    }
+    return n > 1 && n <= INT32_MAX;
+}
+
 static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
                               int epilogue, int type_bias)
 {
@@ -440,6 +506,9 @@ static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
     shape.ldb = j->a.row_stride;
     shape.ldc = ldc;
     shape.ld_addend = j->adds ? j->bias.row_stride : 0;
+    shape.batch = j->batched ? j->product.pieces : 1;
+    for (int i = 0; i < HD_CUDA_MATRICES; i++)
+        shape.step[i] = j->batched ? step_of(j, i) : 0;
     shape.ta = j->product.tb ? HD_LT_OP_T : HD_LT_OP_N;
     shape.tb = j->product.ta ? HD_LT_OP_T : HD_LT_OP_N;
     shape.type_a = lt_type(dtype_of(j, HD_PRODUCT_B));
@@ -532,7 +601,7 @@ static hd_status add_products(const job *j, int product,
     hd_cuda_at workspace = hd_cuda_need(j->plan, j->stream, HD_CUDA_WORKSPACE,
                                         HD_CUDA_WORKSPACE_BYTES);
 
-    for (int64_t i = 0; i < j->product.pieces; i++) {
+    for (int64_t i = 0; i < (j->batched ? 1 : j->product.pieces); i++) {
         hd_cuda_command *command =
             hd_cuda_add(j->plan, HD_CUDA_PRODUCT, j->stream, j->step);
 
@@ -572,6 +641,22 @@ static size_t scratch_bytes(const job *j)
 {
     return (size_t)hd_span_elements(&j->step->span[0]) *
            (j->product.wide ? sizeof(double) : sizeof(float));
+}
+
+// The product that cuBLASLt does, all pieces at once if it can. -1: none.
+static hd_status find(job *j, int type_c, int64_t ldc, int epilogue,
+                      int type_bias, const hd_step *timed, int *out)
+{
+    hd_cuda_shape shape;
+
+    j->batched = is_batch(j);
+    shape = shape_of(j, type_c, ldc, epilogue, type_bias);
+    HD_TRY(find_product(j->plan, &shape, timed, j->diag, out));
+    if (*out >= 0 || !j->batched)
+        return HD_OK;
+    j->batched = false;
+    shape = shape_of(j, type_c, ldc, epilogue, type_bias);
+    return find_product(j->plan, &shape, timed, j->diag, out);
 }
 
 static hd_status add_scratched(const job *j, int product)
@@ -625,7 +710,6 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
 {
     job j = job_of(plan, stream, step, diag);
     int epilogue = 0, product = -1;
-    hd_cuda_shape shape;
 
     if (j.product.counts >= 0 || hd_op_has_counts(step->op))
         return hd_cuda_add_tiles(plan, stream, step, diag);
@@ -636,10 +720,9 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
         return hd_cuda_add_step(plan, stream, step, diag);
     HD_TRY(open_lt(plan, diag));
     if (own_epilogue(&j, &epilogue)) {
-        shape = shape_of(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)),
-                         j.c.row_stride, epilogue, type_of_row(&j));
-        HD_TRY(find_product(plan, &shape, may_be_own(&j) ? step : NULL, diag,
-                            &product));
+        HD_TRY(find(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)), j.c.row_stride,
+                    epilogue, type_of_row(&j), may_be_own(&j) ? step : NULL,
+                    &product));
         if (product >= 0)
             return is_own(&j, product)
                        ? hd_cuda_add_choice(plan, stream, step,
@@ -650,11 +733,9 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
     j.adds = false;
     j.c.row_stride = j.product.n;
     if (fit(&j.a, &j.product.ta) && fit(&j.b, &j.product.tb) &&
-        hd_cuda_has_room(plan, stream, scratch_bytes(&j))) {
-        shape = shape_of(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32,
-                         j.product.n, HD_LT_EPILOGUE_DEFAULT, -1);
-        HD_TRY(find_product(plan, &shape, NULL, diag, &product));
-    }
+        hd_cuda_has_room(plan, stream, scratch_bytes(&j)))
+        HD_TRY(find(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32, j.product.n,
+                    HD_LT_EPILOGUE_DEFAULT, -1, NULL, &product));
     return product >= 0 ? add_scratched(&j, product)
                         : hd_cuda_add_step(plan, stream, step, diag);
 }

@@ -9,17 +9,20 @@
 #define HD_CUDA_OWN 3    // of tiles, likewise
 
 // A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n],
-// plus c, or an addend as large as c.
+// plus c, or an addend as large as c. Of a batch it has as many, each so many
+// elements behind the last one.
+enum { HD_CUDA_A, HD_CUDA_B, HD_CUDA_C, HD_CUDA_ADDEND, HD_CUDA_MATRICES };
 typedef struct hd_cuda_shape {
     int64_t m, n, k, lda, ldb, ldc;
     int64_t ld_addend; // 0: there is none
+    int64_t batch, step[HD_CUDA_MATRICES];
     int ta, tb;
     int type_a, type_b, type_c, type_bias; // cudaDataType_t
     int epilogue;
     int wide;      // f64
     int64_t align; // bytes that every operand is aligned to
 } hd_cuda_shape;
-_Static_assert(sizeof(hd_cuda_shape) == 8 * sizeof(int64_t) + 8 * sizeof(int),
+_Static_assert(sizeof(hd_cuda_shape) == 13 * sizeof(int64_t) + 8 * sizeof(int),
                "compared as bytes: there are none between its members");
 
 typedef struct hd_cuda_product {

@@ -58,7 +58,7 @@ typedef struct entrant {
 // All that a plan depends on. False if the device does not tell.
 static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
 {
-    hd_text_printf(out, "plan or tiles 1\ncuBLASLt %zu\n",
+    hd_text_printf(out, "plan or tiles 2\ncuBLASLt %zu\n",
                    device->products->lt.version());
     if (!hd_cuda_add_device(device, out))
         return false;
@@ -66,6 +66,10 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
         out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld addend %lld\n",
         (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->lda,
         (long long)s->ldb, (long long)s->ldc, (long long)s->ld_addend);
+    hd_text_printf(out, "batch %lld", (long long)s->batch);
+    for (int i = 0; i < HD_CUDA_MATRICES; i++)
+        hd_text_printf(out, " %lld", (long long)s->step[i]);
+    hd_text_puts(out, "\n");
     hd_text_printf(out,
                    "ta %d tb %d a %d b %d c %d bias %d epilogue %d wide %d "
                    "align %d workspace %zu\n",
@@ -186,19 +190,31 @@ static size_t bytes_added(const hd_cuda_shape *s)
     return s->type_bias >= 0 ? bytes_of(s->m, 1, s->m, s->type_bias) : 0;
 }
 
+// Of a batch, behind its first matrix.
+static size_t bytes_of_others(const hd_cuda_shape *s, int matrix)
+{
+    const int type[HD_CUDA_MATRICES] = {s->type_a, s->type_b, s->type_c,
+                                        s->type_c};
+
+    return (size_t)((s->batch - 1) * s->step[matrix]) *
+           hd_dtype_size(dtype_of(type[matrix]));
+}
+
 // `taken` tells whether there was memory for it.
 static hd_status take_memory(trial *t, bool *taken)
 {
     const hd_cuda_shape *s = &t->product->shape;
-    size_t bytes[4] = {
+    size_t bytes[HD_CUDA_MATRICES] = {
         bytes_of(s->ta ? s->k : s->m, s->ta ? s->m : s->k, s->lda, s->type_a),
         bytes_of(s->tb ? s->n : s->k, s->tb ? s->k : s->n, s->ldb, s->type_b),
         bytes_of(s->m, s->n, s->ldc, s->type_c), bytes_added(s)};
     hd_cu_ptr *at[] = {&t->a, &t->b, &t->c, &t->bias};
     size_t total = 0;
 
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < HD_CUDA_MATRICES; i++) {
+        bytes[i] += bytes_of_others(s, i);
         total += (bytes[i] + 255) / 256 * 256;
+    }
     *taken = t->device->cu.alloc(&t->memory,
                                  total + HD_CUDA_WORKSPACE_BYTES +
                                      (t->nchoices > 0 ? TILES_BYTES : 0)) ==

@@ -261,6 +261,10 @@ enum { // cublasLtReductionScheme_t
     HD_LT_REDUCTION_MASK = 7,
 };
 enum { HD_LT_OP_N = 0, HD_LT_OP_T = 1 };
+enum {
+    HD_LT_LAYOUT_BATCH_COUNT = 5,
+    HD_LT_LAYOUT_STRIDED_BATCH_OFFSET = 6,
+};
 
 typedef struct hd_lt_api {
 #define HD_LT(symbol, result, name, ...) result (*name)(__VA_ARGS__);
