@@ -8,9 +8,9 @@
 HD_BEGIN_DECLS
 
 #define HD_KERNEL_NAME "hd_kernel"
-#define HD_KERNEL_POINTERS 80                 // at most
-#define HD_KERNEL_PROCESSORS 132              // that grids are made for
-#define HD_KERNEL_SIZES 96                    // at most
+#define HD_KERNEL_POINTERS 80    // at most
+#define HD_KERNEL_PROCESSORS 132 // that grids are made for
+#define HD_KERNEL_SIZES 96       // at most
 
 // What a kernel tells of the first count that does not fit, of groups or of a
 // dimension, if there is nothing told yet: words in the device's memory, all 0

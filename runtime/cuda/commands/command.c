@@ -6,7 +6,6 @@
 #include "base/diag.h"
 #include "runtime/cuda/commands/attention.h"
 #include "runtime/cuda/commands/plan.h"
-#include "runtime/cuda/plan/launch.h"
 
 hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag)
 {
@@ -488,6 +487,44 @@ hd_status hd_cuda_tie(hd_cuda_plan *plan, int first, int later,
     return hd_cuda_add_event(plan, HD_CUDA_WAIT, later, step, event, diag);
 }
 
+// A run gives it its value.
+hd_status hd_cuda_add_words(hd_cuda_plan *plan, int stream, const hd_step *step,
+                            int after, int operation, hd_cu_ptr address,
+                            hd_diag *diag)
+{
+    hd_cuda_command *last =
+        plan->ncommands > after ? &plan->command[plan->ncommands - 1] : NULL;
+
+    if (last == NULL || last->kind != HD_CUDA_WORDS ||
+        last->n == HD_CUDA_BATCH || last->stream != stream) {
+        last = hd_cuda_add(plan, HD_CUDA_WORDS, stream, step);
+        if (last == NULL)
+            return hd_cuda_no_room(plan->device, diag);
+        last->first = plan->nwords;
+    }
+    if (!hd_cuda_grow((void **)&plan->word, plan->nwords, &plan->word_room,
+                      sizeof *plan->word))
+        return hd_cuda_no_room(plan->device, diag);
+    memset(&plan->word[plan->nwords], 0, sizeof *plan->word);
+    plan->word[plan->nwords].word.operation = operation;
+    plan->word[plan->nwords].word.address = address;
+    plan->word[plan->nwords].word.flags =
+        operation != HD_CU_OP_WAIT_32 ? HD_CU_WRITE_DEFAULT
+        : plan->device->binding.graph ? HD_CU_WAIT_AND
+                                      : HD_CU_WAIT_GEQ;
+    plan->nwords++;
+    last->n++;
+    return HD_OK;
+}
+
+hd_cu_ptr hd_cuda_gate_of(const hd_cuda_plan *plan, int64_t record)
+{
+    return plan->gate[record] > 0
+               ? plan->device->gates +
+                     (uint64_t)(plan->gate[record] - 1) * sizeof(uint32_t)
+               : 0;
+}
+
 // What a step records is one event of the device, if anything waits for it:
 // events[step].
 hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
@@ -506,5 +543,9 @@ hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
         return HD_OK;
     HD_TRY(hd_cuda_new_event(plan, diag, event));
     HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD, stream, step, *event, diag));
-    return hd_cuda_plan_gate(plan, stream, step, diag);
+    return plan->gate[step->index] > 0
+               ? hd_cuda_add_words(plan, stream, step, plan->ncommands,
+                                   HD_CU_OP_WRITE_32,
+                                   hd_cuda_gate_of(plan, step->index), diag)
+               : HD_OK;
 }

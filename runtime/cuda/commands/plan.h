@@ -109,7 +109,7 @@ struct hd_cuda_plan {
     // step; at the end, the first after them all. Commands ahead and behind
     // are a run's own.
     int *first;
-    hd_cuda_detour *detour;   // owned, by step
+    hd_cuda_detour *detour; // owned, by step
     // Owned, by step: of a launch that one kernel does how many of its steps
     // are left from here on; else 0. Which word a step that records writes for
     // such a kernel, from 1; 0: none.
@@ -243,7 +243,15 @@ static inline void hd_cuda_number_words(const hd_cuda_plan *plan,
                                : hd_cuda_told(plan->device, run);
     }
 }
-// The event that the step records, into events[step] if anything waits for it.
+// A word to write, or to wait for, in one call with those that the stream has
+// since there were `after` commands.
+hd_status hd_cuda_add_words(hd_cuda_plan *plan, int stream, const hd_step *step,
+                            int after, int operation, hd_cu_ptr address,
+                            hd_diag *diag);
+// The word that says that the step has recorded; 0: no launch waits for it.
+hd_cu_ptr hd_cuda_gate_of(const hd_cuda_plan *plan, int64_t record);
+// The event that the step records, into events[step] if anything waits for it,
+// and its word if a launch does.
 hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
                               const hd_step *step, int *events, hd_diag *diag);
 // Whether the argument is copied out of the window when a run ends, or into it

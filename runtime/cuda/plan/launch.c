@@ -13,7 +13,6 @@
 
 #include "base/diag.h"
 #include "base/log.h"
-#include "runtime/cuda/transfers/batch.h"
 
 #define LONG_PARAMETERS 12010 // CUDA from which on they may be long
 enum {
@@ -261,21 +260,15 @@ static int64_t limit_of(const hd_device *device)
     return seconds * 1000000000;
 }
 
-static hd_cuda_at gate_of(const hd_cuda_plan *plan, int64_t record)
-{
-    return (hd_cuda_at){-1, plan->device->gates +
-                                (uint64_t)(plan->gate[record] - 1) *
-                                    sizeof(uint32_t)};
-}
-
 static int list_words(const hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
 {
     int n = 0;
 
     for (int i = 0; i < l->row.products; i++)
         for (int k = 0; k < l->row.words; k++)
-            at[n++] = k < l->nwaits[i] ? gate_of(plan, l->wait[i][k])
-                                       : (hd_cuda_at){-1, 0};
+            at[n++] = (hd_cuda_at){
+                -1,
+                k < l->nwaits[i] ? hd_cuda_gate_of(plan, l->wait[i][k]) : 0};
     if (l->row.words > 0)
         at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
     return n;
@@ -327,15 +320,4 @@ hd_status hd_cuda_plan_launch(hd_cuda_plan *plan, const hd_step *first,
                               grid, at, n, diag));
     plan->command[plan->ncommands - 1].meets = l.row.words > 0;
     return plan_rest(plan, &l, events, diag);
-}
-
-hd_status hd_cuda_plan_gate(hd_cuda_plan *plan, int stream, const hd_step *step,
-                            hd_diag *diag)
-{
-    hd_words words = {plan, plan->device, step, stream, plan->ncommands, diag};
-
-    return plan->gate[step->index] > 0
-               ? hd_cuda_add_word(&words, HD_CU_OP_WRITE_32,
-                                  gate_of(plan, step->index).offset)
-               : HD_OK;
 }

@@ -12,8 +12,4 @@ hd_status hd_cuda_launches_find(hd_cuda_plan *plan, const int *events,
 // The kernel of the launch that begins with the step.
 hd_status hd_cuda_plan_launch(hd_cuda_plan *plan, const hd_step *first,
                               const int *events, hd_diag *diag);
-// Of a step that records: its word, if a product of a launch waits for it.
-hd_status hd_cuda_plan_gate(hd_cuda_plan *plan, int stream, const hd_step *step,
-                            hd_diag *diag);
-
 #endif

@@ -6,35 +6,10 @@
 #include "base/diag.h"
 #include "runtime/cuda/transfers/batch.h"
 
-// A run gives it its value.
 hd_status hd_cuda_add_word(hd_words *words, int operation, hd_cu_ptr address)
 {
-    hd_cuda_plan *plan = words->plan;
-    hd_cuda_command *last = plan->ncommands > words->after
-                                ? &plan->command[plan->ncommands - 1]
-                                : NULL;
-
-    if (last == NULL || last->kind != HD_CUDA_WORDS ||
-        last->n == HD_CUDA_BATCH || last->stream != words->stream) {
-        last =
-            hd_cuda_add(words->plan, HD_CUDA_WORDS, words->stream, words->step);
-        if (last == NULL)
-            return hd_cuda_no_room(words->device, words->diag);
-        last->first = plan->nwords;
-    }
-    if (!hd_cuda_grow((void **)&plan->word, plan->nwords, &plan->word_room,
-                      sizeof *plan->word))
-        return hd_cuda_no_room(words->device, words->diag);
-    memset(&plan->word[plan->nwords], 0, sizeof *plan->word);
-    plan->word[plan->nwords].word.operation = operation;
-    plan->word[plan->nwords].word.address = address;
-    plan->word[plan->nwords].word.flags =
-        operation != HD_CU_OP_WAIT_32  ? HD_CU_WRITE_DEFAULT
-        : words->device->binding.graph ? HD_CU_WAIT_AND
-                                       : HD_CU_WAIT_GEQ;
-    plan->nwords++;
-    last->n++;
-    return HD_OK;
+    return hd_cuda_add_words(words->plan, words->stream, words->step,
+                             words->after, operation, address, words->diag);
 }
 
 hd_status hd_cuda_plan_count(hd_cuda_plan *plan, int operation, hd_diag *diag)
