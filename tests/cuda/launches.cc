@@ -183,6 +183,39 @@ TEST(CudaLaunches, ThatWaitForNobodyAreKernelsInGraphs)
     AreKernels(program, plain, "is one kernel: 3 products", 1);
 }
 
+// What the launch waits for comes behind a kernel, which it keeps from
+// starting: `check` refuses that (HD0706). Here it ends, and is named.
+TEST(CudaLaunches, ThatKeepThemselvesFromEndingAreTold)
+{
+    Program program("heddle 2 host program stuck mesh tp=2 streams 2"
+                    " in %a : bf16[2@tp, 64, 64] shared"
+                    " in %x : bf16[64, 64] temp %r : bf16[64, 64] shared"
+                    " temp %p : bf16[64, 64] out %c : bf16[2, 64, 64]"
+                    " temp %e : event[] { fork on stream 1 {"
+                    " group { send %a[tp] to 1 - tp %r = recv from 1 - tp }"
+                    " %p = gelu %r %e = record }\n"
+                    "on stream 0 { launch { %c[0] = matmul %x, %x\n"
+                    "wait %e %c[1] = matmul %p, %x } } join }",
+                    1, nullptr, false);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        HD_TRY(session.Open(rank, program, CudaOptions(kLate)));
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                          rank.diag));
+        SleepFor(0.3 * rank.rank); // the first rank's launch has begun
+        HD_TRY(shards.Run(rank.diag));
+        return shards.Get(rank.diag);
+    });
+
+    Ended(answers[0], 0);
+    EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT) << answers[0].text;
+    EXPECT_TRUE(Has(answers[0], "rank 0: matmul at program.hd:3:17 (step "))
+        << answers[0].text;
+    EXPECT_TRUE(Has(answers[0], "it is to be 1, and is 0")) << answers[0].text;
+}
+
 hd_status AfterOneRun(Rank &rank, const Program &program, double timeout,
                       const std::function<hd_status(Shards &)> &last)
 {

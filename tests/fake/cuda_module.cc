@@ -112,6 +112,14 @@ bool run_kernel(const Launch &launch)
             (!is_reachable(at) || !is_allowed(launch.function->context, at)))
             return false;
     }
+    std::shared_lock<std::shared_mutex> some(
+        launch.function->context->processors, std::defer_lock);
+    std::unique_lock<std::shared_mutex> all(
+        launch.function->context->processors, std::defer_lock);
+    if (launch.function->holds)
+        all.lock();
+    else
+        some.lock();
     if (launch.function->waits)
         run_together(launch);
     else
@@ -244,7 +252,7 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
 {
     FAKE_ENTER();
     Guard guard(world().lock);
-    void *run, *thread, *waits, *bytes;
+    void *run, *thread, *waits, *holds, *bytes;
 
     if (world().modules.count(module) == 0)
         return INVALID_HANDLE;
@@ -253,8 +261,9 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
         dlsym(module->library, (std::string(name) + "_fake_thread").c_str());
     bytes = dlsym(module->library, (std::string(name) + "_fake_bytes").c_str());
     waits = dlsym(module->library, "fake_waits");
+    holds = dlsym(module->library, "fake_holds");
     if (run == nullptr || thread == nullptr || bytes == nullptr ||
-        waits == nullptr)
+        waits == nullptr || holds == nullptr)
         return NOT_FOUND;
     auto &function = module->functions[name];
     if (function == nullptr) {
@@ -263,6 +272,7 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
         memcpy(&function->run, &run, sizeof(run));
         memcpy(&function->thread, &thread, sizeof(thread));
         function->waits = *static_cast<const bool *>(waits);
+        function->holds = *static_cast<const bool *>(holds);
         function->bytes = *static_cast<const unsigned long *>(bytes);
         world().functions.insert(function.get());
     }

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -150,9 +151,10 @@ struct Region {
 struct CUctx_st {
     int device;
     int retained = 0;
-    std::atomic<hd_cu_result> failed{0};          // sticky
-    int blocked = 0;                              // waits in progress
-    int freeing = 0;                              // calls that free memory
+    std::atomic<hd_cu_result> failed{0}; // sticky
+    int blocked = 0;                     // waits in progress
+    std::shared_mutex processors; // of which a kernel that holds them has all
+    int freeing = 0;              // calls that free memory
     CUstream_st *ordinary = nullptr;              // the NULL stream
     std::map<std::thread::id, CUstream_st *> own; // of threads
     std::set<CUstream_st *> streams;              // those that have threads
@@ -186,6 +188,7 @@ struct CUfunc_st {
                    unsigned block, unsigned thread, void (*meet)(void *),
                    void *barrier);
     bool waits;   // its threads for those of other kernels
+    bool holds;   // all processors until it ends, while it waits for copies
     size_t bytes; // of its parameters
     unsigned shared = HD_CU_SHARED_BYTES; // that a launch may have
 };

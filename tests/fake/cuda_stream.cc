@@ -455,7 +455,11 @@ EXPORT hd_cu_result fake_cuda_enqueue(hd_cu_stream handle,
                                       fake_cuda_order *order)
 {
     std::shared_ptr<void> kept(data, release);
-    Work work = [=](Lane &) { return fn(kept.get()) == 0; };
+    Work work = [=](Lane &lane) {
+        std::shared_lock<std::shared_mutex> some(lane.context->processors);
+
+        return fn(kept.get()) == 0;
+    };
 
     FAKE_STREAM(handle, stream);
     if (order != nullptr)

@@ -94,8 +94,11 @@ const char prelude[] =
     "}\n"
     "extern \"C\" int usleep(unsigned us) noexcept;\n"
     // Who has waited for long may be late.
-    "extern \"C\" long clock() noexcept;\n"
-    "static inline long long clock64() { return clock() * 2000ll; }\n"
+    "struct fake_time { long s, ns; };\n"
+    "extern \"C\" int clock_gettime(int, fake_time *) noexcept;\n"
+    "static inline long long clock64()\n"
+    "{ fake_time t; clock_gettime(1, &t); return t.s * 2000000000ll + 2 * "
+    "t.ns; }\n"
     "static inline void __nanosleep(unsigned)\n"
     "{ usleep(fake_self->naps++ < 100 ? 1 : 500); }\n"
     "static inline void __threadfence_system()\n"
@@ -176,6 +179,11 @@ std::string whole_text(const std::string &source)
     text += "\nextern \"C\" __attribute__((visibility(\"default\"))) const "
             "bool fake_waits = " +
             std::string(source.find("__nanosleep") == std::string::npos
+                            ? "false;\n"
+                            : "true;\n");
+    text += "extern \"C\" __attribute__((visibility(\"default\"))) const "
+            "bool fake_holds = " +
+            std::string(source.find("bool await_words(") == std::string::npos
                             ? "false;\n"
                             : "true;\n");
     for (const std::string &name : names) {

@@ -856,6 +856,28 @@ static hd_status read_miscount(hd_device *device, int stream, hd_diag *diag,
                             hd_cuda_address(device, at), sizeof *out, diag);
 }
 
+// A launch has waited in vain for what nobody watches, as no peer is late.
+static hd_status report_untold(const hd_device *device,
+                               const hd_kernel_miscount *told, hd_diag *diag)
+{
+    const hd_step *step = &device->binding.steps->step[told->step - 1];
+    char text[HD_GROUP_TEXT];
+    hd_line line = {text, sizeof text};
+
+    for (int64_t i = 0; i < told->count; i++)
+        do
+            step++;
+        while (step->op->code != HD_OP_MATMUL);
+    hd_line_put_step(&line, device->binding.module, step->op->code,
+                     step->op->loc.line, step->op->loc.column, step->index,
+                     step->stream + 1, -1);
+    return hd_fail(diag, HD_ERROR_TIMEOUT,
+                   "rank %d: %s) has waited in vain in its launch for a word "
+                   "that says it may begin: it is to be %u, and is %lld",
+                   device->rank, text, hd_cuda_told(device, device->run->n),
+                   (long long)told->left);
+}
+
 // Runs that are over had counts of groups that were taken for others.
 static hd_status check_counts(hd_device *device, hd_diag *diag)
 {
@@ -875,13 +897,7 @@ static hd_status check_counts(hd_device *device, hd_diag *diag)
                        "4 s for what it, or another one, makes",
                        device->rank, (long long)first.step - 1);
     if (first.group == HD_KERNEL_UNTOLD)
-        return hd_fail(
-            diag, HD_ERROR_TIMEOUT,
-            "rank %d: product %lld of the launch that begins with "
-            "step %lld has waited in vain for a word of run %llu, "
-            "which is still %lld",
-            device->rank, (long long)first.count, (long long)first.step - 1,
-            (unsigned long long)device->run->n, (long long)first.left);
+        return report_untold(device, &first, diag);
     miscount = (hd_miscount){true, first.group, first.count, first.left};
     return hd_miscount_report(device->binding.module, device->rank,
                               &device->binding.steps->step[first.step - 1],

@@ -13,6 +13,7 @@
 
 #include "base/diag.h"
 #include "base/log.h"
+#include "runtime/cuda/memory/peers.h"
 
 #define LONG_PARAMETERS 12010 // CUDA from which on they may be long
 enum {
@@ -134,11 +135,16 @@ static bool are_alike(const launch *l)
     return true;
 }
 
-// Nobody has shown that a graph's branches run beside each other, nor what
-// the caller captures.
-static bool may_wait(const hd_device *device)
+// Why none that waits is a kernel: nobody has shown that a graph's branches run
+// beside each other, nor what the caller captures; and what keeps the
+// processors of one rank from starting anything keeps another's.
+static const char *why_none_waits(const hd_device *device)
 {
-    return !device->binding.graph && device->captures == NULL;
+    if (device->binding.graph || device->captures != NULL)
+        return "it waits, and runs are graphs, or the caller's captures";
+    return device->peers->beside >= 0
+               ? "it waits, and another rank of the process has the device"
+               : NULL;
 }
 
 static void judge(hd_cuda_plan *plan, launch *l)
@@ -149,8 +155,8 @@ static void judge(hd_cuda_plan *plan, launch *l)
         refuse(l, "it has one product alone");
     else if (plan->module->nsizes > 0)
         refuse(l, "runs have sizes");
-    else if (l->row.words > 0 && !may_wait(plan->device))
-        refuse(l, "it waits, and runs are graphs, or the caller's captures");
+    else if (l->row.words > 0 && why_none_waits(plan->device) != NULL)
+        refuse(l, why_none_waits(plan->device));
     else if (!are_alike(l))
         refuse(l, "its products are not alike, or not for tiles of sm_90a");
     else if (!fits(plan, l))
