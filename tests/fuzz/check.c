@@ -16,6 +16,7 @@
 #include "tests/info.h"
 #include "tests/match.h"
 #include "tests/mutation/oracle.h"
+#include "tests/second/verdict.h"
 
 enum {
     MOST_STEPS = 200,   // of all ranks, for the oracle
@@ -78,6 +79,17 @@ static bool is_short(const hd_module *module)
     return all <= MOST_STEPS && all * elements <= MOST_WORK;
 }
 
+// Launches the oracle takes for their steps alone.
+static bool hangs(const hd_module *module, hd_diag *said)
+{
+    char *text = print_module(module);
+    int hangs = second_hangs(text);
+
+    hd_free(text);
+    return hangs > 0 ||
+           (hangs < 0 && strstr(hd_diag_text(said), "HD0706") != NULL);
+}
+
 // What the checker says of the module is true of it. Where runs are given sizes
 // it is judged where all blocks are full, and what is accepted there is clean
 // at every value.
@@ -90,6 +102,8 @@ static void ask_oracle(const hd_module *module, bool is_full, hd_status status,
     if (!is_short(module))
         return;
     verdict = oracle_judge(module, ORACLE_DELAY, 0, 0, why, sizeof why);
+    if (verdict == ORACLE_CLEAN && is_full && hangs(module, said))
+        verdict = ORACLE_DEADLOCK;
     if (verdict == ORACLE_TOO_LARGE ||
         (verdict == ORACLE_CLEAN) == (status == HD_OK) ||
         (verdict == ORACLE_CLEAN && !is_full))

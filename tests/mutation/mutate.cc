@@ -4,6 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "tests/model/launched.h"
+
 namespace
 {
 
@@ -22,7 +24,7 @@ class Mutator
     }
     std::string Run()
     {
-        switch (Pick(30)) {
+        switch (Pick(33)) {
         case 0:
         case 1:
             return Drop();
@@ -70,6 +72,10 @@ class Mutator
         case 26:
         case 27:
             return Range();
+        case 28:
+        case 29:
+        case 30:
+            return Launch();
         default:
             return Group();
         }
@@ -284,6 +290,51 @@ class Mutator
         hd_block_append(&group->body, second);
         hd_block_insert(p.block, p.before, group);
         return "group " + Word(p.stmt);
+    }
+    // A launch loses its first or its last step, gets one beside it, or is
+    // none; or some statements become one.
+    std::string Launch()
+    {
+        auto launches =
+            Such([](const hd_stmt *s) { return s->kind == HD_STMT_LAUNCH; });
+        auto others = Such(MayBeLaunched);
+
+        if (!launches.empty() && Pick(3) > 0)
+            return Border(launches[Pick(launches.size())]);
+        if (others.empty())
+            return "";
+        Place p = others[Pick(others.size())];
+        hd_stmt *launch = hd_stmt_new(module_, HD_STMT_LAUNCH, p.stmt->loc);
+        hd_block_insert(p.block, p.before, launch);
+        for (size_t n = 1 + Pick(4); n > 0; n--) {
+            hd_stmt *s = launch->next;
+
+            if (s == nullptr || !MayBeLaunched(s))
+                break;
+            hd_block_remove(p.block, launch, s);
+            hd_block_append(&launch->body, s);
+        }
+        return "launch " + Word(p.stmt);
+    }
+    std::string Border(const Place &p)
+    {
+        hd_block *body = &p.stmt->body;
+        hd_stmt *first = body->first, *last = nullptr, *next = p.stmt->next;
+
+        for (hd_stmt *s = first; s != nullptr && s->next != nullptr;
+             s = s->next)
+            last = s;
+        if (Pick(2) && next != nullptr && MayBeLaunched(next)) {
+            hd_block_remove(p.block, p.stmt, next);
+            hd_block_append(body, next);
+            return Word(next) + " into a launch";
+        }
+        if (first == nullptr)
+            return "";
+        hd_stmt *out = Pick(2) || last == nullptr ? first : last->next;
+        hd_block_remove(body, out == first ? nullptr : last, out);
+        hd_block_insert(p.block, out == first ? p.before : p.stmt, out);
+        return Word(out) + " out of a launch";
     }
     // Only on some ranks.
     std::string Branch()

@@ -37,6 +37,13 @@ inline hd_lower_options Beside(hd_lower_options options)
     return options;
 }
 
+// With one launch of its products.
+inline hd_lower_options Launched(hd_lower_options options)
+{
+    options.launch = true;
+    return options;
+}
+
 inline std::string Linear(int ranks)
 {
     return "tensor program linear mesh tp=" + std::to_string(ranks) +
@@ -112,6 +119,12 @@ inline std::vector<Base> TensorBases()
         "out %o : f32[3@tp, 1, 2, 2] out %l : f32[3@tp, 1, 2] "
         "{ %g = set %k %o, %l = attention %q, %g, %g blocks zigzag 2 - tp }";
 
+    // Products are sent as they are made.
+    static const char *const sums =
+        "tensor program sums mesh tp=2 in %a : f32[2@tp, 2@stream, 2, 2] "
+        "in %w : f32[2@tp, 1, 2, 2] temp %p : f32[2@tp, 2@stream, 2, 2] "
+        "out %c : f32[2@tp, 2, 2] { %p = matmul %a, %w %c = sum %p dim 0 }";
+
     // Keys are made of what is gathered, where a rank's rows see some of it.
     static const char *const latents =
         "tensor program latents mesh tp=3 in %q : f32[3@tp, 1, 2, 2] "
@@ -123,6 +136,10 @@ inline std::vector<Base> TensorBases()
         "%o, %l = attention %q, %k, %g blocks causal tp * 2 }";
 
     return {
+        {"launch2", Linear(2), true, Launched(Options(HD_TRANSFER_DIRECT, 1))},
+        {"launch2get", Linear(2), true,
+         Launched(Options(HD_TRANSFER_DIRECT, 1, 2, HD_PROTOCOL_GET))},
+        {"launchsums2", sums, true, Launched(Options(HD_TRANSFER_DIRECT, 1))},
         {"latents3", latents, true, Options(HD_TRANSFER_RING, 2)},
         {"latents3direct", latents, true, Options(HD_TRANSFER_DIRECT, 2)},
         {"zigzag3", zigzag, true, Options(HD_TRANSFER_RING, 2)},
@@ -213,6 +230,17 @@ inline std::vector<Base> HostBases()
         "%t[1] = relu %x %e[3], %e[4] = record } "
         "on stream 1 { wait %e[1], %e[4] %t[2] = copy %t[1] %e[5] = record } "
         "wait %e[5], %e[2], %e[3] %y = copy %t }";
+    // What a launch has made goes while it makes more, and it waits for what
+    // the peer's has; another one follows it.
+    static const char *const launches =
+        "host program launches mesh tp=2 streams 2 in %a : f32[2, 2] "
+        "in %w : f32[2, 2] temp %p : f32[2, 2] temp %q : f32[2, 2] shared "
+        "out %c : f32[2, 2] out %d : f32[2, 2] temp %e : event[3] { fork "
+        "on stream 0 { launch { %p = matmul %a, %w %e[0] = record "
+        "%c = matmul %p, %w } } on stream 1 { wait %e[0] group { "
+        "send %p to 1 - tp %q = recv from 1 - tp } %e[1] = record } "
+        "on stream 0 { launch { wait %e[1] %d = matmul %q, %w "
+        "%e[2] = record } } wait %e[2] join }";
     // Deferred sends around a ring of one slot a rank.
     static const char *const deferred =
         "host program deferred mesh tp=4 in %a : f32[4@tp, 2] "
@@ -343,6 +371,7 @@ inline std::vector<Base> HostBases()
         {"answers3", answers, false, none},
         {"sides2x2", collectives, false, none},
         {"lists2", lists, false, none},
+        {"launches2", launches, false, none},
         {"deferred4", deferred, false, none},
         {"pairs4", pairs, false, none},
         {"renamed1", renamed, false, none},

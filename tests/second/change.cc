@@ -76,6 +76,7 @@ class Slipper
     void Wrap();
     void Cross();
     void Ungroup();
+    void Launch();
     void Rename();
     void Overlay();
     void ChangeNumber();
@@ -174,6 +175,41 @@ void Slipper::Ungroup()
 
         if (place.Get().kind == "group")
             return Unwrap(place);
+    }
+}
+
+bool MayBeLaunched(const Stmt &stmt)
+{
+    static const std::set<std::string> ops = {"matmul", "wait", "record"};
+    bool may = stmt.kind == "op" ? ops.count(stmt.op) > 0
+                                 : stmt.kind == "for" || stmt.kind == "if";
+
+    for (const std::vector<Stmt> &block : {stmt.body, stmt.otherwise})
+        for (const Stmt &inner : block)
+            may = may && MayBeLaunched(inner);
+    return may;
+}
+
+// A launch is none, or a statement and those behind it become one.
+void Slipper::Launch()
+{
+    for (int tries = 0; tries < 30; tries++) {
+        Place place = Any();
+        Stmt launch;
+
+        if (place.Get().kind == "launch" && Below(2))
+            return Unwrap(place);
+        launch.kind = "launch";
+        for (size_t n = 1 + Below(4); n > 0; n--)
+            if (place.at < place.block->size() && MayBeLaunched(place.Get())) {
+                launch.body.push_back(place.Get());
+                Erase(place);
+            }
+        if (launch.body.empty())
+            continue;
+        place.block->insert(place.block->begin() + static_cast<long>(place.at),
+                            launch);
+        return;
     }
 }
 
@@ -427,7 +463,7 @@ void Slipper::Once()
     if (places_.empty())
         return;
     Place place = Any();
-    switch (Below(28)) {
+    switch (Below(30)) {
     case 0:
         return Erase(place);
     case 1: {
@@ -478,6 +514,9 @@ void Slipper::Once()
     case 23:
     case 24:
         return ChangeRange();
+    case 25:
+    case 26:
+        return Launch();
     default:
         return AnySync();
     }

@@ -66,6 +66,9 @@ std::string Compared::Disagreement() const
         for (const std::string &code : kCodes[verdict.broken.begin()->first])
             named = named || checked.codes.count(code);
     bool refused = checked.status == HD_ERROR_INVALID;
+    if (verdict.launch == Launches::UNKNOWN &&
+        checked.codes == kCodes[DEADLOCK])
+        return "";
     if (refused != verdict.Clean() && (refused || checked.status == HD_OK) &&
         (named || !refused))
         return "";

@@ -824,8 +824,9 @@ void Generator::Product()
     bool more = Chance(40) && Readable(c);
     Step(stream, more ? std::vector<Pick>{a, b, c} : std::vector<Pick>{a, b},
          {c});
-    Put(stream, Repeat(c.text + " = matmul " + a.text + ", " + b.text +
-                       (more ? " accumulate" : "")));
+    std::string text = Repeat(c.text + " = matmul " + a.text + ", " + b.text +
+                              (more ? " accumulate" : ""));
+    Put(stream, Chance(20) ? "launch { " + text + " }" : text);
 }
 
 // Through names of another shape.

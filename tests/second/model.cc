@@ -945,6 +945,9 @@ Verdict Judge(const Program &program, const Schedules &schedules)
             verdict.broken.insert({DEADLOCK, ""});
             return verdict;
         }
+        verdict.launch = Explore(program);
+        if (verdict.launch == Launches::HANG)
+            verdict.broken.insert({DEADLOCK, "by a launch"});
         graph.CheckPlaces(&verdict);
         graph.CheckEvents(&verdict);
         graph.Order();

@@ -17,7 +17,7 @@
 #ifndef HD_TESTS_SECOND_MODEL_H
 #define HD_TESTS_SECOND_MODEL_H
 
-#include "tests/second/unroll.h"
+#include "tests/second/launches.h"
 
 namespace second
 {
@@ -34,6 +34,7 @@ struct Verdict {
     // What schedules and graph disagree about: a bug of this oracle.
     std::string inconsistent;
     bool enumerated = false; // all interleavings were seen
+    Launches launch = Launches::END;
 
     bool Clean() const
     {

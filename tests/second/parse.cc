@@ -408,9 +408,7 @@ Stmt Parser::ParseStmt()
         stmt.kind = "group";
         stmt.body = ParseBlock();
     } else if (Take("launch")) {
-        // Its steps alone: what it keeps from starting tests/model judges.
-        stmt.kind = "if";
-        stmt.exprs = {Number(1)};
+        stmt.kind = "launch";
         stmt.body = ParseBlock();
     } else {
         ParseOp(&stmt);
@@ -570,8 +568,8 @@ std::string Text(const Stmt &s, const std::string &indent)
                Text(s.exprs[1]) + body;
     if (s.kind == "stream")
         return "on stream " + Text(s.exprs[0]) + body;
-    if (s.kind == "group")
-        return "group" + body;
+    if (s.kind == "group" || s.kind == "launch")
+        return s.kind + body;
     if (s.kind == "if") {
         std::string text = "if " + Text(s.exprs[0]) + body;
 

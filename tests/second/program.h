@@ -3,7 +3,8 @@
 // both get wrong, both have to get wrong on their own.
 //
 // To be read in this order: program.h and parse.cc (text), unroll.h (steps of a
-// rank), model.h (what must not happen), generate.h (programs from nothing),
+// rank), model.h (what must not happen), launches.h (what launches may not wait
+// for), generate.h (programs from nothing),
 // change.h (slips, and smaller programs), second.cc (the tests). What programs
 // compute: number.h, span.h (views of memory), compute.h (each operation),
 // evaluate.h (whole programs), judge.h (whether two compute the same),
@@ -77,7 +78,7 @@ struct Key {
     std::string word;
 };
 
-// `kind` is "op", "let", "for", "if", "stream" or "group".
+// `kind` is "op", "let", "for", "if", "stream", "group" or "launch".
 struct Stmt {
     std::string kind;
     std::vector<View> results, operands;

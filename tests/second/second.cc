@@ -137,6 +137,8 @@ struct Tally {
             met["clean"]++;
         for (const auto &entry : both.verdict.broken)
             met[kRuleText[entry.first]]++;
+        met["deadlock by a launch"] += both.verdict.launch == Launches::HANG;
+        met["too large a launch"] += both.verdict.launch == Launches::UNKNOWN;
     }
     void Print(const char *what, long count, long seed) const
     {
@@ -279,6 +281,9 @@ TEST(Second, JudgesMutantsAsTheCheckerDoes)
             << mutant;
     }
     tally.Print("mutants", count, first);
+    if (count >= 1000) {
+        EXPECT_GT(tally.met["deadlock by a launch"], 0);
+    }
 }
 
 TEST(Second, JudgesProgramsFromNothingAsTheCheckerDoes)
@@ -304,6 +309,7 @@ TEST(Second, JudgesProgramsFromNothingAsTheCheckerDoes)
     tally.Print("programs", count, first);
     // Verdicts of all kinds, so that the agreement says something.
     EXPECT_GT(tally.met["clean"], count / 5);
+    EXPECT_GT(tally.met["deadlock by a launch"], 0);
     for (const char *rule : kRuleText)
         if (count >= 10000) {
             EXPECT_GT(tally.met[rule], 0) << rule;

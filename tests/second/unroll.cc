@@ -210,6 +210,7 @@ class Unroller
     void Loop(const Stmt &stmt);
     void Stream(const Stmt &stmt);
     void Group(const Stmt &stmt);
+    void Launch(const Stmt &stmt);
     void Operation(const Stmt &stmt);
     int64_t SecondLast(const View &view, bool *sized);
     bool SeesNothing(const Stmt &stmt);
@@ -238,7 +239,7 @@ class Unroller
     const Shape &shape_;
     std::vector<int64_t> at_; // this rank's coordinates
     Values values_, room_;    // as this run has it, and as memory has room
-    int stream_ = -1;
+    int stream_ = -1, launch_ = 0, launches_ = 0;
     Step *group_ = nullptr;
     std::set<EventId> recorded_;
     std::vector<Step> steps_;
@@ -841,6 +842,7 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
 void Unroller::Emit(Step step)
 {
     step.stream = stream_;
+    step.launch = launch_;
     steps_.push_back(std::move(step));
     if (steps_.size() > 20000)
         throw TooLarge("too many steps");
@@ -932,6 +934,13 @@ void Unroller::Group(const Stmt &stmt)
         Emit(step);
 }
 
+void Unroller::Launch(const Stmt &stmt)
+{
+    launch_ = ++launches_;
+    Block(stmt.body);
+    launch_ = 0;
+}
+
 void Unroller::Statement(const Stmt &stmt)
 {
     if (stmt.kind == "let")
@@ -944,6 +953,8 @@ void Unroller::Statement(const Stmt &stmt)
         Stream(stmt);
     else if (stmt.kind == "group")
         Group(stmt);
+    else if (stmt.kind == "launch")
+        Launch(stmt);
     else
         Operation(stmt);
 }

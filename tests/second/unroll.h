@@ -100,6 +100,7 @@ struct Work {
 struct Step {
     enum Kind { WORK, RECORD, WAIT, FORK, JOIN } kind;
     int stream = -1;             // -1: the caller's
+    int launch = 0;              // which of the rank's it is of, from 1
     std::vector<EventId> events; // of RECORD and WAIT
     std::vector<Work> work;      // several: a group
 };

@@ -14,6 +14,11 @@ extern "C" {
 char *second_difference(const char *tensor, const char *host, int draws,
                         unsigned seed);
 
+// Whether the host program hangs by what its launches keep from starting
+// (launches.h): 1, 0, or -1 where that is not known. Its text is as hd_print
+// has it; its transfers meet.
+int second_hangs(const char *host);
+
 #ifdef __cplusplus
 }
 #endif
