@@ -26,13 +26,15 @@ enum { NSHAPES = sizeof shapes / sizeof *shapes };
 static const int clusters[][2] = {{2, 1}, {1, 1}, {1, 2}};
 enum { NCLUSTERS = sizeof clusters / sizeof *clusters, BK = 64 };
 
-// Beside what follows a product registers do not hold more of it.
-#define MOST_COLUMNS 208
+// Beside what follows a product registers do not hold more of it; nor beside
+// what each product of a row has of its own.
+enum { MOST_PLAIN = 256, MOST_OWN = 240, MOST_COLUMNS = 208 };
 
 #define PAIRS_A_CYCLE 2048.
 #define BYTES_A_CYCLE 2400. // of the device's memory
 #define TILE_CYCLES 500.    // that begin and end a tile
 #define SPLIT_TILES .5      // that sharing the last ones costs, of one
+#define BYTES_OF_SUMS 32.   // of a tile's that a processor takes in a cycle
 #define ALONE .015          // that blocks without a cluster take longer
 #define UNEVEN .3           // likewise where lines begin at no multiple of 128
 #define NARROW .3           // that tiles of 64 rows do: second operands' loads
@@ -64,7 +66,7 @@ static double cycles_of(const work *w, int n, const shape *s,
 {
     double tiles = 0, bytes = 0;
     double units = processors / (cluster[0] * cluster[1]);
-    double turns;
+    double turns, sums = 0;
     double tile =
         cover(w->k, BK) * BK * s->rows * s->columns / (PAIRS_A_CYCLE * s->rate);
 
@@ -75,15 +77,26 @@ static double cycles_of(const work *w, int n, const shape *s,
         bytes += 2 * p->pieces * (p->m * p->k + p->n * p->k + p->m * p->n) /
                  BYTES_A_CYCLE;
     }
-    turns = split && tiles > units ? tiles / units + SPLIT_TILES
-                                   : cover(tiles, units);
+    if (split && tiles > units) {
+        turns = tiles / units + SPLIT_TILES;
+    } else if (split && tiles < units) {
+        double most = tiles * cover(w->k, BK) / HD_TILES_SLICES;
+        double shares = most < tiles ? tiles : most < units ? most : units;
+
+        turns = tiles / shares;
+        if (shares > tiles)
+            sums =
+                cover(shares, tiles) * s->rows * s->columns * 4 / BYTES_OF_SUMS;
+    } else {
+        turns = cover(tiles, units);
+    }
     if (cluster[0] * cluster[1] == 1)
         tile *= 1 + ALONE;
     if (w->k * 2 / 128 != cover(w->k * 2, 128) && cluster[0] == 1)
         tile *= 1 + UNEVEN;
     if (s->rows == 64 && (w->m > 64 || w->ragged))
         tile *= 1 + NARROW;
-    tile = turns * (tile + TILE_CYCLES);
+    tile = turns * tile + (turns > 1 ? turns : 1) * TILE_CYCLES + sums;
     return (tile > bytes ? tile : bytes) + .05 * tile;
 }
 
@@ -114,6 +127,16 @@ static candidate best_of(const work *w, int n, const shape *s, int processors)
     return best;
 }
 
+static int most_columns(const work *w, int n)
+{
+    if (!w[0].plain)
+        return MOST_COLUMNS;
+    for (int i = 1; i < n; i++)
+        if (w[i].m != w[0].m || w[i].n != w[0].n)
+            return MOST_OWN;
+    return MOST_PLAIN;
+}
+
 int hd_tiles_choose(const hd_step *const *product, int products, int processors,
                     int room, hd_tiles_choice *out)
 {
@@ -124,7 +147,7 @@ int hd_tiles_choose(const hd_step *const *product, int products, int processors,
     for (int i = 0; i < products; i++)
         w[i] = hd_tiles_work_of(product[i]);
     for (int i = 0; i < NSHAPES; i++)
-        if (w[0].plain || shapes[i].columns <= MOST_COLUMNS)
+        if (shapes[i].columns <= most_columns(w, products))
             all[n++] = best_of(w, products, &shapes[i], processors);
     qsort(all, (size_t)n, sizeof *all, by_cycles);
     n = n < room ? n : room;

@@ -432,6 +432,27 @@ static bool is_mixed(const hd_tiles_row *row)
     return false;
 }
 
+// How many tiles all products have; of a mixed row behind what each has.
+static void add_all_tiles(kernel *k)
+{
+    int64_t tiles = 0;
+
+    for (int i = 0; k->mixed && i < k->row->products; i++) {
+        kernel one = kernel_of(k->row->product[i], k->choice);
+
+        list_own(&one, &k->size[k->sizes]);
+        k->sizes += OWN;
+        tiles += count_tiles(&one, one.length);
+    }
+    if (k->mixed) {
+        hd_text_printf(&k->text, "#define ALL_TILES ((coord)args.size[%d])\n",
+                       k->sizes);
+        k->size[k->sizes++] = tiles;
+    } else {
+        hd_text_puts(&k->text, "#define ALL_TILES (TILES_OF(0) * PRODUCTS)\n");
+    }
+}
+
 // By number of the product.
 static void add_own(kernel *k)
 {
@@ -447,12 +468,7 @@ static void add_own(kernel *k)
             hd_text_printf(&k->text, "#define %s_OF(p) ((%s)%s)\n",
                            own_names[i], type, own_names[i]);
     }
-    for (int i = 0; k->mixed && i < k->row->products; i++) {
-        kernel one = kernel_of(k->row->product[i], k->choice);
-
-        list_own(&one, &k->size[k->sizes]);
-        k->sizes += OWN;
-    }
+    add_all_tiles(k);
 }
 
 // Few rows are not worth reading the other operand for once a product: then
@@ -858,12 +874,22 @@ static int64_t add_product(const kernel *k, int i, hd_kernel_grid *grid)
     return count_tiles(&one, one.length);
 }
 
+// Blocks, or clusters, that are worth having: where tiles are shared a share is
+// no shorter than some slices.
+static int64_t units_of(const kernel *k, int64_t tiles, int64_t most_units)
+{
+    int64_t shares = tiles * cover(k->length[OF_K], SLICE) / HD_TILES_SLICES;
+
+    if (k->choice->split && tiles < shares)
+        tiles = shares;
+    return tiles < most_units ? most(1, tiles) : most_units;
+}
+
 // Blocks stay, and take tiles in turns: a processor has one.
 static hd_kernel_grid choice_grid(const kernel *k)
 {
     const hd_tiles_choice *c = k->choice;
     int cluster = c->cluster_m * c->cluster_n, slices, panels;
-    int64_t units = c->processors / cluster;
     hd_kernel_grid grid = grid_of(k);
     int64_t tiles = 0;
 
@@ -871,7 +897,7 @@ static hd_kernel_grid choice_grid(const kernel *k)
         tiles += add_product(k, i, &grid);
     share_memory(k, &slices, &panels);
     grid.blocks =
-        (unsigned)((tiles < units ? most(1, tiles) : units) * cluster);
+        (unsigned)(units_of(k, tiles, c->processors / cluster) * cluster);
     grid.threads = (unsigned)(128 * (c->warps + 1));
     grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
                              panels * c->warps * PANEL + ALIGN);
@@ -935,18 +961,16 @@ bool hd_tiles_are_alike(const hd_step *a, const hd_step *b)
 
 size_t hd_tiles_parts(const hd_tiles_choice *choice)
 {
-    return choice->split
-               ? (size_t)choice->processors * 2 * (size_t)choice->rows *
-                     (size_t)choice->columns * sizeof(float)
-               : 0;
+    return choice->split ? (size_t)choice->processors * (size_t)choice->rows *
+                               (size_t)choice->columns * sizeof(float)
+                         : 0;
 }
 
-// Of two tiles a block, a word for each group of warps.
+// Of each block a word for each group of warps.
 size_t hd_tiles_words(const hd_tiles_choice *choice)
 {
-    return choice->split
-               ? (size_t)choice->processors * 2 * (size_t)choice->warps
-               : 0;
+    return choice->split ? (size_t)choice->processors * (size_t)choice->warps
+                         : 0;
 }
 
 hd_tiles_work hd_tiles_work_of(const hd_step *step)

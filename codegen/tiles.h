@@ -17,8 +17,11 @@ typedef struct hd_tiles_choice {
     int rows, columns;        // of a block's tile
     int cluster_m, cluster_n; // blocks of a cluster, below or beside each other
     int warps;                // groups of four that multiply, of 64 rows or 128
-    bool split;               // the last tiles are shared by the depth
-    int processors;           // of the device
+    // The last tiles are shared by the depth, or all if there are few: so many
+    // slices of 64 at least.
+    bool split;
+#define HD_TILES_SLICES 4
+    int processors; // of the device
 } hd_tiles_choice;
 
 // Whether that kernel takes the step.

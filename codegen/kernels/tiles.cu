@@ -58,7 +58,8 @@
 #define C_M_OF(p) C_M
 #define X_M_OF(p) X_M
 #define B_K_OF(p) B_K
-#define VIEWS 4    // of at[], from one's addresses to the next one's
+#define ALL_TILES TILES_OF(0) // of all products
+#define VIEWS 4               // of at[], from one's addresses to the next one's
 #define TOLD 4     // behind all of these: what is told, and the step's number
 #define TOGETHER 0 // tiles of all of them that lie alike follow each other
 #define WORDS 0    // that each waits for: gate.cu
@@ -132,16 +133,6 @@ static inline int view_of(const tile &t, int view)
 #define TILES_OF(p)                                                          \
     (((M_OF(p) + TILE_M - 1) / TILE_M) * ((N_OF(p) + TILE_N - 1) / TILE_N) * \
      (coord)PIECES)
-
-// Of all products.
-static inline coord count_tiles(const hd_kernel_args &args)
-{
-    coord n = 0;
-
-    for (int p = 0; p < PRODUCTS; p++)
-        n += TILES_OF(p);
-    return n;
-}
 
 // The product that the `i`th tile of all is of, which becomes that of it.
 static inline int find_product(const hd_kernel_args &args, coord *i)
@@ -263,20 +254,26 @@ static inline bool find_tile(const hd_kernel_args &args, coord i, walk *w,
 #endif
 
 // What a block, or a cluster of them, does: whole tiles in turns, and its share
-// of the last ones.
+// of the last ones, or of all if there are fewer than blocks.
 typedef struct share {
     coord tile, step, whole; // tiles that are done whole
     coord at, end;           // slices of the others
 } share;
 
+// Where the share of a block ends, of `tiles` that are shared.
+static inline coord end_of(coord unit, coord units, coord tiles, coord slices)
+{
+    return (coord)((i64)tiles * slices * (unit + 1) / units);
+}
+
 static inline share share_of(coord unit, coord units, coord tiles, coord slices)
 {
     share s = {unit, units, tiles, 0, 0};
 
-    if (SPLIT && tiles > units && tiles % units > 0) {
-        s.whole = (tiles / units - 1) * units;
-        s.at = (coord)((i64)(tiles - s.whole) * slices * unit / units);
-        s.end = (coord)((i64)(tiles - s.whole) * slices * (unit + 1) / units);
+    if (SPLIT && tiles % units > 0) {
+        s.whole = tiles > units ? (tiles / units - 1) * units : 0;
+        s.at = end_of(unit - 1, units, tiles - s.whole, slices);
+        s.end = end_of(unit, units, tiles - s.whole, slices);
     }
     return s;
 }

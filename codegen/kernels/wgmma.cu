@@ -11,9 +11,9 @@
 // Each of them loads a half of that for both.
 //
 // With SPLIT the last one to two tiles of each block are shared out by slices
-// of the depth. A share is no shorter than a tile, so a tile has at most two
-// owners: the later part of a tile is the first of a share, whose block leaves
-// the sums for the owner of the first part.
+// of the depth, or all tiles where there are fewer than blocks. The later parts
+// of a tile are the first of their shares: their blocks leave the sums for the
+// owner of the first part, which adds them in order.
 #ifndef HD_TYPES
 #define TENSOR 1
 #define BM 128 // rows of a block's tile
@@ -233,11 +233,11 @@ static inline void take_part(tile *t, int m, int n)
 // Tiles in their order: `from` and `past` are slices.
 #if SPLIT
 #define ALL_SLICES ((coord)((K + SLICE - 1) / SLICE))
-#define EACH_TILE                                                   \
-    share own = share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, \
-                         count_tiles(args), ALL_SLICES);            \
-    for (coord i, from, past;                                       \
-         next_share(&own, ALL_SLICES, &i, &from, &past) &&          \
+#define EACH_TILE                                                              \
+    share own = share_of(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, ALL_TILES, \
+                         ALL_SLICES);                                          \
+    for (coord i, from, past;                                                  \
+         next_share(&own, ALL_SLICES, &i, &from, &past) &&                     \
          find_tile(args, i, &w, &t);)
 #else
 #define EACH_TILE                                      \
@@ -568,14 +568,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         FREE(last);
 #if SPLIT
         if (past - from < ALL_SLICES) {
-            const int slot =
-                ((i - own.whole) * CLUSTER + (int)rank) * GROUPS_OF_WARPS +
-                group;
-            float4 *left = (float4 *)args.at[PARTS] +
-                           (i64)slot * (BLOCK_ROWS * BN / 8 * 128) + thread;
-            u32 *ready = (u32 *)args.at[PARTS + 1] + slot;
+            // Of a block and group of warps, which leave sums once at most.
+#define PART_OF(unit) (((unit)*CLUSTER + (int)rank) * GROUPS_OF_WARPS + group)
+#define SUMS_OF(part)                                                       \
+    ((float4 *)args.at[PARTS] + (i64)(part) * (BLOCK_ROWS * BN / 8 * 128) + \
+     thread)
+            const coord units = gridDim.x / CLUSTER;
+            coord unit = blockIdx.x / CLUSTER;
+            u32 *ready = (u32 *)args.at[PARTS + 1];
 
             if (from > 0) {
+                const int part = PART_OF(unit);
+                float4 *left = SUMS_OF(part);
+
 #pragma unroll
                 for (int m = 0; m < BLOCK_ROWS; m++)
 #pragma unroll
@@ -588,33 +593,49 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 if (thread == 0)
                     asm volatile(
                         "fence.acq_rel.gpu;\n"
-                        "st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(ready)
+                        "st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(ready + part)
                         : "memory");
                 continue;
             }
-            if (thread == 0) {
-                const moment since = now();
-                for (u32 is = 0; is == 0 && !is_late(since, told, step);)
-                    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                                 : "=r"(is)
-                                 : "l"(ready)
-                                 : "memory");
-                // The next launch begins with none.
-                asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(ready)
-                             : "memory");
-            }
-            asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
-#pragma unroll
-            for (int m = 0; m < BLOCK_ROWS; m++)
-#pragma unroll
-                for (int j = 0; j < BN / 8; j++) {
-                    const float4 v = __ldcg(left + (m * (BN / 8) + j) * 128);
+            // Those of the blocks that have the rest of the tile, in order.
+            const coord shared = ALL_TILES - own.whole;
+            const coord rest = (i - own.whole + 1) * ALL_SLICES;
 
-                    sum[m][4 * j] += v.x;
-                    sum[m][4 * j + 1] += v.y;
-                    sum[m][4 * j + 2] += v.z;
-                    sum[m][4 * j + 3] += v.w;
+            for (coord end = own.end; end < rest;) {
+                const coord before = end;
+
+                end = end_of(++unit, units, shared, ALL_SLICES);
+                if (end == before)
+                    continue; // it has none
+                const int part = PART_OF(unit);
+                const float4 *left = SUMS_OF(part);
+
+                if (thread == 0) {
+                    const moment since = now();
+                    for (u32 is = 0; is == 0 && !is_late(since, told, step);)
+                        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                                     : "=r"(is)
+                                     : "l"(ready + part)
+                                     : "memory");
+                    // The next launch begins with none.
+                    asm volatile(
+                        "st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(ready + part)
+                        : "memory");
                 }
+                asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+#pragma unroll
+                for (int m = 0; m < BLOCK_ROWS; m++)
+#pragma unroll
+                    for (int j = 0; j < BN / 8; j++) {
+                        const float4 v =
+                            __ldcg(left + (m * (BN / 8) + j) * 128);
+
+                        sum[m][4 * j] += v.x;
+                        sum[m][4 * j + 1] += v.y;
+                        sum[m][4 * j + 2] += v.z;
+                        sum[m][4 * j + 3] += v.w;
+                    }
+            }
         }
 #endif
 #pragma unroll
