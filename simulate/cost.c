@@ -76,13 +76,27 @@ static hd_cost work_cost(const hd_machine *machine, work w, hd_dtype dtype)
                      .width = tiles / full};
 }
 
+// How many rows a group has is data: its last tile is taken to be half full,
+// and groups of a sum over rows to be alike.
+static work group_work(const hd_machine *machine, const hd_product *p, work w)
+{
+    double groups = (double)p->groups;
+
+    if (groups <= 1)
+        return w;
+    if (p->ta)
+        return (work){w.m, w.n, w.k / groups, groups};
+    w.m += (groups < w.m ? groups : w.m) * machine->tile_m / 2;
+    return w;
+}
+
 static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
 {
     hd_product p = hd_product_of(step, 0);
+    work w = {(double)p.m, (double)p.n, (double)p.k, (double)p.batch};
 
-    return work_cost(
-        machine, (work){(double)p.m, (double)p.n, (double)p.k, (double)p.batch},
-        step->span[1].buffer->type.dtype);
+    return work_cost(machine, p.counts >= 0 ? group_work(machine, &p, w) : w,
+                     step->span[1].buffer->type.dtype);
 }
 
 // How many keys the rows of one head see, of one sequence.

@@ -153,6 +153,31 @@ TEST(Simulation, SequencesCostAsMuchAsAsManyOfOneLength)
     }
 }
 
+// How many rows each has is data: here half a tile more than it fills.
+TEST(Simulation, GroupsCostHalfATileEachAndTheirMatricesAsABatch)
+{
+    hd_machine machine = Round();
+
+    machine.memory = 1e9;
+    machine.units = 6;
+    machine.tile_m = machine.tile_n = 4;
+    auto time = [&](const std::string &program) {
+        return Simulated("host program p in %n : i32[3] " + program, machine)
+            .p.time;
+    };
+    double rows = time("in %x : f32[24, 8] in %w : f32[3, 8, 5] "
+                       "out %y : f32[24, 5] { %y = matmul %x, %w groups %n }");
+    double matrices = time("in %x : f32[24, 8] in %g : f32[24, 5] "
+                           "out %y : f32[3, 8, 5] "
+                           "{ %y = matmul %x, %g ta groups %n }");
+
+    EXPECT_DOUBLE_EQ(rows, time("in %x : f32[30, 8] in %w : f32[8, 5] "
+                                "out %y : f32[30, 5] { %y = matmul %x, %w }"));
+    EXPECT_DOUBLE_EQ(matrices,
+                     time("in %x : f32[3, 8, 8] in %g : f32[3, 8, 5] "
+                          "out %y : f32[3, 8, 5] { %y = matmul %x, %g }"));
+}
+
 TEST(Simulation, StepsOfAStreamFollowEachOther)
 {
     Simulated s("host program chain in %x : u8[3] out %y : u8[3] "
