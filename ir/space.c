@@ -92,6 +92,16 @@ static bool pairs_last(const hd_op *op)
     return kept_dims(op, 0) == (a > b ? a : b);
 }
 
+// Of an operand with a batch of its own: `own` is as if what follows the batch
+// were as in the result.
+static int beside_batch(const hd_op *op, int i, int own)
+{
+    int inner = hd_op_inner(op, i);
+
+    own += hd_op_inner(op, 0) - inner;
+    return own >= 0 && own < op->view[i].buffer->type.ndims - inner ? own : -1;
+}
+
 int hd_space_beside(const hd_op *op, int i, int d)
 {
     int ndims = op->view[i].buffer->type.ndims, own = ndims - 1;
@@ -100,6 +110,8 @@ int hd_space_beside(const hd_op *op, int i, int d)
 
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);
+    if (hd_op_family(op) == HD_FAMILY_ATTEND && i < op->noutputs + op->ninputs)
+        return beside_batch(op, i, own);
     if (matrix ? own >= ndims - 2
                : !lies_last(op, i) && !hd_op_is_elementwise(op) &&
                      hd_op_family(op) != HD_FAMILY_CALL)
