@@ -112,6 +112,12 @@ static hd_status open_session(rank *rank, int i)
     if (status == HD_OK && c->transport == HD_TRANSPORT_AUTO)
         status =
             program_judge(rank->entry[i].session, c->module, diag_of(rank));
+    if (status == HD_OK && *hd_diag_text(diag_of(rank)) != '\0') {
+        // Warned of; the first rank tells it for all.
+        if (hd_group_rank(rank->group) == 0)
+            fprintf(stderr, "%s: %s", c->name, hd_diag_text(diag_of(rank)));
+        hd_diag_clear(diag_of(rank));
+    }
     if (status != HD_ERROR_INVALID &&
         (status != HD_ERROR_UNSUPPORTED || c->transport == HD_TRANSPORT_AUTO))
         return status;
