@@ -177,12 +177,13 @@ static inline bool find_tile(const hd_kernel_args &args, coord i, walk *w,
                              tile *out)
 {
     const int product = find_product(args, &i);
+
+    if (product == PRODUCTS)
+        return false;
     const coord down = (M_OF(product) + TILE_M - 1) / TILE_M;
     const coord across = (N_OF(product) + TILE_N - 1) / TILE_N;
     const coord piece = PIECES > 1 ? i / (down * across) : 0;
 
-    if (product == PRODUCTS)
-        return false;
     out->product = product;
     place_tile(i - piece * (down * across), down, across, out);
     fill_tile(args, piece, M_OF(product), K, out);

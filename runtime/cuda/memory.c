@@ -26,6 +26,7 @@ typedef struct note {
     uint64_t oldest;       // no window of a lesser number is of use
     uint64_t stamp;        // of the home
     uint64_t context;      // means something in this process alone
+    uint64_t chip;         // of its device's UUID
     hd_pair pair;
 } note;
 _Static_assert(sizeof(note) <= HD_TOLD_BYTES, "note");
@@ -346,6 +347,18 @@ hd_fit hd_cuda_fit(const hd_device *device)
     return fit;
 }
 
+// Of two devices' UUIDs they are not the same; 0 if there is none.
+static uint64_t chip_of(const hd_device *device)
+{
+    hd_cu_uuid uuid = {{0}};
+    uint64_t half[2];
+
+    if (device->cu.device_uuid(&uuid, device->home->ordinal) != HD_CU_SUCCESS)
+        return 0;
+    memcpy(half, uuid.bytes, sizeof half);
+    return half[0] ^ half[1] * 0x9e3779b97f4a7c15u;
+}
+
 void hd_cuda_tell(hd_device *device, int peer, hd_told *out)
 {
     const hd_cuda_window *window = device->peers->place;
@@ -356,6 +369,7 @@ void hd_cuda_tell(hd_device *device, int peer, hd_told *out)
                  .oldest = hd_cuda_window_oldest(device),
                  .stamp = device->home->chunks.stamp,
                  .context = (uint64_t)(uintptr_t)device->home->context,
+                 .chip = chip_of(device),
                  .pair = device->peers->peer[peer].pair};
 
     memcpy(out->bytes, &note, sizeof note);
@@ -377,6 +391,8 @@ void hd_cuda_hear(hd_device *device, int peer, const hd_told *said)
     if (pair->near &&
         note.context == (uint64_t)(uintptr_t)device->home->context)
         device->peers->beside = peer;
+    if (note.chip == chip_of(device))
+        device->peers->shares_device = true;
 }
 
 // From now on the peers have mapped the window, and nobody any more those that

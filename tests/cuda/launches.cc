@@ -169,6 +169,71 @@ TEST(CudaLaunches, GoAsTheirPartsWithAReason)
                CudaOptions(), parts + "its products are not alike", 0);
 }
 
+// What comes of kernels could not start beside one that waits.
+TEST(CudaLaunches, ThatMayWaitForProcessorsGoAsTheirParts)
+{
+    hd_lower_options ring = Launches(HD_TRANSFER_RING);
+    const Program program(Gathered(2, 64, 64, 64), kSets, &ring);
+    hd_session_options sm = CudaOptions();
+
+    sm.transport = HD_TRANSPORT_SM;
+    AreKernels(program, sm, "it waits, and not all transfers are copies", 0);
+    ScopedSetting one("FAKE_CUDA_DEVICES", "1");
+    AreKernels(program, CudaOptions(),
+               "it waits, and another rank has the same device", 0);
+}
+
+// Products of a launch follow each other as on a stream: tiles of one would not
+// wait for what another one makes, or still reads.
+TEST(CudaLaunches, WhoseProductsReadEachOtherGoAsTheirParts)
+{
+    hd_lower_options lower = Launches(HD_TRANSFER_DIRECT);
+    const std::string parts = "a product of it has to do with what another one";
+    const std::string layers =
+        "heddle 2 tensor program layers mesh tp=2"
+        " in %a : bf16[2@tp, 64, 64] in %w : bf16[64, 64]"
+        " temp %g : bf16[2@stream, 64, 64]"
+        " temp %h : bf16[2@stream, 64, 64]"
+        " out %c : bf16[2@stream, 64, 64]\n"
+        "{\n%g = set %a\n%h = matmul %g, %w tb\n"
+        "%c = matmul %h, %w tb\n}\n";
+
+    AreKernels(Program(layers, kSets, &lower), CudaOptions(), parts, 0);
+    AreKernels(
+        Program("heddle 2 host program war in %x : bf16[64, 64]"
+                " temp %u : bf16[64, 64] out %y : bf16[64, 64]"
+                " out %z : bf16[64, 64] { %u = copy %x launch {"
+                " %y = matmul %u, %x %u = matmul %x, %x } %z = copy %u }",
+                kSets),
+        CudaOptions(), parts, 0);
+    // Columns of one result lie between each other's.
+    AreKernels(Program("heddle 2 host program apart in %x : bf16[64, 64]"
+                       " in %w : bf16[2, 64, 64] out %y : bf16[64, 2, 64]"
+                       " { launch { for i in 0..2 {"
+                       " %y[:, i] = matmul %x, %w[i] } } }",
+                       kSets),
+               CudaOptions(), "is one kernel: 2 products", 1);
+}
+
+// A send that is handed on is not over when its stream is.
+TEST(CudaLaunches, WaitForSendsThatAreHandedOn)
+{
+    ScopedSetting chaos("FAKE_CUDA_CHAOS", "2");
+    Program program("heddle 2 host program own mesh tp=2 streams 1"
+                    " in %a : bf16[2@tp, 64, 64] in %x : bf16[64, 64]"
+                    " temp %u : bf16[64, 64] shared"
+                    " out %r : bf16[64, 64] shared out %c : bf16[64, 64]"
+                    " out %d : bf16[64, 64] temp %sent : event[]"
+                    " { fork on stream 0 { %u = copy %a[tp]"
+                    " group { send %u to 1 - tp done %sent"
+                    " %r = recv from 1 - tp }"
+                    " launch { %c = matmul %x, %x\n wait %sent"
+                    " %u = matmul %x, %x } %d = copy %u } join }",
+                    kSets);
+
+    AreKernels(program, CudaOptions(), "is one kernel: 2 products", 0);
+}
+
 // One that waits for nobody is a kernel in a graph, too, and in a capture.
 TEST(CudaLaunches, ThatWaitForNobodyAreKernelsInGraphs)
 {
@@ -213,7 +278,8 @@ TEST(CudaLaunches, ThatKeepThemselvesFromEndingAreTold)
     EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT) << answers[0].text;
     EXPECT_TRUE(Has(answers[0], "rank 0: matmul at program.hd:3:17 (step "))
         << answers[0].text;
-    EXPECT_TRUE(Has(answers[0], "it is to be 1, and is 0")) << answers[0].text;
+    EXPECT_TRUE(Has(answers[0], "that of run 0 is the last one"))
+        << answers[0].text;
 }
 
 hd_status AfterOneRun(Rank &rank, const Program &program, double timeout,

@@ -626,7 +626,7 @@ uint64_t mark_of(const Product &p)
                           static_cast<uint64_t>(p.layout_d.ld),
                           static_cast<uint64_t>(p.layout_d.type),
                           static_cast<uint64_t>(p.a.layout.type),
-                          static_cast<uint64_t>(p.layout_d.batch),
+                          likes_of(static_cast<uint64_t>(p.layout_d.batch)),
                           static_cast<uint64_t>(p.desc.epilogue)})
         mark = (mark ^ part) * 0x9e3779b97f4a7c15;
     return mark | 1;

@@ -270,7 +270,8 @@ static hd_status issue_steps(const hd_cuda_plan *plan, hd_diag *diag)
     for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i += n) {
         const hd_step *step = &steps->step[i];
 
-        n = hd_steps_together(steps, i);
+        n = plan->launched[i] > 0 ? plan->launched[i]
+                                  : hd_steps_together(steps, i);
         hd_ranges_step(binding->ranges, step);
         status = issue_step(plan, step, n, diag);
         hd_ranges_end(binding->ranges);
@@ -873,9 +874,8 @@ static hd_status report_untold(const hd_device *device,
                      step->stream + 1, -1);
     return hd_fail(diag, HD_ERROR_TIMEOUT,
                    "rank %d: %s) has waited in vain in its launch for a word "
-                   "that says it may begin: it is to be %u, and is %lld",
-                   device->rank, text, hd_cuda_told(device, device->run->n),
-                   (long long)told->left);
+                   "that says it may begin: that of run %lld is the last one",
+                   device->rank, text, (long long)told->left);
 }
 
 // Runs that are over had counts of groups that were taken for others.
@@ -894,7 +894,7 @@ static hd_status check_counts(hd_device *device, hd_diag *diag)
     if (first.group == HD_KERNEL_LATE)
         return hd_fail(diag, HD_ERROR_TIMEOUT,
                        "rank %d: a block of the kernel of step %lld has waited "
-                       "4 s for what it, or another one, makes",
+                       "in vain for what it, or another one, makes",
                        device->rank, (long long)first.step - 1);
     if (first.group == HD_KERNEL_UNTOLD)
         return report_untold(device, &first, diag);

@@ -198,6 +198,7 @@ static hd_cuda_shape likes_of(const hd_cuda_shape *shape)
     likes.n = power_of_two(shape->n);
     likes.k = power_of_two(shape->k);
     likes.lda = likes.ldb = likes.ldc = 0;
+    likes.batch = power_of_two(shape->batch);
     memset(likes.step, 0, sizeof likes.step);
     likes.ld_addend = shape->ld_addend > 0;
     return likes;

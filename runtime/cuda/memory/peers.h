@@ -68,6 +68,7 @@ struct hd_cuda_peers {
     hd_cuda_note *note;    // owned, by argument: what is told of fixed ones
     int reducing;          // the stream of all reductions
     int beside;            // a peer that works in this rank's context; or -1
+    bool shares_device;    // a peer has this rank's, in whatever process
 };
 
 // ----------------------------------------- cuda/memory/fixed.c

@@ -11,9 +11,13 @@
 // (docs/checking.md, Launches).
 #include "runtime/cuda/plan/launch.h"
 
+#include <string.h>
+
 #include "base/diag.h"
 #include "base/log.h"
 #include "runtime/cuda/memory/peers.h"
+#include "runtime/cuda/transfers/transport.h"
+#include "runtime/rendezvous.h"
 
 #define LONG_PARAMETERS 12010 // CUDA from which on they may be long
 enum {
@@ -44,7 +48,12 @@ static void refuse(launch *l, const char *why)
 
 // ---------------------------------------------------------- what it is of
 
-// What its own stream recorded is over.
+// What its own stream recorded is over, unless it is a send that was handed on.
+static bool is_over(const hd_step *record, const hd_step *wait)
+{
+    return record->stream == wait->stream && !hd_step_defers(record);
+}
+
 static void note_wait(launch *l, const hd_cuda_plan *plan, const hd_step *step)
 {
     int *n = &l->nwaits[l->row.products];
@@ -54,7 +63,7 @@ static void note_wait(launch *l, const hd_cuda_plan *plan, const hd_step *step)
 
         if (record < 0)
             refuse(l, "it waits for an event of the caller's");
-        else if (plan->steps->step[record].stream == step->stream)
+        else if (is_over(&plan->steps->step[record], step))
             continue;
         else if (*n == HD_TILES_WORDS)
             refuse(l, "it waits for more than 4 events at once");
@@ -116,7 +125,7 @@ static bool fits(const hd_cuda_plan *plan, const launch *l)
 {
     size_t each =
         (size_t)l->row.product[0]->op->nviews + (size_t)l->row.words + SIZES;
-    size_t bytes = ((size_t)l->row.products * each + 5) * sizeof(uint64_t) +
+    size_t bytes = ((size_t)l->row.products * each + 6) * sizeof(uint64_t) +
                    HD_KERNEL_MAP_ALIGN +
                    (size_t)l->row.products * MAPS * HD_KERNEL_MAP_BYTES;
     int version = 0;
@@ -135,16 +144,119 @@ static bool are_alike(const launch *l)
     return true;
 }
 
-// Why none that waits is a kernel: nobody has shown that a graph's branches run
-// beside each other, nor what the caller captures; and what keeps the
-// processors of one rank from starting anything keeps another's.
-static const char *why_none_waits(const hd_device *device)
+// Whether kernels bring what may be waited for: they could not start.
+static bool has_kernels(const hd_cuda_plan *plan)
 {
+    for (int64_t i = 0; i < plan->steps->nsteps; i++) {
+        const hd_step *step = &plan->steps->step[i];
+        const hd_cuda_transport *transport;
+
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER))
+            continue;
+        transport = hd_cuda_transport_of(plan->device, step);
+        if (transport->kernels || !transport->windows)
+            return true;
+    }
+    return false;
+}
+
+// The caller may record what is waited for behind a kernel of its own.
+static bool waits_for_caller(const hd_cuda_plan *plan)
+{
+    for (int64_t i = 0; i < plan->steps->nsteps; i++) {
+        const hd_step *step = &plan->steps->step[i];
+
+        for (int k = 0; step->record != NULL && k < step->op->nviews; k++)
+            if (step->record[k].step < 0)
+                return true;
+    }
+    return false;
+}
+
+// Why none that waits is a kernel; NULL: one may be. In a graph nobody has
+// shown that branches run beside each other, nor in what the caller captures.
+// Whoever shares the device has copies within it, which may take processors.
+static const char *why_none_waits(const hd_cuda_plan *plan)
+{
+    const hd_device *device = plan->device;
+
     if (device->binding.graph || device->captures != NULL)
         return "it waits, and runs are graphs, or the caller's captures";
-    return device->peers->beside >= 0
-               ? "it waits, and another rank of the process has the device"
+    if (device->peers->shares_device)
+        return "it waits, and another rank has the same device";
+    if (has_kernels(plan))
+        return "it waits, and not all transfers are copies";
+    return waits_for_caller(plan)
+               ? "it waits, and the program waits for events of the caller's"
                : NULL;
+}
+
+// Whether some indices of both, in dimensions from `d` on, are `delta` elements
+// apart. Strides are the same, and positive where there is more than an index.
+// Where `tries` come to 0 they may be.
+static bool meet_from(const hd_span *a, const hd_span *b, int d, int64_t delta,
+                      int *tries)
+{
+    int64_t below = 0, above = 0, stride;
+
+    if (d == a->ndims)
+        return delta == 0;
+    for (int e = d + 1; e < a->ndims; e++) {
+        below += (b->extent[e] - 1) * a->stride[e];
+        above += (a->extent[e] - 1) * a->stride[e];
+    }
+    stride = a->stride[d];
+    for (int64_t q = 1 - b->extent[d]; q < a->extent[d]; q++) {
+        int64_t rest = delta - q * stride;
+
+        if (rest > above) {
+            // To the first index that may do.
+            q += stride > 0 ? (rest - above - 1) / stride : 0;
+            continue;
+        }
+        if (rest < -below || --*tries <= 0)
+            return *tries <= 0;
+        if (meet_from(a, b, d + 1, rest, tries))
+            return true;
+    }
+    return false;
+}
+
+// Whether they have an element in common; of other strides than each other's,
+// whether they may.
+static bool meet(const hd_span *a, const hd_span *b)
+{
+    int tries = 1 << 12;
+
+    if (!hd_span_overlaps(a, b) || a->ndims != b->ndims ||
+        memcmp(a->stride, b->stride, sizeof *a->stride * (size_t)a->ndims) != 0)
+        return hd_span_overlaps(a, b);
+    for (int d = 0; d < a->ndims; d++)
+        if (a->stride[d] <= 0 && (a->extent[d] > 1 || b->extent[d] > 1))
+            return true;
+    return meet_from(a, b, 0, b->offset - a->offset, &tries);
+}
+
+// Whether one makes, or takes the place of, what the other has: on a stream
+// they follow each other, and tiles of both are done at once.
+static bool are_tied(const hd_step *a, const hd_step *b)
+{
+    for (int i = 0; i < a->op->nviews; i++)
+        for (int k = 0; k < b->op->nviews; k++)
+            if (((hd_op_access(a->op, i) | hd_op_access(b->op, k)) &
+                 HD_ACCESS_WRITE) != 0 &&
+                meet(&a->span[i], &b->span[k]))
+                return true;
+    return false;
+}
+
+static bool have_ties(const launch *l)
+{
+    for (int i = 0; i < l->row.products; i++)
+        for (int k = 0; k < i; k++)
+            if (are_tied(l->row.product[k], l->row.product[i]))
+                return true;
+    return false;
 }
 
 static void judge(hd_cuda_plan *plan, launch *l)
@@ -155,10 +267,12 @@ static void judge(hd_cuda_plan *plan, launch *l)
         refuse(l, "it has one product alone");
     else if (plan->module->nsizes > 0)
         refuse(l, "runs have sizes");
-    else if (l->row.words > 0 && why_none_waits(plan->device) != NULL)
-        refuse(l, why_none_waits(plan->device));
+    else if (l->row.words > 0 && why_none_waits(plan) != NULL)
+        refuse(l, why_none_waits(plan));
     else if (!are_alike(l))
         refuse(l, "its products are not alike, or not for tiles of sm_90a");
+    else if (have_ties(l))
+        refuse(l, "a product of it has to do with what another one makes");
     else if (!fits(plan, l))
         refuse(l, "its parameters are too long for this CUDA");
     else if (!hd_cuda_best_tiles(plan, l->first->stream + 1, l->row.product,
