@@ -86,8 +86,9 @@ static void note_product(launch *l, const hd_step *step)
     l->nwaits[l->row.products] = 0;
 }
 
-static bool is_known(const hd_cuda_plan *plan, const hd_step *step,
-                     const int *events)
+// By a step, or it may be by the caller.
+static bool is_waited_for(const hd_cuda_plan *plan, const hd_step *step,
+                          const int *events)
 {
     for (int i = 0; i < step->op->nviews; i++)
         if (plan->device->buffer[step->span[i].buffer->id].argument >= 0)
@@ -112,7 +113,7 @@ static launch look(const hd_cuda_plan *plan, const hd_step *first,
             note_product(&l, step);
         else if (sync != HD_SYNC_RECORD)
             refuse(&l, "it does more than multiply");
-        else if (is_known(plan, step, events))
+        else if (is_waited_for(plan, step, events))
             refuse(&l, "others wait for what a step of it records");
     }
     return l;
