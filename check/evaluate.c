@@ -170,9 +170,6 @@ static double step_work(const hd_evaluation *e, int rank, int64_t step)
         return 2 * n;
     case HD_MOVE_SEND: // its recv counts
         return 0;
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
     case HD_MOVE_RECV:
     case HD_MOVE_ALL_GATHER:

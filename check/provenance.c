@@ -10,7 +10,6 @@
 
 #include "check/blame.h"
 #include "check/history.h"
-#include "ir/parts.h"
 #include "steps/match.h"
 
 enum { MOST_WRITES = 1 << 25 }; // of which changes are kept: 1.3 GB
@@ -240,8 +239,8 @@ static hd_status compare_run(const trial *full)
 }
 
 // Up to the first draw that shows a difference.
-static hd_status compare_draws(const hd_graph *graph, const hd_module *tensor,
-                               uint64_t seed, hd_diag *diag)
+hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
+                              uint64_t seed, hd_diag *diag)
 {
     hd_draws draws;
     hd_status status = hd_draws_create(graph, tensor, seed, diag, &draws);
@@ -254,27 +253,5 @@ static hd_status compare_draws(const hd_graph *graph, const hd_module *tensor,
         status = tensor->nsizes > 0 ? compare_run(&t) : compare(&t);
     }
     hd_draws_free(&draws);
-    return status;
-}
-
-// Values are made by parts, of fused ops too.
-hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
-                              uint64_t seed, hd_diag *diag)
-{
-    hd_module *split;
-    hd_graph parts;
-    hd_status status;
-
-    HD_TRY(hd_module_split(graph->module, HD_MAX_RANKS, diag, &split));
-    if (split == NULL)
-        return compare_draws(graph, tensor, seed, diag);
-    status = hd_graph_create(split, diag, &parts);
-    if (status == HD_OK) {
-        status = hd_graph_match(&parts, diag);
-        if (status == HD_OK)
-            status = compare_draws(&parts, tensor, seed, diag);
-        hd_graph_free(&parts);
-    }
-    hd_module_destroy(split);
     return status;
 }

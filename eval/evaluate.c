@@ -205,9 +205,6 @@ static hd_status meet(const hd_evaluator *e, const hd_node *node)
     case HD_MOVE_ALL_TO_ALL:
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
         break;
     }

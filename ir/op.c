@@ -45,9 +45,6 @@ static const hd_op_info op_info[HD_NOPS] = {
                       .touched = HD_ENDS_##touched_,                          \
                       .in_place = HD_IN_PLACE_##in_place_,                    \
                       .fold = HD_FOLD_##fold_},
-#define HD_FUSED(code, text, keys, transfer)                      \
-    [HD_OP_##code] = {ROW(text, MOVE, HOST, 1, 1, 2, 2, keys, 0), \
-                      .move = HD_MOVE_##code, .fused = HD_MOVE_##transfer},
 #define HD_SYNC(code, text, outputs, inputs)                        \
     [HD_OP_##code] = {ROW(text, SYNC, HOST, (outputs) > 0, outputs, \
                           (inputs) > 0, inputs, 0, 0),              \
@@ -358,11 +355,6 @@ hd_move hd_op_move(const hd_op *op)
     return op_info[op->code].move;
 }
 
-hd_move hd_op_fused(const hd_op *op)
-{
-    return op_info[op->code].fused;
-}
-
 hd_sync hd_op_sync(const hd_op *op)
 {
     return op_info[op->code].sync;
@@ -410,8 +402,7 @@ bool hd_op_is_led(const hd_op *op, int i)
     return (op_info[op->code].led & side) != 0;
 }
 
-double hd_op_received(const hd_op *op, double ranks, double first,
-                      double second)
+double hd_op_received(const hd_op *op, double ranks, double first)
 {
     switch (hd_op_move(op)) {
     case HD_MOVE_ALL_GATHER:
@@ -420,12 +411,7 @@ double hd_op_received(const hd_op *op, double ranks, double first,
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_REDUCE: // the root
         return first * (ranks - 1);
-    case HD_MOVE_ALL_GATHER_MATMUL:
-        return second * (ranks - 1);
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-        return first * (ranks - 1);
     case HD_MOVE_ALL_REDUCE:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
         return 2 * first * (ranks - 1) / ranks;
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:

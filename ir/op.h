@@ -159,7 +159,6 @@ typedef struct hd_op_info {
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
                           // of a recv only without
     hd_in_place in_place; // MOVE and ATTEND; hd_op_in_place answers for all
-    hd_move fused; // which transfer the op is with a matmul in one; else NONE
     hd_sync sync;
 } hd_op_info;
 
@@ -293,7 +292,6 @@ hd_move hd_op_move(const hd_op *op);
 void hd_fold_neutral(hd_fold fold, hd_dtype dtype, double *value,
                      int64_t *whole);
 // The transfer that the op joins with a matmul; HD_MOVE_NONE if it does not.
-hd_move hd_op_fused(const hd_op *op);
 hd_sync hd_op_sync(const hd_op *op);
 hd_in_place hd_op_in_place(const hd_op *op);
 // Whether one rank of a line, the root, is not like the others. The side that
@@ -311,9 +309,8 @@ bool hd_op_is_collective(const hd_op *op);
 bool hd_op_is_led(const hd_op *op, int i);
 hd_key_code hd_op_pieces_key(const hd_op *op, int i);
 // Of a transfer over an axis of `ranks`, how much one rank of them receives,
-// the one that receives most, of what its first and its second view have.
-double hd_op_received(const hd_op *op, double ranks, double first,
-                      double second);
+// the one that receives most, of what its first view has.
+double hd_op_received(const hd_op *op, double ranks, double first);
 // The number of the view whose memory peers touch, -1 if there is none.
 int hd_op_touched(const hd_op *op);
 

@@ -965,9 +965,25 @@ static bool is_followed_by(const parser *p, const char *mark)
     return next.kind == HD_TOKEN_MARK && is_text(&next, mark);
 }
 
+// Operations that there were, and what is written in the place of each.
+static const struct {
+    const char *name, *now;
+} former_ops[] = {
+    {"all_gather_matmul", "{ %g = all_gather %a  %c = matmul %g, %b }"},
+    {"matmul_reduce_scatter", "{ %p = matmul %a, %b  %c = reduce_scatter %p }"},
+    {"matmul_all_reduce", "{ %p = matmul %a, %b  %c = all_reduce %p }"},
+};
+
 static hd_status unknown_op(parser *p)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+
+    for (size_t i = 0; i < COUNT(former_ops); i++)
+        if (is_text(&p->token, former_ops[i].name))
+            return hd_error(p->diag, HD_E0210, p->token.loc,
+                            "%s is a launch of its parts now, with a temporary "
+                            "between them: 'launch %s'",
+                            token_text(p), former_ops[i].now);
 
     if (p->token.kind != HD_TOKEN_NAME)
         return expected(p, "an operation");

@@ -86,12 +86,6 @@ static uint64_t keys_of(const hd_op *op)
     return keys;
 }
 
-// A fused op has the forms of what it multiplies.
-static int code_of(const hd_op *op)
-{
-    return hd_op_fused(op) != HD_MOVE_NONE ? HD_OP_MATMUL : (int)op->code;
-}
-
 // The letters of a view, and what is said of them all; NULL: of none.
 typedef struct letters {
     const uint16_t *at;
@@ -151,7 +145,7 @@ static bool is_group(uint16_t letter)
 static const signature *row_from(const hd_op *op, const signature *from)
 {
     const signature *end = signatures + sizeof signatures / sizeof *signatures;
-    int code = code_of(op), family = (int)hd_op_family(op);
+    int code = (int)op->code, family = (int)hd_op_family(op);
 
     while (from < end && from->op != code && from->family != family)
         from++;
@@ -449,9 +443,7 @@ hd_bound *hd_bound_room(hd_arena *arena, hd_opcode code)
 {
     const hd_op op = {.code = code};
 
-    return hd_op_is(&op, HD_UNIT_COMPUTE) || hd_op_fused(&op) != HD_MOVE_NONE
-               ? hd_new(arena, hd_bound)
-               : NULL;
+    return hd_op_is(&op, HD_UNIT_COMPUTE) ? hd_new(arena, hd_bound) : NULL;
 }
 
 static bool is_bound_so(const hd_bound *bound, const hd_op *op,

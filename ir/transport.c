@@ -119,8 +119,7 @@ bool hd_nccl_only_gathers(const hd_op *op)
     hd_fold fold = hd_op_fold(op);
     hd_dtype dtype;
 
-    if (hd_op_move(op) == HD_MOVE_NONE || hd_op_fused(op) != HD_MOVE_NONE ||
-        fold == HD_FOLD_NONE)
+    if (hd_op_move(op) == HD_MOVE_NONE || fold == HD_FOLD_NONE)
         return false;
     dtype = op->view[0].buffer->type.dtype;
     return !hd_dtype_is_integer(dtype) &&

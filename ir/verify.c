@@ -11,7 +11,6 @@
 #include "base/dtype.h"
 #include "ir/causal.h"
 #include "ir/declare.h"
-#include "ir/parts.h"
 #include "ir/print.h"
 #include "ir/signature.h"
 #include "ir/space.h"
@@ -1385,15 +1384,12 @@ static hd_status refuse_product(verifier *v, const hd_op *op,
         return status;
     if (bias >= 0 && why->view == bias)
         (grouped ? hint_group_bias : hint_bias)(v, op, bias, type);
-    else if (!grouped && hd_op_fused(op) == HD_MOVE_NONE)
+    else if (!grouped)
         hint_matmul(v, op, type);
     return status;
 }
 
-// Of a fused op, `out` and `a` are what its matmul has, led by the ranks where
-// its own views are not.
-static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
-                              hd_type a)
+static hd_status check_matmul(verifier *v, const hd_op *op)
 {
     const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
     const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
@@ -1402,16 +1398,14 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
     hd_misfit why;
 
     types_of(op, type);
-    type[0] = out;
-    type[1] = a;
     if (groups != NULL)
         HD_TRY(check_dtype(v, op, groups->view, HD_DTYPE_I32));
     if (!fits(v, op, type, &why))
         return refuse_product(v, op, type, &why);
-    HD_TRY(check_matmul_dtypes(v, op, &out, &a, &type[2]));
+    HD_TRY(check_matmul_dtypes(v, op, &type[0], &type[1], &type[2]));
     if (bias != NULL)
-        HD_TRY(check_bias_dtype(v, bias, type[bias->view].dtype, out.dtype,
-                                a.dtype));
+        HD_TRY(check_bias_dtype(v, bias, type[bias->view].dtype, type[0].dtype,
+                                type[1].dtype));
     if (aux != NULL && !hd_dtype_is_float(type[aux->view].dtype))
         return hd_error(v->diag, HD_E0314, aux->loc,
                         "aux of %s: it keeps floating point",
@@ -2264,7 +2258,7 @@ static hd_status check_family(verifier *v, const hd_op *op)
     case HD_FAMILY_TAKE:
         return check_take(v, op);
     case HD_FAMILY_PRODUCT:
-        return check_matmul(v, op, type_of(op, 0), type_of(op, 1));
+        return check_matmul(v, op);
     case HD_FAMILY_PICK:
         return check_pick(v, op);
     case HD_FAMILY_ATTEND:
@@ -2577,77 +2571,6 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-// What its transfer moves is one range of memory, and what its matmul has are
-// its own views, led by the ranks where they are not.
-static hd_status check_constant(verifier *v, const hd_op *op,
-                                const hd_view *view)
-{
-    const hd_type *type = &view->buffer->type;
-    int d = hd_view_next_sized(view, 0);
-
-    if (d == type->ndims)
-        return HD_OK;
-    return hd_error(v->diag, HD_E0318, view->loc,
-                    "how many indices %%%s has is said by each run (%s), and "
-                    "%s is made ready for one number: lower with another "
-                    "--transfer",
-                    view->buffer->said,
-                    v->module->size[type->dim[d].size - 1].name, op_text(op));
-}
-
-static const char *parts_text(const hd_op *op)
-{
-    hd_move move = hd_op_fused(op);
-
-    return move == HD_MOVE_ALL_GATHER       ? "all_gather and matmul"
-           : move == HD_MOVE_REDUCE_SCATTER ? "matmul and reduce_scatter"
-                                            : "matmul and all_reduce";
-}
-
-// Nothing stands between the parts that could have the counts.
-static hd_status check_uncounted(verifier *v, const hd_op *op)
-{
-    for (int i = 0; i < op->nviews; i++) {
-        const hd_buffer *x = op->view[i].buffer;
-
-        if (x->by != NULL)
-            return hd_error(v->diag, HD_E0319, op->view[i].loc,
-                            "dimension %d of %%%s, of which %%%s says how many "
-                            "there are: %s takes no counts; write %s in its "
-                            "place",
-                            x->counted, x->said, x->by->said, op_text(op),
-                            parts_text(op));
-    }
-    return HD_OK;
-}
-
-static hd_status check_fused(verifier *v, const hd_op *op)
-{
-    bool gathers = hd_op_fused(op) == HD_MOVE_ALL_GATHER;
-    hd_type out, a;
-
-    if (v->grouping)
-        return hd_error(v->diag, HD_E0405, op->loc,
-                        "%s in a group: a group holds transfers alone",
-                        op_text(op));
-    for (int i = 0; i < op->nviews; i++)
-        if (op->view[i].range != NULL)
-            return hd_error(v->diag, HD_E0317, op->view[i].loc,
-                            "a range of %%%s: %s takes none",
-                            op->view[i].buffer->said, op_text(op));
-    HD_TRY(check_uncounted(v, op));
-    for (int i = 0; i < op->nviews; i++)
-        HD_TRY(check_constant(v, op, &op->view[i]));
-    if (!hd_fused_types(v->module, op, &out, &a))
-        return hd_error(v->diag, HD_E0105, op->loc,
-                        "%s of more than %d dimensions", op_text(op),
-                        HD_MAX_DIMS - (gathers ? 2 : 1));
-    HD_TRY(check_dense(v, &op->view[gathers ? 1 : 0], false));
-    HD_TRY(check_overlap(v, op));
-    HD_TRY(check_factor(v, op, HD_KEY_SCALE));
-    return check_matmul(v, op, out, a);
-}
-
 // What is moved by counts is the first rows of each of its slabs, and each
 // rank's piece has slabs of its own.
 static hd_status check_rows(verifier *v, const hd_op *op)
@@ -2671,8 +2594,6 @@ static hd_status check_rows(verifier *v, const hd_op *op)
 
 static hd_status check_transfer(verifier *v, const hd_op *op)
 {
-    if (hd_op_fused(op) != HD_MOVE_NONE)
-        return check_fused(v, op);
     HD_TRY(check_pieces(v, op));
     if (v->module->stage == HD_STAGE_HOST) // `place` has said what is shared
         HD_TRY(check_reach(v, op));

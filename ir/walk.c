@@ -301,9 +301,6 @@ static hd_status number_transfer(walker *w, hd_step *step)
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
     case HD_MOVE_ALL_TO_ALL:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
         break;
     }

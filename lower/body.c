@@ -165,7 +165,7 @@ static bool is_collective(const hd_module *module, const hd_stmt *stmt)
     const hd_op *op = stmt->op;
 
     return stmt->kind == HD_STMT_OP && hd_op_is_collective(op) &&
-           hd_op_fused(op) == HD_MOVE_NONE && module->axis[op->axis].size > 1;
+           module->axis[op->axis].size > 1;
 }
 
 bool hd_body_has_collectives(const hd_module *module)

@@ -313,11 +313,6 @@ int hd_view_next_long(const hd_view *view, int dim)
     return dim;
 }
 
-bool hd_op_is_bare_collective(const hd_op *op)
-{
-    return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
-}
-
 bool hd_op_has_ranges(const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)
@@ -391,7 +386,7 @@ void hd_build_past_ones(void *module, hd_op *op)
     hd_view view[2];
     int dim[2], last[2];
 
-    if (!hd_op_is_bare_collective(op))
+    if (!hd_op_is_collective(op))
         return;
     for (int i = 0; i < 2; i++)
         last[i] = dim[i] = piece_dim(op, i);

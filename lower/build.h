@@ -90,8 +90,6 @@ int64_t hd_view_blocks(const hd_view *view, int dim);
 // The next dimension from `dim` on that the view keeps and of which a rank has
 // more than one index; past the last one if there is none.
 int hd_view_next_long(const hd_view *view, int dim);
-// Whether it is a collective that is not joined with a product.
-bool hd_op_is_bare_collective(const hd_op *op);
 // Whether any view has a range that is no block.
 bool hd_op_has_ranges(const hd_op *op);
 // The view of a buffer that has one dimension more, at `dim`, of which it has

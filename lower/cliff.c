@@ -365,10 +365,8 @@ static void count_op(counter *c, const hd_op *op, double times)
         c->streams ? 0 : times * (double)hd_uneven_transfers(c->module, op);
     if (hd_op_is_rooted(op))
         times *= root_share(c, op, hd_op_move(op) == HD_MOVE_REDUCE);
-    m->now +=
-        times * hd_op_received(op, (double)c->module->axis[op->axis].size,
-                               bytes_of(&op->view[0]),
-                               op->ninputs > 0 ? bytes_of(&op->view[1]) : 0);
+    m->now += times * hd_op_received(op, (double)c->module->axis[op->axis].size,
+                                     bytes_of(&op->view[0]));
 }
 
 static bool is_asked(const hd_module *module, const hd_block *block, hd_var var)

@@ -1,18 +1,17 @@
-// --transfer fused: a gather and the one matmul that reads it become one op,
-// and so do a matmul and the sum over ranks that alone reads its result:
+// --transfer fused: a gather and the one matmul that reads it become one
+// launch, and so do a matmul and the sum over ranks that alone reads its
+// result:
 //
-//     %ag = all_gather %a[tp]         ->    %c = all_gather_matmul %a[tp], %b
-//     %c = matmul %ag, %b
-//     %p = matmul %a, %b              ->    %c[tp] = matmul_reduce_scatter
-//     %c[tp] = reduce_scatter %p[tp]            %a[tp], %b[tp]
+//     %g = all_gather %a[tp]          ->    launch {
+//     ..                                        %g = all_gather %a[tp]
+//     %c = matmul %g, %b                        %c = matmul %g, %b
+//                                           }
 //
 // The one that is first moves to where the second is, so nothing in between may
 // write what it reads. One walk over the statements knows for each buffer where
 // it was written last.
-#include "ir/parts.h"
-#include "ir/signature.h"
-#include "ir/space.h"
 #include "lower/build.h"
+#include "lower/pack.h"
 #include "lower/pass.h"
 
 // What is known of a buffer, by id of its root.
@@ -81,7 +80,7 @@ static const char *why_kept(const fuser *f, const hd_buffer *between)
     if (k->nreads != 1)
         return hd_arena_printf(
             f->scratch,
-            "%%%s is read %d times, and a fused op leaves it "
+            "%%%s is read %d times, and what is fused leaves it "
             "nowhere",
             between->said, k->nreads);
     return NULL;
@@ -97,63 +96,56 @@ static const char *why_rewritten(const fuser *f, const hd_op *first, int since)
     return NULL;
 }
 
-static const char *why_sized(const fuser *f, const hd_op *op)
+// What no provider takes, which makes a launch ready for shapes that stay.
+static const char *why_varies(const fuser *f, const hd_op *op)
 {
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_buffer *x = op->view[i].buffer;
+
         if (hd_view_is_sized(&op->view[i]))
             return hd_arena_printf(
                 f->scratch,
-                "how many indices %%%s has is said by each run, and a fused op "
-                "is made ready for one number",
-                op->view[i].buffer->said);
-    return NULL;
-}
-
-static const char *why_counted(const fuser *f, const hd_op *op)
-{
-    for (int i = 0; i < op->nviews; i++)
-        if (op->view[i].buffer->by != NULL)
+                "how many indices %%%s has is said by each run, and what is "
+                "fused is made ready for one number",
+                x->said);
+        if (x->by != NULL)
             return hd_arena_printf(
                 f->scratch,
-                "%%%s says how many indices %%%s has, and a fused op takes no "
-                "counts",
-                op->view[i].buffer->by->said, op->view[i].buffer->said);
+                "%%%s says how many indices %%%s has, and what is fused takes "
+                "no counts",
+                x->by->said, x->said);
+    }
     return NULL;
 }
 
-// Why the two cannot be this op.
-static const char *why_unfit(const fuser *f, const hd_op *op)
-{
-    hd_type type[3] = {[2] = hd_view_type(&op->view[2])};
-    hd_op product = *op;
-    const char *sized = why_sized(f, op);
+#define KEY(code) (UINT64_C(1) << HD_KEY_##code)
 
-    if (sized != NULL)
-        return sized;
-    for (int i = 1; i < op->nviews; i++)
-        for (int k = 0; k < op->nviews; k++)
-            if (i != k && (k == 0 || hd_op_access(op, k) != HD_ACCESS_READ) &&
-                known_of(f, &op->view[i]) == known_of(f, &op->view[k]))
-                return hd_arena_printf(f->scratch,
-                                       "%%%s would be read and written",
-                                       op->view[i].buffer->said);
-    if (!hd_fused_types(f->module, op, &type[0], &type[1]))
-        return "it would have too many dimensions";
-    product.nviews = 3;
-    if (!hd_signature_fits(&product, type, false, NULL, NULL))
-        return "its views would have other shapes than a matmul's";
-    return NULL;
-}
-
-static const char *why_key(const fuser *f, hd_opcode code, const hd_op *matmul)
+// Whose operand is gathered adds a bias once; whose result is summed would add
+// one a rank.
+static const char *why_key(const fuser *f, const hd_op *matmul, bool gathers)
 {
+    uint64_t keys = gathers ? KEY(TB) | KEY(SCALE) | KEY(BIAS) | KEY(ACT) |
+                                  KEY(AUX) | KEY(ACCUMULATE)
+                            : KEY(TA) | KEY(TB) | KEY(SCALE);
+
     for (int i = 0; i < matmul->nkeys; i++)
-        if ((hd_op_info_get(code)->keys >> matmul->key[i].code & 1) == 0)
+        if ((keys >> matmul->key[i].code & 1) == 0)
             return line_text(
                 f, matmul,
                 hd_arena_printf(f->scratch, "has the key '%s'",
                                 hd_key_info_get(matmul->key[i].code)->text));
     return NULL;
+}
+
+// Why the two are not one launch, whichever is first.
+static const char *why_unfit(const fuser *f, const hd_op *transfer,
+                             const hd_op *matmul, bool gathers)
+{
+    const char *reason = why_varies(f, matmul);
+
+    if (reason == NULL)
+        reason = why_varies(f, transfer);
+    return reason != NULL ? reason : why_key(f, matmul, gathers);
 }
 
 // A program of one rank in all is as good with any pipeline: nobody is told.
@@ -168,105 +160,46 @@ static void refuse(fuser *f, const hd_op *transfer, const char *reason)
 
 // ------------------------------------------------------------------- fusing
 
-// A view that repeats along the dimension has one index there.
-static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
+static void append(const fuser *f, hd_stmt *launch, hd_op *op)
 {
-    hd_dim own = view->buffer->type.dim[dim];
+    hd_stmt *stmt = hd_stmt_new(f->module, HD_STMT_OP, op->loc);
 
-    if (hd_dim_is_one(own))
-        index = hd_expr_const(f->module, 0);
-    return hd_view_at(*view, dim, index);
-}
-
-// What is picked of view `from`, all views of the product pick along it: of its
-// batch, or of one of the dimensions that make its rows. Returns what it is of,
-// where it is of a matrix: without that, a batch would be taken for it.
-static const char *pick_alike(const fuser *f, const hd_op *matmul, hd_op *op,
-                              int from, const hd_view *picked)
-{
-    hd_shape shape[HD_MAX_VIEWS];
-    hd_space space;
-
-    for (int i = 0; i < op->nviews; i++)
-        shape[i].ndims = hd_view_type(&op->view[i]).ndims;
-    hd_space_map(op, shape, &space);
-    for (int d = 0; d < space.ndims; d++) {
-        int own = space.dim[from][d];
-
-        if (own < 0 || !hd_view_picks(picked, own))
-            continue;
-        if (d == space.nparallel)
-            return "contracts over what is picked";
-        if (!hd_bound_picks(matmul->bound, d))
-            return "has what is picked as the rows or columns of a matrix";
-        for (int i = 0; i < op->nviews; i++)
-            if (i != from && space.dim[i][d] >= 0)
-                op->view[i] =
-                    pick(f, &op->view[i],
-                         hd_view_kept_dim(&matmul->view[i], space.dim[i][d]),
-                         picked->index[own]);
-    }
-    return NULL;
-}
-
-// The matmul as the fused op, `picked` being what the transfer has of its view
-// `at` and `other` what stands there instead.
-static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
-                        int at, const hd_view *picked, const hd_view *other,
-                        int axis, hd_op *out)
-{
-    const char *reason = why_counted(f, matmul);
-
-    if (reason == NULL)
-        reason = why_key(f, code, matmul);
-    if (reason != NULL)
-        return reason;
-    for (int i = 0; i < matmul->nviews; i++)
-        if (matmul->view[i].nindex > 0 &&
-            (i == at || matmul->view[i].range != NULL))
-            return line_text(f, matmul, "has a part of a tensor");
-    *out = *matmul;
-    out->bound = hd_bound_room(f->module->arena, code);
-    out->view = hd_arena_copy(f->module->arena, matmul->view,
-                              sizeof *matmul->view * (size_t)matmul->nviews);
-    reason = pick_alike(f, matmul, out, at, picked);
-    if (reason != NULL)
-        return line_text(f, matmul, reason);
-    out->code = code;
-    out->axis = axis;
-    out->view[at] = *other;
-    return why_unfit(f, out);
+    stmt->op = op;
+    hd_block_append(&launch->body, stmt);
 }
 
 // `stmt`, the second of the two, becomes them both, unless there is a reason
 // why not.
 static void settle(fuser *f, hd_stmt *stmt, const known *first,
-                   const hd_op *transfer, hd_op *fused, const char *reason)
+                   const hd_op *transfer, const char *reason)
 {
+    hd_op *second = stmt->op;
+
     if (reason != NULL) {
         refuse(f, transfer, reason);
         return;
     }
     f->gone[first->written] = true;
     f->effect->used |= HD_OPTION_TRANSFER;
-    stmt->op = fused;
+    stmt->kind = HD_STMT_LAUNCH;
+    stmt->op = NULL;
+    append(f, stmt, first->by->op);
+    append(f, stmt, second);
 }
 
-// What is fused begins with an index of each rank.
 static const char *why_packed(const fuser *f, const hd_op *transfer)
 {
-    return hd_op_key(transfer, HD_KEY_DIM) != NULL
-               ? hd_arena_printf(f->scratch,
-                                 "what it moves is no index of a first "
-                                 "dimension, and is packed by copies")
+    return hd_needs_packing(f->module, transfer)
+               ? "what it moves is no index of a first dimension, and is "
+                 "packed by copies"
                : NULL;
 }
 
 // `stmt` is the first to read a gather's result since it was gathered.
-static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
+static void judge_gather(fuser *f, hd_stmt *stmt, const hd_op *matmul, int view,
+                         known *k)
 {
-    const hd_op *gather = k->by->op, *matmul = stmt->op;
-    hd_op *fused = hd_new(f->module->arena, hd_op);
+    const hd_op *gather = k->by->op;
     const char *reason = why_alone(f, gather);
 
     if (reason == NULL)
@@ -282,20 +215,15 @@ static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
     if (reason == NULL)
         reason = why_rewritten(f, gather, k->written);
     if (reason == NULL)
-        reason = fuse(f, HD_OP_ALL_GATHER_MATMUL, matmul, 1, &gather->view[0],
-                      &gather->view[1], gather->axis, fused);
+        reason = why_unfit(f, gather, matmul, true);
+    settle(f, stmt, k, gather, reason);
     k->by = NULL;
-    settle(f, stmt, k, gather, fused, reason);
 }
 
 static void judge_sum(fuser *f, hd_stmt *stmt)
 {
     const hd_op *sum = stmt->op;
     known *k = known_of(f, &sum->view[1]);
-    hd_opcode code = sum->code == HD_OP_REDUCE_SCATTER
-                         ? HD_OP_MATMUL_REDUCE_SCATTER
-                         : HD_OP_MATMUL_ALL_REDUCE;
-    hd_op *fused = hd_new(f->module->arena, hd_op);
     const char *reason = why_alone(f, sum);
 
     if (reason == NULL)
@@ -310,25 +238,25 @@ static void judge_sum(fuser *f, hd_stmt *stmt)
     if (reason == NULL)
         reason = why_rewritten(f, k->by->op, k->written);
     if (reason == NULL)
-        reason = fuse(f, code, k->by->op, 0, &sum->view[1], &sum->view[0],
-                      sum->axis, fused);
-    settle(f, stmt, k, sum, fused, reason);
+        reason = why_unfit(f, sum, k->by->op, false);
+    settle(f, stmt, k, sum, reason);
 }
 
 static void judge(fuser *f, hd_stmt *stmt)
 {
-    for (int i = 0; i < stmt->op->nviews; i++) {
-        known *k = known_of(f, &stmt->op->view[i]);
+    hd_op *op = stmt->op; // `stmt` may become a launch
 
-        if ((hd_op_access(stmt->op, i) & HD_ACCESS_READ) != 0 &&
-            k->by != NULL && k->by->op->code == HD_OP_ALL_GATHER)
-            judge_gather(f, stmt, i, k);
+    for (int i = 0; i < op->nviews; i++) {
+        known *k = known_of(f, &op->view[i]);
+
+        if ((hd_op_access(op, i) & HD_ACCESS_READ) != 0 && k->by != NULL &&
+            k->by->op->code == HD_OP_ALL_GATHER)
+            judge_gather(f, stmt, op, i, k);
     }
-    if (hd_op_is_collective(stmt->op) && hd_op_fold(stmt->op) != HD_FOLD_NONE)
+    if (hd_op_is_collective(op) && hd_op_fold(op) != HD_FOLD_NONE)
         judge_sum(f, stmt);
-    else if (stmt->op->code == HD_OP_ALL_TO_ALL)
-        refuse(f, stmt->op,
-               "a dimension that changes its axis is one all_to_all");
+    else if (op->code == HD_OP_ALL_TO_ALL)
+        refuse(f, op, "a dimension that changes its axis is one all_to_all");
 }
 
 // Of an op, or of the loop of copies that packs or unpacks.
@@ -367,8 +295,8 @@ static void visit(fuser *f, hd_stmt *stmt)
         return;
     }
     judge(f, stmt);
-    note_writes(f, stmt->op);
-    for (int i = 0; i < stmt->op->noutputs; i++)
+    hd_stmt_each(stmt, note_writes, f);
+    for (int i = 0; stmt->op != NULL && i < stmt->op->noutputs; i++)
         known_of(f, &stmt->op->view[i])->by = stmt;
 }
 

@@ -106,6 +106,16 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
     return has_room(&view->buffer->type, &f) ? f : (fronts){0};
 }
 
+bool hd_needs_packing(const hd_module *module, const hd_op *op)
+{
+    bool packed = hd_moves_uneven(module, op);
+
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        packed |= hd_op_key(op, hd_op_pieces_key(op, i)) != NULL ||
+                  find_fronts(module, op, i).n > 0;
+    return packed;
+}
+
 // ------------------------------------------------------------------ layouts
 
 // The first dimension of which a rank has more than one index; the last, if it
@@ -275,7 +285,7 @@ static void lay_temp(const packer *p, hd_op *op, int i)
 
 static void lay_temps(void *context, hd_op *op)
 {
-    if (!hd_op_is(op, HD_UNIT_TRANSFER) || hd_op_fused(op) != HD_MOVE_NONE)
+    if (!hd_op_is(op, HD_UNIT_TRANSFER))
         return;
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         lay_temp(context, op, i);
@@ -374,9 +384,9 @@ static void pack_stmt(hd_build *b, hd_stmt *stmt, bool in_loop)
     hd_op *op = stmt->op;
 
     in_loop |= stmt->kind == HD_STMT_FOR;
-    if (stmt->kind != HD_STMT_OP || !hd_op_is(op, HD_UNIT_TRANSFER) ||
-        hd_op_fused(op) != HD_MOVE_NONE) {
-        if (stmt->kind != HD_STMT_GROUP) { // of what is one piece already
+    if (stmt->kind != HD_STMT_OP || !hd_op_is(op, HD_UNIT_TRANSFER)) {
+        if (stmt->kind != HD_STMT_GROUP && // of what is one piece already
+            stmt->kind != HD_STMT_LAUNCH) {
             pack_block(b->module, &stmt->body, in_loop);
             pack_block(b->module, &stmt->otherwise, in_loop);
         }

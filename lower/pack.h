@@ -20,6 +20,9 @@
 
 HD_BEGIN_DECLS
 
+// Whether views of the transfer, as they are, are no one piece of memory each,
+// or pieces of ranks are not as long as each other.
+bool hd_needs_packing(const hd_module *module, const hd_op *op);
 // `scratch` holds its temporaries.
 void hd_pack(hd_module *module, hd_arena *scratch);
 

@@ -62,7 +62,7 @@ bool hd_moves_uneven(const hd_module *module, const hd_op *op)
 {
     bool any = false;
 
-    if (!hd_op_is(op, HD_UNIT_TRANSFER) || hd_op_fused(op) != HD_MOVE_NONE)
+    if (!hd_op_is(op, HD_UNIT_TRANSFER))
         return false;
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         if (op->view[i].buffer->by != NULL)

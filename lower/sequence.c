@@ -66,8 +66,7 @@ static double time_of_op(const hd_module *module, const hd_op *op)
 
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         return LATENCY + hd_op_received(op, (double)module->axis[op->axis].size,
-                                        bytes_of(&op->view[0]),
-                                        n > 1 ? bytes_of(&op->view[1]) : 0);
+                                        bytes_of(&op->view[0]));
     if (!hd_op_is(op, HD_UNIT_COMPUTE))
         return 0;
     for (int i = 0; i < n; i++)

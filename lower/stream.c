@@ -229,7 +229,7 @@ static bool plan_tile(const hd_module *module, const hd_op *op, plan *p)
 {
     int out, in;
 
-    if (!hd_op_is_bare_collective(op) || tile_dim(op) < 0 || !is_alike(op) ||
+    if (!hd_op_is_collective(op) || tile_dim(op) < 0 || !is_alike(op) ||
         hd_moves_uneven(module, op))
         return false;
     out = tile_dim(op);
@@ -1133,7 +1133,7 @@ static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
 {
     const char *reason;
 
-    if (!hd_op_is_bare_collective(stmt->op))
+    if (!hd_op_is_collective(stmt->op))
         return;
     if (stmt->op->code == HD_OP_ALL_GATHER)
         reason = why_no_pipeline(r, stmt);

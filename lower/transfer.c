@@ -114,7 +114,7 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
                        "than of others");
     if (m->cut && p->options->transfer == HD_TRANSFER_FUSED)
         hd_effect_none(effect, HD_OPTION_TRANSFER, p->diag, loc,
-                       "no fused op takes blocks, which need not be as long as "
+                       "no provider takes blocks, which need not be as long as "
                        "each other: they move as with bulk");
     if (p->cut && p->options->transfer == HD_TRANSFER_PIPELINED)
         hd_effect_none(effect, HD_OPTION_TRANSFER, p->diag, loc,
@@ -552,7 +552,7 @@ static void find_moved(hd_pipe *p)
 
         fits &= find_counted(s->op) == NULL && is_in_step(p, s->op) &&
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
-        if (flow == NULL && hd_op_is_bare_collective(s->op))
+        if (flow == NULL && hd_op_is_collective(s->op))
             along |= 1U << s->op->axis;
         else if (flow == NULL)
             fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
@@ -661,7 +661,7 @@ static void report_form(const hd_pipe *p, hd_effect *effect)
     transfers t = {0};
 
     hd_stmt_each(p->loop, note_transfer, &t);
-    if (t.any && p->loop->kind != HD_STMT_OP)
+    if (t.any && p->loop->kind != HD_STMT_OP && p->loop->kind != HD_STMT_LAUNCH)
         hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, p->diag, p->loop->loc,
                        why_form(p, &t));
 }

@@ -13,14 +13,12 @@
 #include "base/array.h"
 #include "base/dtype.h"
 #include "eval/evaluate.h"
-#include "ir/parts.h"
 #include "oracle/numeric.h"
 #include "steps/execute.h"
 #include "steps/match.h"
 
 struct hd_reference {
-    const hd_module *module; // borrowed, or `split`
-    hd_module *split;        // owned; NULL unless the program has fused ops
+    const hd_module *module; // borrowed
     bool dense;
     int nranks;
     hd_layout layout;    // owned
@@ -303,10 +301,8 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
         return out_of_memory(diag);
     r->dense = module->stage == HD_STAGE_TENSOR;
     r->nranks = (int)module->nranks;
-    status = hd_module_split(module, HD_MAX_RANKS, diag, &r->split);
-    r->module = r->layout.module = r->split != NULL ? r->split : module;
-    if (status == HD_OK)
-        status = compute(r, whole, diag);
+    r->module = r->layout.module = module;
+    status = compute(r, whole, diag);
     if (status != HD_OK) {
         hd_reference_destroy(r);
         return status;
@@ -321,7 +317,6 @@ void hd_reference_destroy(hd_reference *r)
         return;
     hd_layout_free(&r->layout);
     hd_graph_free(&r->graph);
-    hd_module_destroy(r->split);
     free(r->memory);
     free(r);
 }

@@ -166,9 +166,6 @@ typedef struct hd_driver {
     void (*close)(hd_device *device);
     // The number of its CUDA device; -1 on the cpu.
     int (*ordinal)(const hd_device *device);
-    // Is given fused ops of axes of so many ranks, and fewer, as their parts:
-    // ir/parts.h.
-    int splits;
 } hd_driver;
 
 extern const hd_driver hd_driver_cpu;

@@ -167,9 +167,6 @@ static hd_status meet_collectively(rendezvous_list *all, int64_t i)
         return meet_in_broadcast(all);
     case HD_MOVE_REDUCE:
         return meet_in_reduce(all);
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
@@ -240,9 +237,6 @@ bool hd_rendezvous_own(const hd_binding *binding, const hd_step *step,
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
     case HD_MOVE_REDUCE:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
         break;
     }
     return false;

@@ -11,7 +11,6 @@
 #include "base/diag.h"
 #include "base/setting.h"
 #include "base/sized.h"
-#include "ir/parts.h"
 #include "runtime/agree.h"
 #include "runtime/argument.h"
 #include "runtime/completion.h"
@@ -51,11 +50,6 @@ struct hd_session {
     hd_module full;    // with room for all sizes
     hd_steps steps;    // owned, of that
     variant *variant;  // owned: HD_VARIANTS; NULL if runs are given no sizes
-    hd_module *split;  // owned; NULL, or what the driver runs in the program's
-                       // place, with parts of fused ops
-    hd_steps whole;    // owned: the program's, if their times are asked for
-    double *times;     // owned: those of `steps` then
-    double *asked;     // borrowed: where those of `whole` are asked for
     hd_ranges *ranges; // owned; NULL if no tool listens
     hd_callees calls;  // owned
     hd_arguments arguments;
@@ -86,44 +80,6 @@ static hd_status check_binding(const hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-// The driver runs the parts, and the caller asks for times of whole steps.
-static hd_status redirect_times(hd_session *session, const hd_module *whole,
-                                hd_diag *diag)
-{
-    hd_binding *binding = &session->binding;
-
-    session->asked = binding->times;
-    binding->times = NULL;
-    if (session->asked == NULL)
-        return HD_OK;
-    HD_TRY(hd_steps_collect(whole, hd_group_rank(binding->group), diag,
-                            &session->whole));
-    session->times =
-        calloc(2 * (size_t)session->steps.nsteps + 1, sizeof *session->times);
-    if (session->times == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                       "no memory for times of steps");
-    binding->times = session->times;
-    return HD_OK;
-}
-
-// A fused step begins with its first part and ends with its last.
-static void report_times(const hd_session *session)
-{
-    int64_t part = 0;
-
-    for (int64_t i = 0; i < session->whole.nsteps; i++) {
-        int n = hd_op_splits(session->binding.module, session->whole.step[i].op,
-                             session->driver->splits)
-                    ? HD_FUSED_PARTS
-                    : 1;
-
-        session->asked[2 * i] = session->times[2 * part];
-        session->asked[2 * i + 1] = session->times[2 * (part + n) - 1];
-        part += n;
-    }
-}
-
 static hd_status open_variants(hd_session *session, hd_diag *diag)
 {
     if (session->full.nsizes == 0)
@@ -140,11 +96,8 @@ static hd_status build_locally(hd_session *session,
 {
     hd_binding *binding = &session->binding;
     const hd_driver *driver = session->driver;
-    const hd_module *whole = binding->module;
 
-    HD_TRY(hd_module_split(whole, driver->splits, diag, &session->split));
-    session->full =
-        hd_module_full(session->split != NULL ? session->split : whole);
+    session->full = hd_module_full(binding->module);
     binding->module = &session->full;
     HD_TRY(hd_callees_create(binding->module, options->calls, options->ncalls,
                              diag, &session->calls));
@@ -154,8 +107,6 @@ static hd_status build_locally(hd_session *session,
     HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
                             diag, &session->steps));
     binding->steps = &session->steps;
-    if (session->split != NULL)
-        HD_TRY(redirect_times(session, whole, diag));
     session->ranges = hd_ranges_open(binding->module, binding->steps);
     binding->ranges = session->ranges;
     HD_TRY(driver->open(binding, diag, &session->device));
@@ -352,9 +303,6 @@ void hd_session_destroy(hd_session *session)
         hd_steps_free(&session->variant[i].steps);
     free(session->variant);
     hd_steps_free(&session->steps);
-    hd_steps_free(&session->whole);
-    free(session->times);
-    hd_module_destroy(session->split);
     hd_arguments_free(&session->arguments);
     free(session);
 }
@@ -511,7 +459,6 @@ static hd_status finish(hd_session *session, hd_diag *diag)
 
     if (status != HD_OK)
         session->dead = true;
-    report_times(session);
     return status;
 }
 

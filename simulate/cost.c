@@ -195,24 +195,6 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     return cost;
 }
 
-// The product of a fused op: all of what is gathered, or a rank's part of what
-// is summed.
-static hd_cost fused_cost(const hd_module *module, const hd_machine *machine,
-                          const hd_step *step)
-{
-    const hd_span *c = &step->span[0], *a = &step->span[1];
-    bool ta = hd_op_key(step->op, HD_KEY_TA) != NULL;
-    bool scatters = hd_op_fused(step->op) == HD_MOVE_REDUCE_SCATTER;
-    double n = (double)c->extent[c->ndims - 1];
-    double rows = (double)hd_span_elements(c) / n *
-                  (scatters ? (double)module->axis[step->op->axis].size : 1);
-    work w = {rows, n, (double)a->extent[a->ndims - (ta ? 2 : 1)], 1};
-    hd_cost cost = work_cost(machine, w, a->buffer->type.dtype);
-
-    cost.seconds += machine->launch;
-    return cost;
-}
-
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
                    const hd_node *node)
 {
@@ -222,13 +204,9 @@ hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
     recall(graph, node, &task);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
         return compute_cost(machine, &task.step);
-    if (hd_op_fused(node->op) != HD_MOVE_NONE)
-        cost = fused_cost(graph->module, machine, &task.step);
     if (hd_op_is(node->op, HD_UNIT_TRANSFER))
         cost.bytes = hd_op_received(
             node->op, (double)graph->module->axis[node->op->axis].size,
-            bytes_of(&task.span[0]),
-            hd_op_fused(node->op) != HD_MOVE_NONE ? bytes_of(&task.span[1])
-                                                  : 0);
+            bytes_of(&task.span[0]));
     return cost;
 }

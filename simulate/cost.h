@@ -9,8 +9,7 @@
 HD_BEGIN_DECLS
 
 typedef struct hd_cost {
-    double seconds; // of a processor, for compute and element-wise work, and
-                    // for the product of a fused op
+    double seconds; // of a processor, for compute and element-wise work
     double width;   // the share of a processor that it keeps busy meanwhile
     double bytes;   // that a transfer brings to a rank
 } hd_cost;

@@ -35,21 +35,6 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
                          : s->machine.network_latency);
 }
 
-// What the products of a fused op of `n` ranks take beyond its transfer, which
-// begins when that is left. Where processors copy they multiply first, each for
-// as many ranks as share it.
-static double product_alone(const hd_simulation *s, const hd_cost *cost,
-                            int64_t n)
-{
-    double left = cost->seconds;
-
-    if (!hd_processor_copies(s))
-        left -= cost->bytes / s->machine.collective_bandwidth;
-    else if (n > s->machine.processors)
-        left *= (double)n / s->machine.processors;
-    return left > 0 ? left : 0;
-}
-
 // What is reduced within a node is a kernel that meets its peers by itself
 // where all of these are on one stream; on several, words stand before and
 // behind it.
@@ -72,10 +57,8 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     const hd_member *first = hd_graph_members(g, rendezvous);
     const hd_node *node = hd_graph_node(g, first->rank, first->step);
     int64_t n = hd_graph_meets(g, rendezvous);
-    hd_cost cost = hd_simulation_cost(s, node);
-    double bytes = cost.bytes * (double)n;
-    double latency =
-        latency_of(s, rendezvous, node) + product_alone(s, &cost, n);
+    double bytes = hd_simulation_cost(s, node).bytes * (double)n;
+    double latency = latency_of(s, rendezvous, node);
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;

@@ -55,9 +55,6 @@ static hd_node_kind kind_of(const hd_op *op)
     case HD_MOVE_BROADCAST:
     case HD_MOVE_REDUCE:
     case HD_MOVE_ALL_TO_ALL:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
         return HD_NODE_COLLECTIVE;
     case HD_MOVE_NONE:
         break;
@@ -597,8 +594,7 @@ bool hd_graph_is_busy(const hd_graph *graph, int rank, int64_t step,
     if (!hd_op_is(node->op, HD_UNIT_TRANSFER))
         return hd_op_is(node->op, HD_UNIT_COMPUTE);
     if ((busy >> node->op->axis & 1) != 0 || hd_op_counted(node->op) >= 0 ||
-        hd_op_fold(node->op) != HD_FOLD_NONE ||
-        hd_op_fused(node->op) != HD_MOVE_NONE)
+        hd_op_fold(node->op) != HD_FOLD_NONE)
         return true;
     return node->kind == HD_NODE_COLLECTIVE && node[1].part - node->part > 1 &&
            !is_in_place(graph, node);

@@ -45,28 +45,6 @@ static bool same_data(const hd_graph *g, const hd_node *a, const hd_node *b)
            piece_elements(g, a) == piece_elements(g, b);
 }
 
-// Of fused ops all matrices are alike, and what is done with them.
-static bool same_product(const hd_graph *g, const hd_node *a, const hd_node *b)
-{
-    if (a->op == b->op || hd_op_fused(a->op) == HD_MOVE_NONE)
-        return true;
-    if (hd_op_fused(a->op) != hd_op_fused(b->op) ||
-        a->op->nkeys != b->op->nkeys)
-        return false;
-    for (int i = 0; i < a->op->nkeys; i++)
-        if (a->op->key[i].code != b->op->key[i].code)
-            return false;
-    for (int i = 0; i < 3; i++) {
-        const hd_part *x = &g->part[a->part + i], *y = &g->part[b->part + i];
-        hd_span s = hd_part_span(&g->frame[x->buffer], x);
-        hd_span t = hd_part_span(&g->frame[y->buffer], y);
-
-        if (hd_span_elements(&s) != hd_span_elements(&t))
-            return false;
-    }
-    return true;
-}
-
 // The lengths that a run says, in the order of dimensions. What is checked has
 // blocks of one length: which one follows from where it begins.
 typedef struct lengths {
@@ -122,8 +100,7 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
     return same_data(g, a, b) && same_lengths(g, a, b) &&
-           same_key(a, b, HD_KEY_GET) &&
-           hd_op_fold(a->op) == hd_op_fold(b->op) && same_product(g, a, b);
+           same_key(a, b, HD_KEY_GET) && hd_op_fold(a->op) == hd_op_fold(b->op);
 }
 
 // NULL are those that move nothing.
@@ -292,24 +269,6 @@ static void say(matcher *m, hd_code code, const note *a, const char *what)
     m->failed = failed != HD_OK;
 }
 
-// ", made of 32 and 24": the operands of a fused op.
-static void describe_operands(const hd_graph *g, const note *a, char out[60])
-{
-    int64_t n[2] = {0};
-
-    out[0] = '\0';
-    if (hd_op_fused(a->op) == HD_MOVE_NONE)
-        return;
-    for (int i = 0; i < 2; i++) {
-        const hd_part *part = &g->part[a->node->part + 1 + i];
-        hd_span span = hd_part_span(&g->frame[part->buffer], part);
-
-        n[i] = hd_span_elements(&span);
-    }
-    snprintf(out, 60, ", made of %lld and %lld", (long long)n[0],
-             (long long)n[1]);
-}
-
 // ", block 2 of 4 of m": what a run says the length of.
 static void describe_lengths(const hd_graph *g, const note *n, char out[80])
 {
@@ -336,16 +295,15 @@ static void describe_lengths(const hd_graph *g, const note *n, char out[80])
 // "4 elements of f32, max"
 static void describe(const hd_graph *g, const note *n, char out[220])
 {
-    char operands[60], terms[80];
+    char terms[80];
     int64_t elements = n->node != NULL ? piece_elements(g, n->node) : 0;
     hd_key_code key;
     bool keyed = hd_fold_key(hd_op_fold(n->op), &key);
 
-    describe_operands(g, n, operands);
     describe_lengths(g, n, terms);
-    snprintf(out, 220, "%lld element%s of %s%s%s%s%s%s", (long long)elements,
-             elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->op)), operands,
-             terms, hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
+    snprintf(out, 220, "%lld element%s of %s%s%s%s%s", (long long)elements,
+             elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->op)), terms,
+             hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
              keyed ? ", " : "", keyed ? hd_key_info_get(key)->text : "");
 }
 

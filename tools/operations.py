@@ -43,8 +43,6 @@ RULES = {
             "which views lead with a dimension of n; whose memory peers touch, without `get`; "
             "and how the result may lie in place: exactly over the *same* elements, or one of "
             "both as the own *piece* of the other.",
-    "FUSED": "A matmul and a collective of one axis as one operation, of family MOVE: the last "
-             "column says in which order.",
     "SYNC": "Orders streams, and computes nothing. Where events stand left or right there is "
             "one at least.",
 }
@@ -70,7 +68,7 @@ LEADS = {"NONE": [], "BOTH": ["both lead"], "RESULT": ["result leads"],
 def rows():
     """(kind, arguments) of each row."""
     text = re.sub(r"^#.*(?:\\\n.*)*|//.*", "", table.replace("\\\n", ""), flags=re.M)
-    kinds = "OP|MAP|FOLD|PICK|ATTEND|MOVE|FUSED|SYNC"
+    kinds = "OP|MAP|FOLD|PICK|ATTEND|MOVE|SYNC"
     for kind, row in re.findall(rf"^HD_({kinds})\(((?:[^()]|\([^()]*\))*)\)", text, re.M):
         yield kind, [" ".join(cell.split()) for cell in re.split(r",(?![^()]*\))", row)]
 
@@ -106,10 +104,6 @@ def operation(kind, row):
         return kind, "BOTH", (row[2], row[2]), (row[3], row[3]), *row[4:6], ""
     if kind == "MOVE":
         return kind, "HOST", row[2:4], row[4:6], row[6], row[7], moved(*row[8:11])
-    if kind == "FUSED":
-        parts = ["`matmul`", f"`{row[3].lower()}`"]
-        ordered = parts if row[1].startswith('"matmul') else parts[::-1]
-        return kind, "HOST", ONE, ("2", "2"), row[2], "", ", ".join(ordered)
     results, operands = ((str(min(number(n), 1)), n) for n in row[2:4])
     return kind, "HOST", results, operands, "", "", ""
 
@@ -194,7 +188,6 @@ def page():
         families.setdefault(family, []).append((row[1].strip('"'), *rest))
     written = forms({name for family in families.values() for name, *_ in family})
     titles = dict(re.findall(r"^    HD_FAMILY_(\w+), +// (.*)$", header, re.M))
-    titles["FUSED"] = "a product and a transfer in one"
     lines = ["# Operations", "",
              "Every operation and every key, made from `ir/ops.def` and `ir/signature.def` by "
              "`tools/operations.py`. What each means is in [semantics.md](semantics.md#operations). "

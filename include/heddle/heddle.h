@@ -327,7 +327,7 @@ typedef enum hd_transfer {
     HD_TRANSFER_BROADCAST, // step i: rank i sends to all
     HD_TRANSFER_DIRECT,    // step i: from rank + i, to rank - i
     HD_TRANSFER_RING,      // neighbours forward
-    HD_TRANSFER_FUSED,     // one op with the matmul that it serves
+    HD_TRANSFER_FUSED,     // one launch with the matmul that it serves
 } hd_transfer;
 
 typedef enum hd_protocol {

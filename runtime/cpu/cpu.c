@@ -340,5 +340,4 @@ const hd_driver hd_driver_cpu = {
     .stats = cpu_stats,
     .close = cpu_close,
     .ordinal = cpu_ordinal,
-    .splits = HD_MAX_RANKS,
 };

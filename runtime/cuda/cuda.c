@@ -152,7 +152,7 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     stats->transport = device->transports;
     stats->attention = hd_cuda_attends_text(device);
     stats->matmul = hd_cuda_products_text(device);
-    if (*stats->matmul == '\0' && device->provider != NULL)
+    if (*stats->matmul == '\0' && hd_cuda_fused_axis(device) >= 0)
         stats->matmul = device->provider->text(device);
     hd_cuda_run_stats(device, stats);
 }
@@ -186,5 +186,4 @@ const hd_driver hd_driver_cuda = {
     .stats = cuda_stats,
     .close = hd_cuda_close,
     .ordinal = cuda_ordinal,
-    .splits = 1, // no provider works with one rank
 };

@@ -492,16 +492,14 @@ void Drawn::Add(std::mt19937 &random, bool gathers, bool counted)
                    ", %w_ tb" + keys[random() % 2] + " %y_ = sum %p_ dim 0 ");
 }
 
-// cuBLASMp is given 16 bits, and no axis of one rank.
+// A provider takes those of 16 bits, and no axis of one rank.
 TEST(Counts, StayBesideFusedProducts)
 {
-    const std::vector<const char *> dtypes =
-        OnCpu() ? std::vector<const char *>{"f32", "f16", "bf16", "f64"}
-                : std::vector<const char *>{"f16", "bf16"};
+    const std::vector<const char *> dtypes = {"f32", "f16", "bf16", "f64"};
     std::mt19937 random(Seed());
 
     for (int draw = 0; draw < (IsQuick() ? 4 : 12); draw++) {
-        int ranks = Between(OnCpu() ? 1 : 2, IsQuick() ? 3 : 5, random);
+        int ranks = Between(1, IsQuick() ? 3 : 5, random);
         const char *dtype = dtypes[random() % dtypes.size()];
         Drawn drawn = {"temp %c : i32[size tp, size tp] ", "%c = set %n "};
         std::string text;
@@ -509,8 +507,7 @@ TEST(Counts, StayBesideFusedProducts)
         if (!HasDevices(ranks))
             continue;
         for (int i = Between(1, 4, random); i > 0; i--)
-            drawn.Add(random, random() % 2 == 0,
-                      LacksProvider() || random() % 2 == 0);
+            drawn.Add(random, random() % 2 == 0, random() % 2 == 0);
         text = Filled(
             "heddle 2 tensor program drawn mesh tp=2 "
             "in %n : i32[size tp @tp, size tp] "

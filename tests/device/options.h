@@ -52,13 +52,6 @@ inline hd_lower_options OptionsOf(int transfer)
     return options;
 }
 
-// Whether what runs fused ops here is a library that has not been named.
-inline bool LacksProvider()
-{
-    return !OnCpu() && (Setting("HEDDLE_CUBLASMP_LIB", "").empty() ||
-                        DeviceOptions().graph);
-}
-
 // `host` lowered, and proven to make what `tensor`, the same program, says.
 inline Module Proven(const Module &tensor, Module host, int transfer)
 {

@@ -377,8 +377,6 @@ class Patterns : public testing::TestWithParam<int>
 
 TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
 {
-    if (GetParam() == HD_TRANSFER_FUSED && !OnCpu())
-        GTEST_SKIP() << "no provider";
     if (DeviceOptions().graph && GetParam() != HD_TRANSFER_DIRECT &&
         GetParam() != HD_TRANSFER_RING)
         GTEST_SKIP() << "graphs of two pipelines are enough";
@@ -422,8 +420,6 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
 
 TEST_P(Patterns, OverRowsInBlocksGiveTheDenseAnswer)
 {
-    if (GetParam() == HD_TRANSFER_FUSED && !OnCpu())
-        GTEST_SKIP() << "no provider";
     if (DeviceOptions().graph && GetParam() != HD_TRANSFER_DIRECT &&
         GetParam() != HD_TRANSFER_RING)
         GTEST_SKIP() << "graphs of two pipelines are enough";

@@ -317,7 +317,7 @@ TEST(PrintFaults, StepsOfAllRanksAreCountedOrNotAtAll)
             fired = fault_end();
             ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
             if (!fired) {
-                EXPECT_EQ(steps, std::vector<int64_t>(steps.size(), 17));
+                EXPECT_EQ(steps, std::vector<int64_t>(steps.size(), 18));
             }
             EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
             hd_diag_destroy(diag);
@@ -342,7 +342,7 @@ TEST(PrintFaults, StepsAreCountedOrNotAtAll)
             hd_status status = hd_module_steps(module, 2, diag, &steps);
             fired = fault_end();
             ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
-            EXPECT_EQ(steps, fired ? -7 : 17);
+            EXPECT_EQ(steps, fired ? -7 : 18);
             EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
             hd_diag_destroy(diag);
             return fired;

@@ -40,7 +40,7 @@ out  %d : f32[3, 4, 4]
 }
 )";
 
-// By hand: every kind of transfer, a fused op, groups, events and deferred
+// By hand: every kind of transfer, a launch, groups, events and deferred
 // sends.
 static const char kByHand[] = R"(heddle 2
 host program by_hand
@@ -53,6 +53,7 @@ out  %s  : f32[4] shared
 out  %r  : f32[3, 4] shared
 out  %f  : f32[4]
 temp %m  : f32[4, 4]
+temp %q  : f32[4] shared
 temp %x  : f32[3, 4] shared
 temp %y  : f32[4] shared
 temp %e  : event[2]
@@ -72,7 +73,10 @@ temp %d  : event[]
     }
     join
     %m = fill value 0.5
-    %f = matmul_all_reduce %a[tp], %m
+    launch {
+        %q = matmul %a[tp], %m
+        %f = all_reduce %q
+    }
     %y = copy %a[tp]
     send %y to (tp + 1) mod 3 done %d
     %r[(tp + 2) mod 3] = recv from (tp + 2) mod 3

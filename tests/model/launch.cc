@@ -323,7 +323,7 @@ void Wrap(hd_module *module, hd_block *block, std::mt19937_64 &random)
     for (hd_stmt *s = old.first, *next; s != nullptr; s = next) {
         next = s->next;
         if (!MayBeLaunched(s) || Below(random, 3) == 0) {
-            if (s->kind != HD_STMT_GROUP) {
+            if (s->kind != HD_STMT_GROUP && s->kind != HD_STMT_LAUNCH) {
                 Wrap(module, &s->body, random);
                 Wrap(module, &s->otherwise, random);
             }
@@ -420,7 +420,7 @@ TEST(Launch, LoweredProgramsWithLaunchesAreJudgedAsTheyAre)
                   kTensors[random() % 3]);
         hd_lower_options options = hd_lower_defaults();
 
-        options.transfer = static_cast<hd_transfer>(random() % 5);
+        options.transfer = static_cast<hd_transfer>(random() % 6);
         options.streams = 1 + Below(random, 2);
         options.comm_stream = Below(random, 2) != 0;
         options.defer_sends = Below(random, 2) != 0;

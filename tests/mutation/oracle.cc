@@ -78,9 +78,6 @@ bool IsOverWrongly(const Step &s, const Access &result, const Access &operand)
     case HD_OP_TRANSPOSE:
     case HD_OP_PERMUTE:
     case HD_OP_TAKE:
-    case HD_OP_ALL_GATHER_MATMUL:
-    case HD_OP_MATMUL_REDUCE_SCATTER:
-    case HD_OP_MATMUL_ALL_REDUCE:
         return true;
     default:
         return result.cells != operand.cells;

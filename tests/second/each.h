@@ -144,14 +144,13 @@ const char *const kEach[] = {
     "host program t mesh ep=2 in %n : i32[2] in %x : f32[2, 3 by %n, 2] "
     "temp %r : f32[2, 3, 2] shared out %y : f32[2, 3, 2] "
     "{ %r = all_to_all %x %y = copy %r }",
-    // A product and a transfer in one.
+    // A collective and its product in a launch.
     "host program t mesh tp=2 in %x : f32[3, 2] temp %s : f32[3, 2] shared "
-    "in %w : f32[4, 2] in %b : f32[4] inout %y : f32[2, 3, 4] "
-    "out %u : f32[2, 3, 4] { %s = copy %x %y = all_gather_matmul %s, %w tb "
-    "scale 2.0 bias %b act relu aux %u accumulate }",
+    "temp %g : f32[2, 3, 2] shared in %w : f32[4, 2] out %y : f32[2, 3, 4] "
+    "{ %s = copy %x launch { %g = all_gather %s %y = matmul %g, %w tb } }",
     "host program t mesh tp=2 in %x : f32[2, 4, 3] in %w : f32[2, 5, 4] "
-    "out %y : f32[3, 5] out %z : f32[2, 3, 5] { %y = matmul_reduce_scatter %x, "
-    "%w ta tb scale 0.5 %z = matmul_all_reduce %x, %w ta tb scale 2.0 }",
+    "temp %p : f32[2, 3, 5] shared out %y : f32[3, 5] "
+    "{ launch { %p = matmul %x, %w ta tb %y = reduce_scatter %p } }",
 };
 
 } // namespace second

@@ -125,7 +125,6 @@ class Generator
     void Shift();
     void OneWay();
     void Collect();
-    void Fuse();
     void Broadcast();
     void Reduce();
     void Mixed();
@@ -1220,26 +1219,6 @@ void Generator::OneWay()
                 " from " + Str(i) + get + " }" + other);
 }
 
-// Of matrices of two by two.
-void Generator::Fuse()
-{
-    static const char *const ops[] = {
-        "all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"};
-    int stream = AnyStream(), which = Below(3);
-    size_t axis;
-    Pick a, b, c;
-
-    std::string mine = Axis(&axis);
-    int n = mesh_[axis].second;
-    if (!FindRead(which == 1 ? n : 0, "f32", &a) || !FindRead(0, "f32", &b) ||
-        !FindWrite(which == 0 ? n : 0, "f32", &c) || !Apart(a, c) ||
-        !Apart(b, c) || HasRange(a) || HasRange(c))
-        return;
-    Step(stream, {a, b}, {c});
-    Put(stream, Repeat(c.text + " = " + ops[which] + "@" + mine + " " + a.text +
-                       ", " + b.text));
-}
-
 void Generator::Collect()
 {
     static const char *const ops[] = {"all_gather", "reduce_scatter",
@@ -1250,8 +1229,6 @@ void Generator::Collect()
 
     if (mesh_.empty())
         return;
-    if (piece_ == "2, 2" && Chance(40))
-        return Fuse();
     std::string mine = Axis(&axis);
     int n = mesh_[axis].second;
     bool wide_read = which == 1 || which == 3;

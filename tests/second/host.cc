@@ -23,10 +23,7 @@ const std::map<std::string, std::set<std::string>> kTransfers = {
     {"all_reduce", {"max", "min"}},
     {"broadcast", {"root"}},
     {"reduce", {"root", "max", "min"}},
-    {"all_to_all", {}},
-    {"all_gather_matmul", {"tb", "scale", "bias", "act", "aux", "accumulate"}},
-    {"matmul_reduce_scatter", {"ta", "tb", "scale"}},
-    {"matmul_all_reduce", {"ta", "tb", "scale"}}};
+    {"all_to_all", {}}};
 
 const std::set<std::string> kSync = {"record", "wait", "fork", "join"};
 
@@ -34,9 +31,6 @@ using Values = std::vector<Scalar>;
 
 // Where the mail for a transfer lies: of a collective that of each coordinate.
 using Address = std::tuple<int, int, int, int>; // from, to or -1, axis, number
-
-// A temporary that stands nowhere in the text.
-const int kUnnamed = -1;
 
 struct Member {
     Work work;
@@ -82,7 +76,6 @@ class Machine
     bool IsThere(const Member &member) const;
     Values Bring(Rank *rank, const Member &member);
     void Take(Rank *rank, const Member &member);
-    void Result(Rank *rank, const Member &member, const Values &values);
     Values Joined(const Member &member, const std::vector<Values> &parts) const;
 
     const Program &program_;
@@ -233,38 +226,11 @@ bool Machine::MayBegin(const Rank &rank, const Issued &step) const
     return true;
 }
 
-// The product of a fused operation, as if it had stood in a buffer.
-Work ProductOf(const Work &work, Memory *memory, const std::vector<int64_t> &of,
-               bool gathered)
-{
-    Work product = work;
-    Seen &seen = gathered ? product.from[0] : product.to[0];
-    int64_t stride = 1;
-
-    product.op = "matmul";
-    seen = {};
-    seen.dtype = "f64";
-    seen.region.root = kUnnamed;
-    for (size_t d = of.size(); d-- > 0; stride *= of[d])
-        seen.region.dims.insert(seen.region.dims.begin(), {of[d], stride});
-    (*memory)[kUnnamed].resize(static_cast<size_t>(stride));
-    return product;
-}
-
 Values Machine::Bring(Rank *rank, const Member &member)
 {
     const Work &work = member.work;
     Memory *memory = &rank->memory;
 
-    if (work.op == "matmul_reduce_scatter" || work.op == "matmul_all_reduce") {
-        std::vector<int64_t> of = ExtentsOf(work.to[0]);
-
-        if (work.op == "matmul_reduce_scatter")
-            of.insert(of.begin(), work.size);
-        Work product = ProductOf(work, memory, of, false);
-        Compute(product, shape_, memory);
-        return memory->at(kUnnamed);
-    }
     if (work.op == "broadcast" && !work.sends)
         return {};
     bool counted = (work.op == "send" && !work.get) || work.op == "all_to_all";
@@ -300,10 +266,8 @@ Values Machine::Joined(const Member &member,
                        const std::vector<Values> &parts) const
 {
     const Work &work = member.work;
-    bool scatters =
-        work.op == "reduce_scatter" || work.op == "matmul_reduce_scatter";
-    bool fused = work.op.compare(0, 7, "matmul_") == 0;
-    std::string fold = work.fold.empty() || fused ? "sum" : work.fold;
+    bool scatters = work.op == "reduce_scatter";
+    std::string fold = work.fold.empty() ? "sum" : work.fold;
     size_t n = parts[0].size() / (scatters ? parts.size() : 1);
     size_t first = scatters ? n * static_cast<size_t>(member.own) : 0;
     Values joined;
@@ -316,19 +280,6 @@ Values Machine::Joined(const Member &member,
         joined.push_back(sum);
     }
     return joined;
-}
-
-void Machine::Result(Rank *rank, const Member &member, const Values &values)
-{
-    const Work &work = member.work;
-
-    if (work.op != "all_gather_matmul")
-        return Write(&rank->memory, work.to[0], values);
-    std::vector<int64_t> of = ExtentsOf(work.from[0]);
-    of.insert(of.begin(), work.size);
-    Work product = ProductOf(work, &rank->memory, of, true);
-    rank->memory[kUnnamed] = values;
-    Compute(product, shape_, &rank->memory);
 }
 
 // What a collective is to one of its ranks, once all have brought their parts.
@@ -348,7 +299,7 @@ void Machine::Take(Rank *rank, const Member &member)
         values = parts[0];
     } else if (op == "broadcast") {
         values = parts.at(static_cast<size_t>(work.root));
-    } else if (op == "all_gather" || op == "all_gather_matmul") {
+    } else if (op == "all_gather") {
         for (const Values &part : parts)
             values.insert(values.end(), part.begin(), part.end());
     } else if (op == "all_to_all") {
@@ -361,7 +312,7 @@ void Machine::Take(Rank *rank, const Member &member)
     } else {
         values = Joined(member, parts);
     }
-    Result(rank, member, values);
+    Write(&rank->memory, work.to[0], values);
     Overwrite(rank, work);
 }
 

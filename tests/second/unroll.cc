@@ -175,10 +175,6 @@ const std::set<std::string> kTransfers = {
     "send",       "recv",      "all_gather", "reduce_scatter",
     "all_reduce", "broadcast", "all_to_all", "reduce"};
 
-// They use what a matmul uses, all of it from their beginning to their end.
-const std::set<std::string> kFused = {
-    "all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"};
-
 class Unroller
 {
   public:
@@ -788,18 +784,6 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
     const View &view =
         stmt.operands.empty() ? stmt.results.at(0) : stmt.operands[0];
     work->dtype = program_.decls[static_cast<size_t>(DeclOf(view))].dtype;
-    if (kFused.count(stmt.op)) {
-        work->elements =
-            Resolve(stmt.op == "all_gather_matmul" ? stmt.operands.at(0)
-                                                   : stmt.results.at(0))
-                .region.Elements();
-        for (const View &operand : stmt.operands)
-            work->fold += std::to_string(Resolve(operand).region.Elements()) +
-                          " elements, ";
-        for (const Key &key : stmt.keys)
-            work->fold += key.name + " ";
-        return Compute(stmt, work);
-    }
     if (stmt.op == "broadcast")
         return Broadcast(stmt, work);
     if (stmt.op == "reduce")
@@ -877,7 +861,7 @@ void Unroller::Operation(const Stmt &stmt)
     work.op = work.text = stmt.op;
     SeeAll(stmt, &work);
     step.kind = Step::WORK;
-    if (kTransfers.count(stmt.op) || kFused.count(stmt.op))
+    if (kTransfers.count(stmt.op))
         Transfer(stmt, &work);
     else
         Compute(stmt, &work);

@@ -123,8 +123,10 @@ TEST_F(OpViews, OfEventsAreRecordedAndWaitedFor)
 TEST(Op, OfACollectiveNoRankIsUnlikeOthers)
 {
     const hd_opcode all[] = {
-        HD_OP_ALL_GATHER, HD_OP_REDUCE_SCATTER,    HD_OP_ALL_REDUCE,
-        HD_OP_ALL_TO_ALL, HD_OP_ALL_GATHER_MATMUL,
+        HD_OP_ALL_GATHER,
+        HD_OP_REDUCE_SCATTER,
+        HD_OP_ALL_REDUCE,
+        HD_OP_ALL_TO_ALL,
     };
     const hd_opcode other[] = {HD_OP_SEND,   HD_OP_RECV,   HD_OP_BROADCAST,
                                HD_OP_REDUCE, HD_OP_MATMUL, HD_OP_RECORD};

@@ -1678,10 +1678,10 @@ void NullClose(hd_device *)
 }
 
 const hd_driver kNullDriver = {
-    "null",      NullOpen,    NullAlloc,  NullTell,  NullHear,    NullExport,
-    NullImport,  NullPrepare, NullSettle, NullVary,  NullPack,    NullRun,
-    NullFinish,  NullAwait,   NullFail,   NullTake,  NullGive,    NullLend,
-    NullReclaim, NullCopy,    NullStats,  NullClose, NullOrdinal, false};
+    "null",      NullOpen,    NullAlloc,  NullTell,  NullHear,   NullExport,
+    NullImport,  NullPrepare, NullSettle, NullVary,  NullPack,   NullRun,
+    NullFinish,  NullAwait,   NullFail,   NullTake,  NullGive,   NullLend,
+    NullReclaim, NullCopy,    NullStats,  NullClose, NullOrdinal};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {

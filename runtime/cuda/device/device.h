@@ -105,6 +105,7 @@ typedef struct hd_cuda_products hd_cuda_products;
 typedef struct hd_cuda_attends hd_cuda_attends;
 typedef struct hd_cuda_dnn hd_cuda_dnn;
 typedef struct hd_cuda_nccl hd_cuda_nccl;
+typedef struct hd_cuda_fused hd_cuda_fused;
 typedef struct hd_cuda_mp hd_cuda_mp;
 typedef struct hd_cuda_runs hd_cuda_runs;
 typedef struct hd_cuda_said hd_cuda_said;
@@ -161,7 +162,8 @@ struct hd_device {
     struct hd_cuda_loaded **kernel; // owned: the home's that this session uses
     int nkernels, kernel_room;
     hd_cuda_nccl *nccl;
-    const struct hd_cuda_provider *provider; // of fused ops; borrowed
+    hd_cuda_fused *fused; // NULL if there are no launches that may be
+    const struct hd_cuda_provider *provider; // of those; borrowed
     hd_cuda_mp *mp;                          // cuBLASMp's
     hd_cuda_runs *run;
     hd_device *beside; // of the home's sessions that are watched, the next one

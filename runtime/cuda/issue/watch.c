@@ -57,9 +57,8 @@ static void put_step(hd_line *line, const hd_device *device,
                      wait->stream, hd_cuda_helper(device));
     if (wait->peer < 0)
         hd_line_put(line, ", by %s",
-                    hd_op_fused(step->op) != HD_MOVE_NONE
-                        ? device->provider->name
-                        : "NCCL");
+                    hd_cuda_fused_has(device, step) ? device->provider->name
+                                                    : "NCCL");
     hd_line_put(line, ")");
 }
 

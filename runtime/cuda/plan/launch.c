@@ -16,6 +16,7 @@
 #include "base/diag.h"
 #include "base/log.h"
 #include "runtime/cuda/memory/peers.h"
+#include "runtime/cuda/transfers/fused.h"
 #include "runtime/cuda/transfers/transport.h"
 #include "runtime/rendezvous.h"
 
@@ -37,6 +38,8 @@ typedef struct launch {
     int64_t wait[HD_TILES_PRODUCTS + 1][HD_TILES_WORDS];
     int nwaits[HD_TILES_PRODUCTS + 1];
     const char *why; // it goes as its parts; NULL: it is a kernel
+    bool provided;   // a provider's (cuda/transfers/fused.h)
+    bool alone;      // of a collective of one rank
     hd_tiles_choice tiles;
 } launch;
 
@@ -281,12 +284,26 @@ static void judge(hd_cuda_plan *plan, launch *l)
         refuse(l, "there are no tiles for its products on this device");
 }
 
+static bool is_alone(const hd_cuda_plan *plan, const hd_step *first)
+{
+    bool gathers = hd_op_is(first->op, HD_UNIT_TRANSFER);
+    int axis = gathers ? first->op->axis : first[1].op->axis;
+
+    return plan->module->axis[axis].size == 1;
+}
+
 static launch launch_at(hd_cuda_plan *plan, const hd_step *first,
                         const int *events)
 {
+    const char *why = hd_cuda_fused_why(plan->device, first);
     launch l = look(plan, first, events);
 
-    judge(plan, &l);
+    l.provided = why != NULL && *why == '\0';
+    l.alone = why != NULL && is_alone(plan, first);
+    if (why != NULL)
+        l.why = l.provided ? NULL : why;
+    else
+        judge(plan, &l);
     return l;
 }
 
@@ -302,6 +319,12 @@ static void tell(const hd_cuda_plan *plan, const launch *l, bool *told,
     int rank = plan->device->rank;
     const hd_source *outer;
 
+    if (l->provided) {
+        hd_log(HD_SEVERITY_NOTE,
+               "rank %d: the launch of line %u is a call of %s", rank, at.line,
+               plan->device->provider->text(plan->device));
+        return;
+    }
     if (l->why == NULL) {
         hd_log(HD_SEVERITY_NOTE,
                "rank %d: the launch of line %u is one kernel: %d products, "
@@ -311,12 +334,12 @@ static void tell(const hd_cuda_plan *plan, const launch *l, bool *told,
     }
     hd_log(HD_SEVERITY_NOTE, "rank %d: line %u: " AS_PARTS, rank, at.line,
            l->why);
-    if (rank == 0 && !*told) {
+    if (rank == 0 && !*told && !l->alone) {
         outer = hd_diag_source(diag, &plan->device->binding.module->source);
         hd_warning(diag, HD_CODE_NONE, at, AS_PARTS, l->why);
         hd_diag_source(diag, outer);
     }
-    *told = true;
+    *told |= !l->alone;
 }
 
 // A word for each record that a product waits for, from 1.
@@ -432,8 +455,11 @@ hd_status hd_cuda_plan_launch(hd_cuda_plan *plan, const hd_step *first,
     hd_cuda_at at[MOST_AT];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
-    int n = list_addresses(plan, &l, at);
+    int n;
 
+    if (l.provided)
+        return hd_cuda_fused_plan(plan, first, diag);
+    n = list_addresses(plan, &l, at);
     l.row.limit = limit_of(plan->device);
     HD_TRY(
         hd_tiles_emit_choice(l.row.product[0], &l.tiles, &l.row, &text, &grid));

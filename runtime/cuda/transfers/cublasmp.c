@@ -1,15 +1,18 @@
-// Fused ops by cuBLASMp, in its terms of matrices stored by columns:
+// Launches of a collective and its product by cuBLASMp, in its terms of
+// matrices stored by columns:
 //
-//   D[m, n] = A[k, m]^T B[k, n]      A is our second operand, B our first
+//   D[m, n] = A[k, m]^T B[k, n]      A is the product's second operand, B its
+//                                    first, or what is gathered for that
 //
-//                         A           B           D
-//   all_gather_matmul     m over      n over      m over ranks: each has rows
-//   matmul_reduce_scatter k over      k over      n over ranks
-//   matmul_all_reduce     k over      k over      whole on each
+//                            A           B           D
+//   all_gather, matmul       m over      n over      m over ranks: each has
+//   rows matmul, reduce_scatter   k over      k over      n over ranks matmul,
+//   all_reduce       k over      k over      whole on each
 //
 // where m counts our columns; of a gather it counts those of all ranks, which
 // need not be parts of one matrix. Its calls at opening wait for peers without
 // end, so a thread makes them, which shares nothing with the device.
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +34,9 @@ typedef struct flat {
     int64_t rows, columns, stride;
 } flat;
 
-// A fused step, as cuBLASMp has it.
+// A launch, as cuBLASMp has it.
 typedef struct entry {
-    const hd_step *step; // borrowed
+    hd_cuda_pair pair;
     hd_move move;
     int64_t m, n, k; // of all ranks
     int64_t lda, ldb, ldd;
@@ -92,13 +95,15 @@ static int type_of(hd_dtype dtype)
                                    : -1;
 }
 
-static const char *why_not_types(const hd_step *step)
+static const char *why_not_types(const hd_cuda_pair *pair)
 {
+    const hd_step *step = pair->product;
     hd_dtype dtype = step->span[0].buffer->type.dtype;
     int bias = hd_op_key_view(step->op, HD_KEY_BIAS);
 
     if (type_of(dtype) < 0 || step->span[1].buffer->type.dtype != dtype ||
         step->span[2].buffer->type.dtype != dtype ||
+        pair->move->span[0].buffer->type.dtype != dtype ||
         (bias >= 0 && step->span[bias].buffer->type.dtype != dtype))
         return "cuBLASMp is given matrices that are all f16 or all bf16";
     return NULL;
@@ -116,8 +121,13 @@ static const char *why_not_keys(const hd_step *step)
                "`tb`, and a first one without `ta`";
     if (hd_op_key(step->op, HD_KEY_AUX) != NULL ||
         hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL ||
+        hd_op_key(step->op, HD_KEY_GROUPS) != NULL ||
+        hd_op_key(step->op, HD_KEY_SCALE_A) != NULL ||
+        hd_op_key(step->op, HD_KEY_SCALE_B) != NULL ||
         (act != NULL && act->act == HD_ACT_SILU))
-        return "cuBLASMp does no `aux`, `accumulate` or silu";
+        return "cuBLASMp does no `aux`, `accumulate`, groups, scales of "
+               "operands "
+               "or silu";
     if (scale != NULL && scale->view >= 0)
         return "cuBLASMp is given a scale that is a number";
     if (bias >= 0 &&
@@ -126,19 +136,60 @@ static const char *why_not_keys(const hd_step *step)
     return NULL;
 }
 
-static int epilogue_of(const hd_step *step)
+// What adds a bias or bends the product does so once, before nothing is summed.
+static const char *why_not_moved(const hd_cuda_pair *pair)
 {
-    const hd_key *act = hd_op_key(step->op, HD_KEY_ACT);
-    int epilogue = hd_op_key(step->op, HD_KEY_BIAS) != NULL
+    const hd_op *move = pair->move->op, *product = pair->product->op;
+    bool gathers = move->code == HD_OP_ALL_GATHER;
+
+    if (!gathers && (hd_op_fold(move) != HD_FOLD_SUM ||
+                     hd_op_key(product, HD_KEY_BIAS) != NULL ||
+                     hd_op_key(product, HD_KEY_ACT) != NULL))
+        return "cuBLASMp gathers a first operand, or sums a product without a "
+               "bias or an activation";
+    return NULL;
+}
+
+static int epilogue_of(const hd_cuda_pair *pair)
+{
+    const hd_key *act = hd_op_key(pair->product->op, HD_KEY_ACT);
+    int epilogue = hd_op_key(pair->product->op, HD_KEY_BIAS) != NULL
                        ? HD_MP_EPILOGUE_BIAS
                        : HD_MP_EPILOGUE_DEFAULT;
 
-    if (hd_op_fused(step->op) == HD_MOVE_ALL_REDUCE)
+    if (pair->move->op->code == HD_OP_ALL_REDUCE)
         return HD_MP_EPILOGUE_ALL_REDUCE;
     if (act != NULL)
         epilogue |=
             act->act == HD_ACT_RELU ? HD_MP_EPILOGUE_RELU : HD_MP_EPILOGUE_GELU;
     return epilogue;
+}
+
+// A, B and D as the ranks have them; false if they are no such matrices, or
+// what is gathered is not what is multiplied, what is made not what is summed.
+static bool read_matrices(const hd_device *device, const hd_cuda_pair *pair,
+                          flat *a, flat *b, flat *c)
+{
+    const hd_step *move = pair->move, *product = pair->product;
+    bool gathers = move->op->code == HD_OP_ALL_GATHER;
+    const hd_span *made = gathers ? &move->span[0] : &product->span[0];
+    const hd_span *taken = gathers ? &product->span[1] : &move->span[1];
+    int64_t n = device->binding.module->axis[move->op->axis].size;
+    flat between, mine;
+
+    if (made->buffer != taken->buffer || made->offset != taken->offset ||
+        !hd_span_is_dense(made) || !hd_span_is_dense(taken) ||
+        !flatten(&product->span[2], b) ||
+        !flatten(gathers ? &move->span[1] : &product->span[1], a) ||
+        !flatten(gathers ? &product->span[0] : &move->span[0], c) ||
+        !flatten(gathers ? &product->span[1] : &product->span[0], &between))
+        return false;
+    mine = gathers ? *a : *c;
+    return b->rows == c->columns && mine.columns == between.columns &&
+           between.rows == (gathers ? c->rows : a->rows) &&
+           between.rows ==
+               mine.rows * (move->op->code == HD_OP_ALL_REDUCE ? 1 : n) &&
+           hd_span_elements(made) == hd_span_elements(taken);
 }
 
 static void number_sides(entry *e, int64_t ranks, flat a, flat b, flat c)
@@ -153,43 +204,49 @@ static void number_sides(entry *e, int64_t ranks, flat a, flat b, flat c)
     e->ldd = c.stride;
 }
 
-static hd_status read_step(const hd_device *device, const hd_step *step,
-                           hd_diag *diag, entry *out)
+static const char *why_not(const hd_device *device, const hd_cuda_pair *pair)
 {
-    const hd_key *scale = hd_op_key(step->op, HD_KEY_SCALE);
-    const char *why = why_not_types(step);
-    flat a = {0}, b = {0}, c = {0};
+    const char *why = why_not_types(pair);
+    flat a, b, c;
 
     if (why == NULL)
-        why = why_not_keys(step);
-    if (why == NULL &&
-        (!flatten(&step->span[1], &a) || !flatten(&step->span[2], &b) ||
-         !flatten(&step->span[0], &c) || b.rows != c.columns))
+        why = why_not_keys(pair->product);
+    if (why == NULL)
+        why = why_not_moved(pair);
+    if (why == NULL && !read_matrices(device, pair, &a, &b, &c))
         why = "cuBLASMp is given one product of matrices whose rows are evenly "
               "spaced";
-    if (why != NULL)
-        return hd_cuda_fused_refuse(step, diag, why);
-    out->step = step;
-    out->move = hd_op_fused(step->op);
-    out->type = type_of(step->span[0].buffer->type.dtype);
-    out->epilogue = epilogue_of(step);
-    out->alpha = scale != NULL ? (float)scale->number : 1;
-    number_sides(out, device->binding.module->axis[step->op->axis].size, a, b,
-                 c);
-    return HD_OK;
+    return why;
 }
 
-static hd_status read_steps(hd_device *device, hd_cuda_mp *mp, hd_diag *diag)
+static void read_pair(const hd_device *device, const hd_cuda_pair *pair,
+                      entry *out)
 {
-    const hd_steps *steps = device->binding.steps;
+    const hd_key *scale = hd_op_key(pair->product->op, HD_KEY_SCALE);
+    flat a = {0}, b = {0}, c = {0};
+    bool read = read_matrices(device, pair, &a, &b, &c);
 
-    mp->entry = calloc((size_t)steps->nsteps + 1, sizeof *mp->entry);
+    (void)read;
+    assert(read && "nothing else is taken");
+    out->pair = *pair;
+    out->move = hd_op_move(pair->move->op);
+    out->type = type_of(pair->product->span[0].buffer->type.dtype);
+    out->epilogue = epilogue_of(pair);
+    out->alpha = scale != NULL ? (float)scale->number : 1;
+    number_sides(out, device->binding.module->axis[pair->move->op->axis].size,
+                 a, b, c);
+}
+
+static hd_status read_pairs(hd_device *device, hd_cuda_mp *mp, hd_diag *diag)
+{
+    hd_cuda_pair pair;
+
+    mp->entry =
+        calloc((size_t)device->binding.steps->nsteps + 1, sizeof *mp->entry);
     if (mp->entry == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for fused steps");
-    for (int64_t i = 0; i < steps->nsteps; i++)
-        if (hd_op_fused(steps->step[i].op) != HD_MOVE_NONE)
-            HD_TRY(read_step(device, &steps->step[i], diag,
-                             &mp->entry[mp->nentries++]));
+        return hd_cuda_no_room(device, diag);
+    for (int64_t at = 0; hd_cuda_fused_next(device, &at, &pair);)
+        read_pair(device, &pair, &mp->entry[mp->nentries++]);
     return HD_OK;
 }
 
@@ -384,50 +441,51 @@ static hd_status open_libraries(hd_cuda_mp *mp, hd_diag *diag)
 // NVSHMEM takes a process for a rank.
 static hd_status check_processes(const hd_device *device, hd_diag *diag)
 {
-    char why[120];
-
-    for (int i = 0; i < device->size; i++) {
-        if (i == device->rank || !device->peers->peer[i].near)
-            continue;
-        snprintf(why, sizeof why,
-                 "ranks %d and %d are threads of one process, and cuBLASMp "
-                 "wants one for each",
-                 device->rank, i);
-        return hd_cuda_fused_refuse(device->mp->entry[0].step, diag, why);
-    }
+    for (int i = 0; i < device->size; i++)
+        if (i != device->rank && device->peers->peer[i].near)
+            return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                           "ranks %d and %d are threads of one process, and "
+                           "cuBLASMp wants one for each",
+                           device->rank, i);
     return HD_OK;
 }
 
-static hd_status prepare(hd_device *device, hd_diag *diag)
+// NCCL's communicators are its, too.
+static hd_status check_nccl(hd_diag *diag)
 {
-    hd_cuda_mp *mp = device->mp;
+    hd_library library = {0};
+    hd_nccl_api api;
+    hd_status status = hd_library_open(&hd_nccl_library, &api, diag, &library);
+
+    if (status == HD_OK)
+        hd_library_close(&library);
+    return status;
+}
+
+static hd_status find_mp(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_mp *mp = device->mp = calloc(1, sizeof *mp);
 
     if (mp == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for cuBLASMp");
-    mp->cu = device->cu;
-    mp->context = device->home->context;
-    mp->probe = device->peers->window;
-    mp->size =
-        (int)device->binding.module->axis[hd_cuda_fused_axis(device)].size;
-    HD_TRY(read_steps(device, mp, diag));
+        return hd_cuda_no_room(device, diag);
     HD_TRY(check_processes(device, diag));
+    HD_TRY(check_nccl(diag));
     return open_libraries(mp, diag);
 }
 
 static hd_status report(const hd_device *device, const hd_cuda_mp *mp,
                         hd_diag *diag)
 {
-    char why[120];
-
     if (mp->call == NULL)
         return HD_OK;
     if (mp->error != 0)
-        snprintf(why, sizeof why, "%s of rank %d refused '%s' (%d)", mp->text,
-                 device->rank, mp->call, mp->error);
-    else
-        snprintf(why, sizeof why, "'%s' of rank %d has no memory", mp->call,
-                 device->rank);
-    return hd_cuda_fused_refuse(mp->entry[mp->at].step, diag, why);
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                       "%s of rank %d refused '%s' (%d) for the launch of line "
+                       "%u",
+                       mp->text, device->rank, mp->call, mp->error,
+                       mp->entry[mp->at].pair.move->op->loc.line);
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED, "'%s' of rank %d has no memory",
+                   mp->call, device->rank);
 }
 
 static hd_status keep_comm(hd_device *device, hd_nccl_comm comm, void *context,
@@ -442,19 +500,22 @@ static hd_status keep_comm(hd_device *device, hd_nccl_comm comm, void *context,
 static hd_status open_mp(hd_device *device, hd_diag *diag)
 {
     hd_group *group = device->binding.group;
-    hd_exchange exchange = hd_exchange_begin(group, HD_CALL_SESSION,
-                                             device->binding.timeout, diag);
+    hd_cuda_mp *mp = device->mp;
     char text[HD_GROUP_TEXT];
     int error;
 
-    device->mp = calloc(1, sizeof *device->mp);
-    HD_TRY(hd_exchange_agree(&exchange, prepare(device, diag)));
+    mp->cu = device->cu;
+    mp->context = device->home->context;
+    mp->probe = device->peers->window;
+    mp->size =
+        (int)device->binding.module->axis[hd_cuda_fused_axis(device)].size;
+    HD_TRY(read_pairs(device, mp, diag));
     // Read when NVSHMEM starts. Not every machine grants NVLink multicast.
     setenv("NVSHMEM_DISABLE_NVLS", "1", 0);
     HD_TRY(hd_cuda_nccl_lend(device, hd_cuda_fused_axis(device), keep_comm,
                              NULL, diag));
     if (run_apart(device, run_open, device->binding.timeout, &error))
-        return hd_exchange_agree(&exchange, report(device, device->mp, diag));
+        return report(device, mp, diag);
     if (error != 0) {
         snprintf(text, sizeof text, "rank %d: no thread to open cuBLASMp: %s",
                  device->rank, strerror(error));
@@ -502,9 +563,11 @@ static hd_status multiply(hd_device *device, hd_nccl_comm comm, void *context,
     const call *c = context;
     hd_cuda_mp *mp = device->mp;
     const entry *e = c->entry;
-    const hd_step *step = c->command->step;
+    const hd_step *step = e->pair.product, *move = e->pair.move;
+    bool gathers = e->move == HD_MOVE_ALL_GATHER;
     int bias = hd_op_key_view(step->op, HD_KEY_BIAS);
-    void *d = at(device, step, 0), *row;
+    void *d = at(device, gathers ? step : move, 0), *row;
+    void *b = at(device, gathers ? move : step, 1);
     const float zero = 0;
     int error;
 
@@ -521,9 +584,9 @@ static hd_status multiply(hd_device *device, hd_nccl_comm comm, void *context,
             return mp_error(device, step, "desc_set", error, diag);
     }
     error = mp->api.matmul(mp->handle, e->desc, e->m, e->n, e->k, &e->alpha,
-                           at(device, step, 2), 1, 1, e->a, at(device, step, 1),
-                           1, 1, e->b, &zero, d, 1, 1, e->d, d, 1, 1, e->d,
-                           mp->workspace, mp->bytes, e->host, e->host_bytes);
+                           at(device, step, 2), 1, 1, e->a, b, 1, 1, e->b,
+                           &zero, d, 1, 1, e->d, d, 1, 1, e->d, mp->workspace,
+                           mp->bytes, e->host, e->host_bytes);
     return error == HD_MP_SUCCESS
                ? HD_OK
                : mp_error(device, step, "matmul", error, diag);
@@ -562,6 +625,8 @@ static void close_mp(hd_device *device)
 }
 
 const hd_cuda_provider hd_cuda_cublasmp = {.name = "cuBLASMp",
+                                           .find = find_mp,
+                                           .why = why_not,
                                            .open = open_mp,
                                            .issue = issue_mp,
                                            .text = text_mp,

@@ -107,8 +107,7 @@ static int type_of(hd_dtype dtype)
 
 static bool by_nccl(const hd_device *device, const hd_step *step)
 {
-    return hd_op_fused(step->op) == HD_MOVE_NONE &&
-           hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
+    return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
 }
 
 static int op_of(hd_fold fold)
@@ -976,9 +975,6 @@ static hd_status issue_one(const call_args *call)
                  at(call, 0), count(call, step->op->noutputs), call->type, op,
                  peer, call->comm, call->stream);
         return HD_OK;
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
     case HD_MOVE_ALL_TO_ALL:
         break;

@@ -337,9 +337,6 @@ static bool is_early(const hd_device *device, const hd_step *step)
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
     case HD_MOVE_REDUCE:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
         return false;
     }
     // What is staged in is written when the run begins.

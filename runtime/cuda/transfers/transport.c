@@ -1,7 +1,8 @@
 // The table of transports, and what is done with all of them.
 #include "runtime/cuda/transfers/transport.h"
 
-#include "runtime/cuda/transfers/fused.h"
+#include <assert.h>
+
 #include "runtime/cuda/transfers/nccl.h"
 
 // The helper starts a deferred send when its stream has come to it; a stream
@@ -42,7 +43,6 @@ const hd_cuda_transport hd_cuda_transports[] = {
                            .close = hd_cuda_nccl_close},
     [HD_CUDA_BY_PROVIDER] = {.hosts = true,
                              .open = hd_cuda_fused_open,
-                             .plan = hd_cuda_fused_plan,
                              .close = hd_cuda_fused_close},
 };
 
@@ -59,6 +59,7 @@ static bool uses(const hd_device *device, int row)
 
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag)
 {
+    HD_TRY(hd_cuda_fused_find(device, diag));
     for (int i = 0; i < NTRANSPORTS; i++) {
         if (hd_cuda_transports[i].open != NULL && uses(device, i))
             HD_TRY(hd_cuda_transports[i].open(device, diag));
@@ -92,6 +93,7 @@ hd_status hd_cuda_transports_plan(hd_cuda_plan *plan, const hd_step *steps,
         for (int i = 0; i < n; i++)
             found |= hd_cuda_transport_of(device, &steps[i]) == row &&
                      !is_apart(device, &steps[i]);
+        assert(!found || row->plan != NULL); // a provider's are planned apart
         if (!found || (planned != NULL && planned->plan == row->plan))
             continue;
         HD_TRY(row->plan(plan, steps, n, events, diag));

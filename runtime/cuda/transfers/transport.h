@@ -4,6 +4,7 @@
 #define HD_RUNTIME_CUDA_TRANSFERS_TRANSPORT_H
 
 #include "runtime/cuda/commands/plan.h"
+#include "runtime/cuda/transfers/fused.h"
 
 // A function that is NULL has nothing to do.
 typedef struct hd_cuda_transport {
@@ -29,7 +30,8 @@ typedef struct hd_cuda_transport {
     void (*close)(hd_device *device);
 } hd_cuda_transport;
 
-// What a fused op goes by, whatever the transport of its axis.
+// What a launch that a provider has goes by, whatever the transport of its
+// axis.
 enum { HD_CUDA_BY_PROVIDER = HD_TRANSPORT_NCCL + 1 };
 
 // By hd_transport, then that.
@@ -38,7 +40,7 @@ extern const hd_cuda_transport hd_cuda_transports[];
 static inline const hd_cuda_transport *
 hd_cuda_transport_of(const hd_device *device, const hd_step *step)
 {
-    return &hd_cuda_transports[hd_op_fused(step->op) != HD_MOVE_NONE
+    return &hd_cuda_transports[hd_cuda_fused_has(device, step)
                                    ? HD_CUDA_BY_PROVIDER
                                    : (int)hd_transport_of(&device->binding,
                                                           step)];
