@@ -287,6 +287,7 @@ static hd_status begin(search *s, bool exclusive)
 
     hd_replay_free(&s->replay);
     s->hold.exclusive = exclusive;
+    s->hold.launches = HD_LAUNCHES_ALL;
     memset(s->hold.limit, 0,
            sizeof *s->hold.limit * (size_t)(streams + 2 * ranks));
     memset(s->hold.under_way, -1, sizeof *s->hold.under_way * (size_t)ranks);
@@ -460,10 +461,40 @@ static hd_status find_keepers(search *s, int64_t i)
 
 // ---------------------------------------------------------------------- cycles
 
-// Executes what the launches of the path need to begin.
+// Executes what is needed, of which launches come last: first those that are
+// needed to their end, then one after the other those of which a part is, as
+// these keep the processors.
+static hd_status execute_needed(search *s)
+{
+    hd_schedule *schedule = &s->replay.schedule;
+
+    s->hold.launches = HD_LAUNCHES_NONE;
+    HD_TRY(hd_schedule_run(schedule));
+    do {
+        s->hold.launches = HD_LAUNCHES_WHOLE;
+        HD_TRY(hd_schedule_run(schedule));
+        s->hold.launches = HD_LAUNCHES_ONE;
+        HD_TRY(hd_schedule_run(schedule));
+    } while (s->hold.launches != HD_LAUNCHES_ONE);
+    s->hold.launches = HD_LAUNCHES_ALL;
+    return HD_OK;
+}
+
+// What the launches of the path need to begin is found as if launches were
+// their steps alone, and executed then.
 static hd_status begin_path(search *s)
 {
+    size_t bytes = sizeof *s->began *
+                   (size_t)(nstreams_of(s) + 2 * (int64_t)s->graph->nranks);
+
+    HD_TRY(begin(s, false));
+    for (int64_t i = 0; i < s->npath; i++)
+        want_launch(s, &s->launch[s->path[i]]);
+    HD_TRY(go_on(s));
+    memcpy(s->began, s->hold.limit, bytes);
     HD_TRY(begin(s, true));
+    memcpy(s->hold.limit, s->began, bytes);
+    HD_TRY(execute_needed(s));
     for (int64_t i = 0; i < s->npath; i++)
         want_launch(s, &s->launch[s->path[i]]);
     for (bool more = true; more;) {

@@ -57,9 +57,30 @@ int64_t hd_replay_launch(const hd_replay *replay, int rank, int64_t step)
 static void begin_launch(const hd_replay *r, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(r->schedule.graph, rank, step);
+    hd_hold *hold = r->hold;
 
-    if (node->launch >= 0 && hd_schedule_has_come(&r->schedule, rank, step))
-        r->hold->under_way[rank] = node->launch;
+    if (node->launch < 0 || node->launch == hold->under_way[rank] ||
+        !hd_schedule_has_come(&r->schedule, rank, step))
+        return;
+    hold->under_way[rank] = node->launch;
+    if (hold->launches == HD_LAUNCHES_ONE)
+        hold->launches = HD_LAUNCHES_WHOLE;
+}
+
+static bool may_launch(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_graph *g = r->schedule.graph;
+    const hd_node *node = hd_graph_node(g, rank, step), *last;
+    const hd_hold *hold = r->hold;
+
+    if (!hold->exclusive || node->launch < 0 ||
+        node->launch == hold->under_way[rank] ||
+        hold->launches == HD_LAUNCHES_ALL || hold->launches == HD_LAUNCHES_ONE)
+        return true;
+    last = hd_graph_node(g, rank, hd_graph_launched(g, rank, step));
+    return hold->launches == HD_LAUNCHES_WHOLE &&
+           last->place <
+               hold->limit[(int64_t)rank * g->nstreams + node->stream];
 }
 
 static bool may_begin(void *context, int rank, int64_t step)
@@ -73,7 +94,7 @@ static bool may_begin(void *context, int rank, int64_t step)
         return false;
     if (is_transfer(node) && node->launch < 0) // it starts by itself
         return true;
-    if (hd_replay_launch(r, rank, step) >= 0)
+    if (hd_replay_launch(r, rank, step) >= 0 || !may_launch(r, rank, step))
         return false;
     if (r->hold->exclusive)
         begin_launch(r, rank, step);

@@ -13,9 +13,19 @@
 
 HD_BEGIN_DECLS
 
+// Which launches may begin: any; none; those that are to go on to their end;
+// one more of any, and then those again.
+typedef enum hd_launches {
+    HD_LAUNCHES_ALL,
+    HD_LAUNCHES_NONE,
+    HD_LAUNCHES_WHOLE,
+    HD_LAUNCHES_ONE,
+} hd_launches;
+
 // How far a replay may go, and whose processors launches have, while it is
 // asked what those may keep from starting (check/launch.h).
 typedef struct hd_hold {
+    hd_launches launches;
     bool exclusive;     // while a launch is under way nothing else that takes
                         // processors starts on its rank
     unsigned busy;      // a bit for each axis whose transfers take processors
