@@ -492,6 +492,7 @@ static hd_status begin_path(search *s)
         want_launch(s, &s->launch[s->path[i]]);
     HD_TRY(go_on(s));
     memcpy(s->began, s->hold.limit, bytes);
+    memcpy(s->hold.past, s->past, sizeof *s->past * (size_t)nstreams_of(s));
     HD_TRY(begin(s, true));
     memcpy(s->hold.limit, s->began, bytes);
     HD_TRY(execute_needed(s));
@@ -632,6 +633,7 @@ static hd_status allocate(search *s)
         {(void **)&s->hold.limit, all, sizeof *s->hold.limit},
         {(void **)&s->hold.under_way, ranks, sizeof *s->hold.under_way},
         {(void **)&s->past, streams, sizeof *s->past},
+        {(void **)&s->hold.past, streams, sizeof *s->hold.past},
         {(void **)&s->began, all, sizeof *s->began},
         {(void **)&s->asked, streams, sizeof *s->asked},
         {(void **)&s->is_asked, streams, sizeof *s->is_asked},
@@ -677,6 +679,7 @@ static void close_search(search *s)
     free(s->hold.limit);
     free(s->hold.under_way);
     free(s->past);
+    free(s->hold.past);
     free(s->began);
     free(s->asked);
     free(s->is_asked);

@@ -71,6 +71,7 @@ static bool may_launch(const hd_replay *r, int rank, int64_t step)
 {
     const hd_graph *g = r->schedule.graph;
     const hd_node *node = hd_graph_node(g, rank, step), *last;
+    int64_t at = (int64_t)rank * g->nstreams + node->stream;
     const hd_hold *hold = r->hold;
 
     if (!hold->exclusive || node->launch < 0 ||
@@ -79,8 +80,7 @@ static bool may_launch(const hd_replay *r, int rank, int64_t step)
         return true;
     last = hd_graph_node(g, rank, hd_graph_launched(g, rank, step));
     return hold->launches == HD_LAUNCHES_WHOLE &&
-           last->place <
-               hold->limit[(int64_t)rank * g->nstreams + node->stream];
+           (last->place + 1 < hold->limit[at] || last->place < hold->past[at]);
 }
 
 static bool may_begin(void *context, int rank, int64_t step)

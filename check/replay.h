@@ -26,12 +26,13 @@ typedef enum hd_launches {
 // asked what those may keep from starting (check/launch.h).
 typedef struct hd_hold {
     hd_launches launches;
-    bool exclusive;     // while a launch is under way nothing else that takes
-                        // processors starts on its rank
-    unsigned busy;      // a bit for each axis whose transfers take processors
-    int32_t *limit;     // by rank and stream: steps before this place may begin
-    int32_t *last;      // by rank, twice: transfers before this step may start,
-                        // what does not go by NCCL and what does
+    bool exclusive; // while a launch is under way nothing else that takes
+                    // processors starts on its rank
+    unsigned busy;  // a bit for each axis whose transfers take processors
+    int32_t *limit; // by rank and stream: steps before this place may begin
+    int32_t *last;  // by rank, twice: transfers before this step may start,
+                    // what does not go by NCCL and what does
+    int32_t *past;  // by rank and stream: steps before this place are to end
     int32_t *under_way; // by rank: the first step of a launch, -1
 } hd_hold;
 
