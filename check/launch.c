@@ -181,13 +181,28 @@ static bool is_tried(const search *s, int rank, int32_t first)
     return false;
 }
 
-// A stream is to begin a step, or to go past it.
+static bool has_arrived(const search *s, int rank, int stream)
+{
+    const hd_replay *r = &s->replay;
+    int64_t at = stream_of(s, rank, stream);
+    int64_t step = hd_schedule_stuck(&r->schedule, rank, stream);
+
+    if (r->schedule.cursor[at] < s->past[at])
+        return false;
+    return r->schedule.cursor[at] >= s->hold.limit[at] ||
+           (hd_graph_node(s->graph, rank, step)->place + 1 ==
+                s->hold.limit[at] &&
+            hd_schedule_has(&r->schedule, rank, step, HD_STEP_BEGUN));
+}
+
+// A stream is to begin a step, or to go past it. Whether that was not asked for
+// yet, or not of late: what is asked for anew may be stuck for more.
 static bool want(search *s, int rank, int64_t step, bool past)
 {
     const hd_graph *g = s->graph;
     const hd_node *node = hd_graph_node(g, rank, step);
     int64_t at = stream_of(s, rank, node->stream);
-    bool more;
+    bool more, anew = !s->is_asked[at];
 
     if (!past)
         node = hd_graph_node(g, rank, node->head);
@@ -195,6 +210,7 @@ static bool want(search *s, int rank, int64_t step, bool past)
     if (past)
         more |= raise_to(&s->past[at], node->place + 1);
     ask(s, rank, node->stream);
+    more |= anew && !has_arrived(s, rank, node->stream);
     hd_schedule_wake(&s->replay.schedule, rank);
     return more;
 }
@@ -233,20 +249,6 @@ static bool want_edge(search *s, int rank, int stream)
                              is_served(s, hd_graph_node(g, e.peer, e.meets))],
                (int32_t)e.meets + 1) ||
            more;
-}
-
-static bool has_arrived(const search *s, int rank, int stream)
-{
-    const hd_replay *r = &s->replay;
-    int64_t at = stream_of(s, rank, stream);
-    int64_t step = hd_schedule_stuck(&r->schedule, rank, stream);
-
-    if (r->schedule.cursor[at] < s->past[at])
-        return false;
-    return r->schedule.cursor[at] >= s->hold.limit[at] ||
-           (hd_graph_node(s->graph, rank, step)->place + 1 ==
-                s->hold.limit[at] &&
-            hd_schedule_has(&r->schedule, rank, step, HD_STEP_BEGUN));
 }
 
 static void drop_arrived(search *s)

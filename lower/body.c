@@ -191,8 +191,10 @@ static void add_stmt(hd_body *body, hd_stmt *stmt)
 
     hd_stmt_each(stmt, note_traits, &t);
     it->travels = is_collective(body->module, stmt);
-    it->holds =
-        t.syncs || hd_stmt_has_stream(stmt) || stmt->kind == HD_STMT_LET;
+    // A launch's own collective waits for those ahead of it, which may not start
+    // any more once it has begun.
+    it->holds = t.syncs || hd_stmt_has_stream(stmt) ||
+                stmt->kind == HD_STMT_LET || stmt->kind == HD_STMT_LAUNCH;
     it->computes = t.computes && !t.moves;
     hd_block_append(&it->block, stmt);
 }
