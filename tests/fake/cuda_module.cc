@@ -263,7 +263,7 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
     waits = dlsym(module->library, "fake_waits");
     holds = dlsym(module->library, "fake_holds");
     if (run == nullptr || thread == nullptr || bytes == nullptr ||
-        waits == nullptr || holds == nullptr)
+        waits == nullptr)
         return NOT_FOUND;
     auto &function = module->functions[name];
     if (function == nullptr) {
@@ -272,7 +272,8 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
         memcpy(&function->run, &run, sizeof(run));
         memcpy(&function->thread, &thread, sizeof(thread));
         function->waits = *static_cast<const bool *>(waits);
-        function->holds = *static_cast<const bool *>(holds);
+        // An image that was kept on disk may be older.
+        function->holds = holds != nullptr && *static_cast<const bool *>(holds);
         function->bytes = *static_cast<const unsigned long *>(bytes);
         world().functions.insert(function.get());
     }
