@@ -486,7 +486,7 @@ TEST_F(CudaAttends, AreIssuedWhereCudaRefuses)
 {
     AreIssuedWhereRefused(
         {"cuStreamBeginCapture:1", "cudnnBackendExecute:2",
-         "cuStreamEndCapture:4", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
+         "cuStreamEndCapture:3", "cuGraphGetNodes:1", "cuGraphNodeGetType:1",
          "cuGraphMemsetNodeGetParams:1", "cuGraphKernelNodeGetParams:1",
          "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
          "cuGraphExecKernelNodeSetParams:1"});
