@@ -80,8 +80,8 @@ static double cycles_of(const work *w, int n, const shape *s,
     if (split && tiles > units) {
         turns = tiles / units + SPLIT_TILES;
     } else if (split && tiles < units) {
-        double most = tiles * cover(w->k, BK) / HD_TILES_SLICES;
-        double shares = most < tiles ? tiles : most < units ? most : units;
+        double shares = (double)hd_tiles_units(
+            true, (int64_t)tiles, (int64_t)cover(w->k, BK), (int64_t)units);
 
         turns = tiles / shares;
         if (shares > tiles)
@@ -137,18 +137,19 @@ static int most_columns(const work *w, int n)
     return MOST_PLAIN;
 }
 
-int hd_tiles_choose(const hd_step *const *product, int products, int processors,
-                    int room, hd_tiles_choice *out)
+int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
+                    hd_tiles_choice *out)
 {
-    work w[HD_TILES_PRODUCTS];
+    work w[HD_TILES_PRODUCTS] = {{0}};
     candidate all[NSHAPES];
-    int n = 0;
+    int n = 0, most;
 
-    for (int i = 0; i < products; i++)
-        w[i] = hd_tiles_work_of(product[i]);
+    for (int i = 0; i < row->products; i++)
+        w[i] = hd_tiles_work_of(row->product[i]);
+    most = most_columns(w, row->products);
     for (int i = 0; i < NSHAPES; i++)
-        if (shapes[i].columns <= most_columns(w, products))
-            all[n++] = best_of(w, products, &shapes[i], processors);
+        if (shapes[i].columns <= most)
+            all[n++] = best_of(w, row->products, &shapes[i], processors);
     qsort(all, (size_t)n, sizeof *all, by_cycles);
     n = n < room ? n : room;
     for (int i = 0; i < n; i++)

@@ -51,6 +51,23 @@ typedef struct hd_kernel_grid {
     int64_t size[HD_KERNEL_SIZES];
 } hd_kernel_grid;
 
+// Where its maps begin in its parameters, and how many bytes these are.
+static inline size_t hd_kernel_maps_at(const hd_kernel_grid *grid)
+{
+    size_t bytes = (size_t)(grid->pointers + grid->sizes) * sizeof(uint64_t);
+
+    return (bytes + HD_KERNEL_MAP_ALIGN - 1) / HD_KERNEL_MAP_ALIGN *
+           HD_KERNEL_MAP_ALIGN;
+}
+
+static inline size_t hd_kernel_bytes(const hd_kernel_grid *grid)
+{
+    return grid->maps > 0
+               ? hd_kernel_maps_at(grid) +
+                     (size_t)grid->maps * HD_KERNEL_MAP_BYTES
+               : (size_t)(grid->pointers + grid->sizes) * sizeof(uint64_t);
+}
+
 // Whether the kernel of a step reads counts.
 static inline bool hd_kernel_tells(const hd_step *step)
 {

@@ -34,7 +34,7 @@ typedef struct kernel {
     bool tensor, sized;
     const hd_tiles_choice
         *choice;             // borrowed: of wgmma.cu; NULL: of multiply.cu
-    const hd_tiles_row *row; // borrowed; NULL: the step alone
+    const hd_tiles_row *row; // borrowed, with a choice
     bool mixed;              // its products have rows and columns of their own
     hd_text text;
     int64_t size[HD_KERNEL_SIZES];
@@ -860,8 +860,7 @@ static void add_gate(kernel *k)
 static int64_t add_product(const kernel *k, int i, hd_kernel_grid *grid)
 {
     int views = k->step->op->nviews, first = grid->maps;
-    kernel one =
-        kernel_of(k->row != NULL ? k->row->product[i] : k->step, k->choice);
+    kernel one = kernel_of(k->row->product[i], k->choice);
 
     grid->map[grid->maps++] = operand_map(&one, HD_PRODUCT_A);
     grid->map[grid->maps++] = operand_map(&one, HD_PRODUCT_B);
@@ -874,17 +873,6 @@ static int64_t add_product(const kernel *k, int i, hd_kernel_grid *grid)
     return count_tiles(&one, one.length);
 }
 
-// Blocks, or clusters, that are worth having: where tiles are shared a share is
-// no shorter than some slices.
-static int64_t units_of(const kernel *k, int64_t tiles, int64_t most_units)
-{
-    int64_t shares = tiles * cover(k->length[OF_K], SLICE) / HD_TILES_SLICES;
-
-    if (k->choice->split && tiles < shares)
-        tiles = shares;
-    return tiles < most_units ? most(1, tiles) : most_units;
-}
-
 // Blocks stay, and take tiles in turns: a processor has one.
 static hd_kernel_grid choice_grid(const kernel *k)
 {
@@ -893,11 +881,13 @@ static hd_kernel_grid choice_grid(const kernel *k)
     hd_kernel_grid grid = grid_of(k);
     int64_t tiles = 0;
 
-    for (int i = 0; i < products_of(k); i++)
+    for (int i = 0; i < k->row->products; i++)
         tiles += add_product(k, i, &grid);
     share_memory(k, &slices, &panels);
     grid.blocks =
-        (unsigned)(units_of(k, tiles, c->processors / cluster) * cluster);
+        (unsigned)(cluster * hd_tiles_units(c->split, tiles,
+                                            cover(k->length[OF_K], SLICE),
+                                            c->processors / cluster));
     grid.threads = (unsigned)(128 * (c->warps + 1));
     grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
                              panels * c->warps * PANEL + ALIGN);
@@ -908,15 +898,19 @@ static hd_kernel_grid choice_grid(const kernel *k)
     return grid;
 }
 
-hd_status hd_tiles_emit_choice(const hd_step *step,
-                               const hd_tiles_choice *choice,
-                               const hd_tiles_row *row, hd_text *out,
+hd_tiles_row hd_tiles_row_of(const hd_step *step)
+{
+    return (hd_tiles_row){.product = {step}, .products = 1};
+}
+
+hd_status hd_tiles_emit_choice(const hd_tiles_row *row,
+                               const hd_tiles_choice *choice, hd_text *out,
                                hd_kernel_grid *grid)
 {
-    kernel k = kernel_of(step, choice);
+    kernel k = kernel_of(row->product[0], choice);
 
     k.row = row;
-    k.mixed = row != NULL && is_mixed(row);
+    k.mixed = is_mixed(row);
     add_all(&k);
     add_choice(&k);
     *grid = choice_grid(&k);

@@ -36,6 +36,8 @@ typedef struct hd_tiles_row {
     int64_t limit; // ns that a wait for one may take
 } hd_tiles_row;
 
+hd_tiles_row hd_tiles_row_of(const hd_step *step); // it alone
+
 // Whether one kernel may do both, and others alike: they differ in rows and
 // columns at most.
 bool hd_tiles_are_alike(const hd_step *a, const hd_step *b);
@@ -50,20 +52,29 @@ typedef struct hd_tiles_work {
 } hd_tiles_work;
 hd_tiles_work hd_tiles_work_of(const hd_step *step);
 
-// What is at hand for the products, which are alike, in a row, the best of what
-// is expected first, at most `room`: how many.
-int hd_tiles_choose(const hd_step *const *product, int products, int processors,
-                    int room, hd_tiles_choice *out);
-// Behind the addresses of the views at[nviews] is that of an
-// hd_kernel_miscount, at[nviews + 1] the step's number. Behind these are those
+// How many blocks, or clusters, are worth having of so many: where tiles are
+// shared a share is no shorter than some slices.
+static inline int64_t hd_tiles_units(bool split, int64_t tiles, int64_t slices,
+                                     int64_t most)
+{
+    int64_t shares = split ? tiles * slices / HD_TILES_SLICES : 0;
+
+    tiles = tiles < shares ? shares : tiles;
+    return tiles < 1 ? 1 : tiles < most ? tiles : most;
+}
+
+// What is at hand for the row, the best of what is expected first, at most
+// `room`: how many.
+int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
+                    hd_tiles_choice *out);
+// Behind the addresses of all products' views, in their order, is that of an
+// hd_kernel_miscount, and the first one's step's number. Behind these are those
 // of memory for partial sums, of hd_tiles_parts bytes, and of hd_tiles_words
 // words of 32 bits, all 0 before and after; there are none without `split`.
-// Of a row (else NULL) the views of all its products stand there in their
-// order, `step` being the first, and behind all else `words` addresses of
-// each, 0 for none, and what these words hold, or more, once they are told.
-hd_status hd_tiles_emit_choice(const hd_step *step,
-                               const hd_tiles_choice *choice,
-                               const hd_tiles_row *row, hd_text *out,
+// Where products wait, `words` addresses of each follow, 0 for none, and what
+// these words hold, or more, once they are told.
+hd_status hd_tiles_emit_choice(const hd_tiles_row *row,
+                               const hd_tiles_choice *choice, hd_text *out,
                                hd_kernel_grid *grid);
 size_t hd_tiles_parts(const hd_tiles_choice *choice);
 size_t hd_tiles_words(const hd_tiles_choice *choice);

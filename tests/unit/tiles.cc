@@ -28,10 +28,10 @@ class Tiles
                 HD_OK)
             return;
         EXPECT_TRUE(hd_tiles_map(Step())) << body;
-        const hd_step *step = Step();
+        const hd_tiles_row row = hd_tiles_row_of(Step());
         choices.resize(ROOM);
-        choices.resize(size_t(
-            hd_tiles_choose(&step, 1, PROCESSORS, ROOM, choices.data())));
+        choices.resize(
+            size_t(hd_tiles_choose(&row, PROCESSORS, ROOM, choices.data())));
     }
     Tiles(const Tiles &) = delete;
     Tiles &operator=(const Tiles &) = delete;
@@ -52,11 +52,14 @@ class Tiles
             row.product[i] = Step(i % int(steps_.nsteps));
         return row;
     }
-    Kernel Of(const hd_tiles_choice &choice,
-              const hd_tiles_row *row = nullptr) const
+    Kernel Of(const hd_tiles_choice &choice) const
+    {
+        return Of(choice, Row(1, 0, 0));
+    }
+    Kernel Of(const hd_tiles_choice &choice, const hd_tiles_row &row) const
     {
         return Emit([&](hd_text *text, hd_kernel_grid *grid) {
-            return hd_tiles_emit_choice(Step(), &choice, row, text, grid);
+            return hd_tiles_emit_choice(&row, &choice, text, grid);
         });
     }
 
@@ -339,7 +342,7 @@ void CheckRow(const Tiles &tiles, int rows, std::vector<int> columns,
     std::mt19937 random(Seed());
     const hd_tiles_row row = tiles.Row(2 + int(random() % 4), 1, 1);
     const Kernel kernel =
-        tiles.Of(tiles.choices[random() % tiles.choices.size()], &row);
+        tiles.Of(tiles.choices[random() % tiles.choices.size()], row);
     Schedule schedule(kernel);
     std::vector<uint64_t> args(size_t(kernel.grid.pointers));
     std::vector<std::vector<int>> seen;
@@ -399,7 +402,7 @@ TEST(Tiles, AProductWaitsForItsWordsAndThoseAheadOfIt)
     Folder folder;
     void *library = dlopen(
         folder
-            .Compile(kHost + tiles.Of(tiles.choices[0], &row).text + kAwait,
+            .Compile(kHost + tiles.Of(tiles.choices[0], row).text + kAwait,
                      "await.so", "-w")
             .c_str(),
         RTLD_NOW | RTLD_NODELETE);
@@ -474,13 +477,12 @@ TEST_F(TilesNvrtc, EveryChoiceOfALaunchCompilesWithoutSpills)
         Tiles tiles(forms[f]);
         const hd_tiles_row row = tiles.Row(8, 1, INT64_C(60000000000));
 
-        std::vector<const hd_step *> steps(row.product, row.product + 8);
         tiles.choices.resize(ROOM);
-        tiles.choices.resize(size_t(hd_tiles_choose(
-            steps.data(), 8, PROCESSORS, ROOM, tiles.choices.data())));
+        tiles.choices.resize(size_t(
+            hd_tiles_choose(&row, PROCESSORS, ROOM, tiles.choices.data())));
         for (size_t i = 0; i < tiles.choices.size(); i++)
             if (all || (i + first) % 19 == 6 * f)
-                CheckLog(Log(tiles.Of(tiles.choices[i], &row).text, "sm_90a"),
+                CheckLog(Log(tiles.Of(tiles.choices[i], row).text, "sm_90a"),
                          Name(tiles.choices[i]) + " of a launch of form " +
                              std::to_string(f));
     }

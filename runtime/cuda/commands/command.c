@@ -300,12 +300,10 @@ static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
         .block = {grid.threads, 1, 1},
         .cluster = {grid.cluster, grid.cluster > 0, grid.cluster > 0},
         .shared_bytes = grid.shared,
-        .bytes = (size_t)(grid.pointers + grid.sizes) * sizeof(uint64_t),
+        .bytes = hd_kernel_bytes(&grid),
         .patch = plan->npatches};
-    size_t maps = hd_cuda_align_up(launch.bytes, HD_KERNEL_MAP_ALIGN);
+    size_t maps = hd_kernel_maps_at(&grid);
 
-    if (grid.maps > 0)
-        launch.bytes = maps + (size_t)grid.maps * HD_KERNEL_MAP_BYTES;
     if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
                       &plan->launch_room, sizeof launch) ||
         !grow_blob(plan, launch.bytes, &launch.blob))
@@ -359,21 +357,21 @@ hd_status hd_cuda_add_kernel(hd_cuda_plan *plan, int stream,
     return HD_OK;
 }
 
-// The step's views and, of a kernel that tells, where and of which step.
-// Returns how many.
-static int list_addresses(hd_cuda_plan *plan, int stream, const hd_step *step,
-                          bool tells, hd_cuda_at at[HD_KERNEL_POINTERS])
+static int list_views(const hd_step *step, hd_cuda_at *at)
 {
-    int n = step->op->nviews;
-
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         at[i] = hd_cuda_at_span(&step->span[i]);
-    if (tells) {
-        at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
-                               sizeof(hd_kernel_miscount));
-        at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
-    }
-    return n;
+    return step->op->nviews;
+}
+
+// Of a kernel that tells: where, and of which step.
+static int list_told(hd_cuda_plan *plan, int stream, const hd_step *step,
+                     hd_cuda_at *at)
+{
+    at[0] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
+                         sizeof(hd_kernel_miscount));
+    at[1] = (hd_cuda_at){-1, (uint64_t)step->index};
+    return 2;
 }
 
 hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
@@ -382,30 +380,31 @@ hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
-    int n = list_addresses(plan, stream, step, hd_kernel_tells(step), at);
+    int n = list_views(step, at);
 
+    if (hd_kernel_tells(step))
+        n += list_told(plan, stream, step, &at[n]);
     HD_TRY(hd_emit_step(step, diag, &text, &grid));
     return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
 }
 
-int hd_cuda_choices(hd_device *device, const hd_step *const *product,
-                    int products, int room, hd_tiles_choice *out)
+int hd_cuda_choices(hd_device *device, const hd_tiles_row *row, int room,
+                    hd_tiles_choice *out)
 {
     int processors = 0;
 
     if (strcmp(device->home->arch, "sm_90a") != 0 ||
-        !hd_tiles_map(product[0]) ||
+        !hd_tiles_map(row->product[0]) ||
         device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
                                     device->home->ordinal) != HD_CU_SUCCESS)
         return 0;
-    return hd_tiles_choose(product, products, processors, room, out);
+    return hd_tiles_choose(row, processors, room, out);
 }
 
-bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream,
-                        const hd_step *const *product, int products,
+bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream, const hd_tiles_row *row,
                         hd_tiles_choice *out)
 {
-    return hd_cuda_choices(plan->device, product, products, 1, out) > 0 &&
+    return hd_cuda_choices(plan->device, row, 1, out) > 0 &&
            hd_cuda_may_need(plan, stream, HD_CUDA_MISCOUNT,
                             sizeof(hd_kernel_miscount)) &&
            hd_cuda_may_need(plan, stream, HD_CUDA_SCRATCH,
@@ -414,30 +413,53 @@ bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream,
                             hd_tiles_words(out) * sizeof(uint32_t));
 }
 
-hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
-                             const hd_step *step, const hd_tiles_choice *choice,
-                             hd_diag *diag)
+// As the kernel has them: codegen/tiles.h.
+static int list_row(hd_cuda_plan *plan, int stream, const hd_tiles_row *row,
+                    const hd_tiles_choice *choice, const hd_cu_ptr *words,
+                    hd_cuda_at *at)
 {
-    hd_cuda_at at[HD_KERNEL_POINTERS];
-    hd_text text = {0};
-    hd_kernel_grid grid = {0};
-    int n = list_addresses(plan, stream, step, true, at);
+    int n = 0;
 
+    for (int i = 0; i < row->products; i++)
+        n += list_views(row->product[i], &at[n]);
+    n += list_told(plan, stream, row->product[0], &at[n]);
     at[n++] =
         hd_cuda_need(plan, stream, HD_CUDA_SCRATCH, hd_tiles_parts(choice));
     at[n++] = hd_cuda_need(plan, stream, HD_CUDA_TILES_READY,
                            hd_tiles_words(choice) * sizeof(uint32_t));
-    HD_TRY(hd_tiles_emit_choice(step, choice, NULL, &text, &grid));
-    return hd_cuda_add_kernel(plan, stream, step, &text, grid, at, n, diag);
+    for (int i = 0; i < row->products * row->words; i++)
+        at[n++] = (hd_cuda_at){-1, words[i]};
+    if (row->words > 0)
+        at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    return n;
+}
+
+hd_status hd_cuda_add_row(hd_cuda_plan *plan, int stream,
+                          const hd_tiles_row *row,
+                          const hd_tiles_choice *choice, const hd_cu_ptr *words,
+                          hd_diag *diag)
+{
+    enum { MOST = HD_TILES_PRODUCTS * (HD_MAX_VIEWS + HD_TILES_WORDS) + 5 };
+    hd_cuda_at at[MOST];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int n = list_row(plan, stream, row, choice, words, at);
+
+    HD_TRY(hd_tiles_emit_choice(row, choice, &text, &grid));
+    HD_TRY(hd_cuda_add_kernel(plan, stream, row->product[0], &text, grid, at, n,
+                              diag));
+    plan->command[plan->ncommands - 1].meets = row->words > 0;
+    return HD_OK;
 }
 
 hd_status hd_cuda_add_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
                             hd_diag *diag)
 {
+    hd_tiles_row row = hd_tiles_row_of(step);
     hd_tiles_choice choice;
 
-    return hd_cuda_best_tiles(plan, stream, &step, 1, &choice)
-               ? hd_cuda_add_choice(plan, stream, step, &choice, diag)
+    return hd_cuda_best_tiles(plan, stream, &row, &choice)
+               ? hd_cuda_add_row(plan, stream, &row, &choice, NULL, diag)
                : hd_cuda_add_step(plan, stream, step, diag);
 }
 
@@ -531,6 +553,7 @@ hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
                               const hd_step *step, int *events, hd_diag *diag)
 {
     int *event = &events[step->index];
+    hd_cu_ptr gate;
 
     for (int i = 0; i < step->op->nviews; i++) {
         int argument = plan->device->buffer[step->span[i].buffer->id].argument;
@@ -543,9 +566,8 @@ hd_status hd_cuda_plan_record(hd_cuda_plan *plan, int stream,
         return HD_OK;
     HD_TRY(hd_cuda_new_event(plan, diag, event));
     HD_TRY(hd_cuda_add_event(plan, HD_CUDA_RECORD, stream, step, *event, diag));
-    return plan->gate[step->index] > 0
-               ? hd_cuda_add_words(plan, stream, step, plan->ncommands,
-                                   HD_CU_OP_WRITE_32,
-                                   hd_cuda_gate_of(plan, step->index), diag)
-               : HD_OK;
+    gate = hd_cuda_gate_of(plan, step->index);
+    return gate != 0 ? hd_cuda_add_words(plan, stream, step, plan->ncommands,
+                                         HD_CU_OP_WRITE_32, gate, diag)
+                     : HD_OK;
 }

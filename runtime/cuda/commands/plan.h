@@ -138,6 +138,13 @@ struct hd_cuda_plan {
     uint64_t sending; // bytes to peers a run
 };
 
+// How many steps are planned and issued at once from step `i` on.
+static inline int hd_cuda_together(const hd_cuda_plan *plan, int64_t i)
+{
+    return plan->launched[i] > 0 ? plan->launched[i]
+                                 : hd_steps_together(plan->steps, i);
+}
+
 // The step of the binding that a step of any plan is, with room for all.
 static inline const hd_step *hd_cuda_whole(const hd_device *device,
                                            const hd_step *step)
@@ -172,18 +179,18 @@ hd_status hd_cuda_start(const hd_cuda_plan *plan, const hd_cuda_launch *launch,
 // The kernel of all that a step of unit COMPUTE does.
 hd_status hd_cuda_add_step(hd_cuda_plan *plan, int stream, const hd_step *step,
                            hd_diag *diag);
-// Which tiles of sm_90a there are for a matmul on the device, or some in a row,
-// the best first.
-int hd_cuda_choices(hd_device *device, const hd_step *const *product,
-                    int products, int room, hd_tiles_choice *out);
+// Which tiles of sm_90a there are for the row on the device, the best first.
+int hd_cuda_choices(hd_device *device, const hd_tiles_row *row, int room,
+                    hd_tiles_choice *out);
 // The best, if the plan has room for it: which tiles a step has depends on the
 // extents of a run, too.
-bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream,
-                        const hd_step *const *product, int products,
+bool hd_cuda_best_tiles(hd_cuda_plan *plan, int stream, const hd_tiles_row *row,
                         hd_tiles_choice *out);
-hd_status hd_cuda_add_choice(hd_cuda_plan *plan, int stream,
-                             const hd_step *step, const hd_tiles_choice *choice,
-                             hd_diag *diag);
+// `words` are the addresses of those that each product waits for, if any do.
+hd_status hd_cuda_add_row(hd_cuda_plan *plan, int stream,
+                          const hd_tiles_row *row,
+                          const hd_tiles_choice *choice, const hd_cu_ptr *words,
+                          hd_diag *diag);
 // The kernel of a matmul in tiles, the best that there is for the device.
 hd_status hd_cuda_add_tiles(hd_cuda_plan *plan, int stream, const hd_step *step,
                             hd_diag *diag);
@@ -262,6 +269,9 @@ bool hd_cuda_is_staged_in(const hd_root *buffer);
 
 // --------------------------------------- cuda/commands/rooms.c
 
+// Memory of the home's, of zeros; whoever takes it gives it back.
+hd_status hd_cuda_take_zeroed(hd_device *device, size_t bytes, hd_diag *diag,
+                              hd_cu_ptr *out);
 // A room of the stream for as many bytes; its memory is there once all of the
 // plan is known: of the binding's steps, other plans need no more. Scratch is
 // the stream's next: what one step or group takes lies side by side, and the

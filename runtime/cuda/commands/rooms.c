@@ -70,17 +70,23 @@ static void place_rooms(hd_device *device, int first, int end, hd_cu_ptr at)
     }
 }
 
+hd_status hd_cuda_take_zeroed(hd_device *device, size_t bytes, hd_diag *diag,
+                              hd_cu_ptr *out)
+{
+    HD_TRY(hd_cuda_home_take(device, bytes, diag, out));
+    HD_CUDA_TRY(device, diag, fill8, *out, 0, bytes, device->home->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
+    return HD_OK;
+}
+
 static hd_status alloc_own_rooms(hd_device *device, hd_diag *diag)
 {
     size_t bytes = lay_out_rooms(device, HD_CUDA_ROOMS_OWN, HD_CUDA_ROOMS);
 
     if (bytes == 0)
         return HD_OK;
-    HD_TRY(hd_cuda_home_take(device, bytes, diag, &device->zeroed));
     device->zeroed_bytes = bytes;
-    HD_CUDA_TRY(device, diag, fill8, device->zeroed, 0, bytes,
-                device->home->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
+    HD_TRY(hd_cuda_take_zeroed(device, bytes, diag, &device->zeroed));
     place_rooms(device, HD_CUDA_ROOMS_OWN, HD_CUDA_ROOMS, device->zeroed);
     return HD_OK;
 }

@@ -270,8 +270,7 @@ static hd_status issue_steps(const hd_cuda_plan *plan, hd_diag *diag)
     for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i += n) {
         const hd_step *step = &steps->step[i];
 
-        n = plan->launched[i] > 0 ? plan->launched[i]
-                                  : hd_steps_together(steps, i);
+        n = hd_cuda_together(plan, i);
         hd_ranges_step(binding->ranges, step);
         status = issue_step(plan, step, n, diag);
         hd_ranges_end(binding->ranges);

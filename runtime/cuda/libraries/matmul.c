@@ -683,12 +683,13 @@ static hd_status add_scratched(const job *j, int product)
 // 13.1 on H200), tiles do at once.
 static bool is_own_always(const job *j)
 {
+    hd_tiles_row row = hd_tiles_row_of(j->step);
     hd_tiles_choice best;
     int epilogue;
 
     return (!own_epilogue(j, &epilogue) ||
             !has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C))) &&
-           hd_cuda_best_tiles(j->plan, j->stream, &j->step, 1, &best);
+           hd_cuda_best_tiles(j->plan, j->stream, &row, &best);
 }
 
 // Whether tiles may be timed for it: one launch, the same in every run.
@@ -700,16 +701,18 @@ static bool may_be_own(const job *j)
 // Whether they were faster, and take this step, too.
 static bool is_own(const job *j, int product)
 {
+    hd_tiles_row row = hd_tiles_row_of(j->step);
     hd_tiles_choice best;
 
     return may_be_own(j) && j->plan->product[product].own.rows > 0 &&
-           hd_cuda_choices(j->plan->device, &j->step, 1, 1, &best) > 0;
+           hd_cuda_choices(j->plan->device, &row, 1, &best) > 0;
 }
 
 hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
                               const hd_step *step, hd_diag *diag)
 {
     job j = job_of(plan, stream, step, diag);
+    hd_tiles_row row = hd_tiles_row_of(step);
     int epilogue = 0, product = -1;
 
     if (j.product.counts >= 0 || hd_op_has_counts(step->op))
@@ -726,8 +729,9 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
                     &product));
         if (product >= 0)
             return is_own(&j, product)
-                       ? hd_cuda_add_choice(plan, stream, step,
-                                            &plan->product[product].own, diag)
+                       ? hd_cuda_add_row(plan, stream, &row,
+                                         &plan->product[product].own, NULL,
+                                         diag)
                        : add_products(&j, product, NULL);
     }
     j.scratched = true;

@@ -389,6 +389,7 @@ static hd_status add_launch(trial *t, const hd_step *step,
                             const hd_tiles_choice *choice)
 {
     const hd_cu_ptr memory[] = {t->c, t->b, t->a, t->bias};
+    const hd_tiles_row row = hd_tiles_row_of(step);
     hd_text text = {0};
     hd_kernel_grid grid;
     hd_cuda_at at[HD_MAX_VIEWS + 4];
@@ -400,7 +401,7 @@ static hd_status add_launch(trial *t, const hd_step *step,
     at[n++] = HD_CUDA_NOWHERE;
     at[n++] = (hd_cuda_at){-1, t->tiles + WORDS_BYTES};
     at[n++] = (hd_cuda_at){-1, t->tiles};
-    HD_TRY(hd_tiles_emit_choice(step, choice, NULL, &text, &grid));
+    HD_TRY(hd_tiles_emit_choice(&row, choice, &text, &grid));
     return hd_cuda_add_launch(&t->own, &text, grid, at, n, t->diag);
 }
 
@@ -489,8 +490,11 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
 
     if (seconds == 0)
         return HD_OK;
-    if (step != NULL)
-        t.nchoices = hd_cuda_choices(device, &step, 1, HD_CUDA_OWN, t.choice);
+    if (step != NULL) {
+        const hd_tiles_row row = hd_tiles_row_of(step);
+
+        t.nchoices = hd_cuda_choices(device, &row, HD_CUDA_OWN, t.choice);
+    }
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
         status = try_all(&t, product, step, plan, n, seconds);

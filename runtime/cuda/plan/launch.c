@@ -11,6 +11,7 @@
 // (docs/checking.md, Launches).
 #include "runtime/cuda/plan/launch.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/diag.h"
@@ -21,13 +22,7 @@
 #include "runtime/rendezvous.h"
 
 #define LONG_PARAMETERS 12010 // CUDA from which on they may be long
-enum {
-    SHORT_BYTES = 4096,
-    LONG_BYTES = 32764,
-    MAPS = 3, // of a product
-    SIZES = 5,
-    MOST_AT = HD_TILES_PRODUCTS * (HD_MAX_VIEWS + HD_TILES_WORDS) + 5,
-};
+enum { SHORT_BYTES = 4096, LONG_BYTES = 32764 };
 
 // A launch's products, and which steps record what each of them waits for.
 typedef struct launch {
@@ -124,20 +119,23 @@ static launch look(const hd_cuda_plan *plan, const hd_step *first,
 
 // --------------------------------------------------- whether there is a kernel
 
-// Its parameters are addresses and sizes, and maps, which are the most.
-static bool fits(const hd_cuda_plan *plan, const launch *l)
+static hd_status check_bytes(const hd_cuda_plan *plan, launch *l, hd_diag *diag)
 {
-    size_t each =
-        (size_t)l->row.product[0]->op->nviews + (size_t)l->row.words + SIZES;
-    size_t bytes = ((size_t)l->row.products * each + 6) * sizeof(uint64_t) +
-                   HD_KERNEL_MAP_ALIGN +
-                   (size_t)l->row.products * MAPS * HD_KERNEL_MAP_BYTES;
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
     int version = 0;
+    size_t bytes;
 
-    return bytes <= SHORT_BYTES ||
-           (bytes <= LONG_BYTES &&
-            plan->device->cu.driver_version(&version) == HD_CU_SUCCESS &&
-            version >= LONG_PARAMETERS);
+    if (hd_tiles_emit_choice(&l->row, &l->tiles, &text, &grid) != HD_OK)
+        return hd_cuda_no_room(plan->device, diag);
+    hd_text_free(&text);
+    bytes = hd_kernel_bytes(&grid);
+    if (bytes > LONG_BYTES ||
+        (bytes > SHORT_BYTES &&
+         (plan->device->cu.driver_version(&version) != HD_CU_SUCCESS ||
+          version < LONG_PARAMETERS)))
+        refuse(l, "its parameters are too long for this CUDA");
+    return HD_OK;
 }
 
 static bool are_alike(const launch *l)
@@ -263,25 +261,28 @@ static bool have_ties(const launch *l)
     return false;
 }
 
-static void judge(hd_cuda_plan *plan, launch *l)
+// `waiting` is why none that waits is a kernel.
+static hd_status judge(hd_cuda_plan *plan, launch *l, const char *waiting,
+                       hd_diag *diag)
 {
     if (l->why != NULL)
-        return;
+        return HD_OK;
     if (l->row.products < 2)
         refuse(l, "it has one product alone");
     else if (plan->module->nsizes > 0)
         refuse(l, "runs have sizes");
-    else if (l->row.words > 0 && why_none_waits(plan) != NULL)
-        refuse(l, why_none_waits(plan));
+    else if (l->row.words > 0 && waiting != NULL)
+        refuse(l, waiting);
     else if (!are_alike(l))
         refuse(l, "its products are not alike, or not for tiles of sm_90a");
     else if (have_ties(l))
         refuse(l, "a product of it has to do with what another one makes");
-    else if (!fits(plan, l))
-        refuse(l, "its parameters are too long for this CUDA");
-    else if (!hd_cuda_best_tiles(plan, l->first->stream + 1, l->row.product,
-                                 l->row.products, &l->tiles))
+    else if (!hd_cuda_best_tiles(plan, l->first->stream + 1, &l->row,
+                                 &l->tiles))
         refuse(l, "there are no tiles for its products on this device");
+    else
+        return check_bytes(plan, l, diag);
+    return HD_OK;
 }
 
 static bool is_alone(const hd_cuda_plan *plan, const hd_step *first)
@@ -292,19 +293,17 @@ static bool is_alone(const hd_cuda_plan *plan, const hd_step *first)
     return plan->module->axis[axis].size == 1;
 }
 
-static launch launch_at(hd_cuda_plan *plan, const hd_step *first,
-                        const int *events)
+// A provider's, or none that has a collective.
+static bool is_paired(hd_cuda_plan *plan, launch *l)
 {
-    const char *why = hd_cuda_fused_why(plan->device, first);
-    launch l = look(plan, first, events);
+    const char *why = hd_cuda_fused_why(plan->device, l->first);
 
-    l.provided = why != NULL && *why == '\0';
-    l.alone = why != NULL && is_alone(plan, first);
-    if (why != NULL)
-        l.why = l.provided ? NULL : why;
-    else
-        judge(plan, &l);
-    return l;
+    if (why == NULL)
+        return false;
+    l->provided = *why == '\0';
+    l->alone = is_alone(plan, l->first);
+    l->why = l->provided ? NULL : why;
+    return true;
 }
 
 // ------------------------------------------------------------------ finding
@@ -356,31 +355,29 @@ static void number_gates(hd_cuda_plan *plan, const launch *l, int *n)
 
 static hd_status alloc_gates(hd_device *device, int n, hd_diag *diag)
 {
-    size_t bytes = (size_t)n * sizeof(uint32_t);
-
     if (n == 0 || device->gates != 0)
         return HD_OK;
-    HD_TRY(hd_cuda_home_take(device, bytes, diag, &device->gates));
-    device->gate_bytes = bytes;
-    HD_CUDA_TRY(device, diag, fill8, device->gates, 0, bytes,
-                device->home->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
-    return HD_OK;
+    device->gate_bytes = (size_t)n * sizeof(uint32_t);
+    return hd_cuda_take_zeroed(device, device->gate_bytes, diag,
+                               &device->gates);
 }
 
 hd_status hd_cuda_launches_find(hd_cuda_plan *plan, const int *events,
                                 hd_diag *diag)
 {
     const hd_steps *steps = plan->steps;
-    int gates = 0;
+    const char *waiting = why_none_waits(plan);
     bool told = false;
+    int gates = 0;
     launch l;
 
     for (int64_t i = 0; i < steps->nsteps; i += l.n) {
         l = (launch){.n = 1};
         if (steps->step[i].launch == 0)
             continue;
-        l = launch_at(plan, &steps->step[i], events);
+        l = look(plan, &steps->step[i], events);
+        if (!is_paired(plan, &l))
+            HD_TRY(judge(plan, &l, waiting, diag));
         tell(plan, &l, &told, diag);
         if (l.why != NULL)
             continue;
@@ -404,36 +401,13 @@ static int64_t limit_of(const hd_device *device)
     return seconds * 1000000000;
 }
 
-static int list_words(const hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
+static void list_words(const hd_cuda_plan *plan, const launch *l,
+                       hd_cu_ptr *out)
 {
-    int n = 0;
-
     for (int i = 0; i < l->row.products; i++)
         for (int k = 0; k < l->row.words; k++)
-            at[n++] = (hd_cuda_at){
-                -1,
-                k < l->nwaits[i] ? hd_cuda_gate_of(plan, l->wait[i][k]) : 0};
-    if (l->row.words > 0)
-        at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
-    return n;
-}
-
-// As the kernel has them: codegen/tiles.h.
-static int list_addresses(hd_cuda_plan *plan, const launch *l, hd_cuda_at *at)
-{
-    int stream = l->first->stream + 1, n = 0;
-
-    for (int i = 0; i < l->row.products; i++)
-        for (int k = 0; k < l->row.product[i]->op->nviews; k++)
-            at[n++] = hd_cuda_at_span(&l->row.product[i]->span[k]);
-    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_MISCOUNT,
-                           sizeof(hd_kernel_miscount));
-    at[n++] = (hd_cuda_at){-1, (uint64_t)l->row.product[0]->index};
-    at[n++] =
-        hd_cuda_need(plan, stream, HD_CUDA_SCRATCH, hd_tiles_parts(&l->tiles));
-    at[n++] = hd_cuda_need(plan, stream, HD_CUDA_TILES_READY,
-                           hd_tiles_words(&l->tiles) * sizeof(uint32_t));
-    return n + list_words(plan, l, &at[n]);
+            *out++ =
+                k < l->nwaits[i] ? hd_cuda_gate_of(plan, l->wait[i][k]) : 0;
 }
 
 // What is waited for behind all products the stream waits for.
@@ -451,20 +425,18 @@ static hd_status plan_rest(hd_cuda_plan *plan, const launch *l,
 hd_status hd_cuda_plan_launch(hd_cuda_plan *plan, const hd_step *first,
                               const int *events, hd_diag *diag)
 {
-    launch l = launch_at(plan, first, events);
-    hd_cuda_at at[MOST_AT];
-    hd_text text = {0};
-    hd_kernel_grid grid = {0};
-    int n;
+    hd_cu_ptr words[HD_TILES_PRODUCTS * HD_TILES_WORDS];
+    launch l = look(plan, first, events);
+    int stream = first->stream + 1;
+    bool found;
 
-    if (l.provided)
+    if (is_paired(plan, &l))
         return hd_cuda_fused_plan(plan, first, diag);
-    n = list_addresses(plan, &l, at);
     l.row.limit = limit_of(plan->device);
-    HD_TRY(
-        hd_tiles_emit_choice(l.row.product[0], &l.tiles, &l.row, &text, &grid));
-    HD_TRY(hd_cuda_add_kernel(plan, first->stream + 1, l.row.product[0], &text,
-                              grid, at, n, diag));
-    plan->command[plan->ncommands - 1].meets = l.row.words > 0;
+    list_words(plan, &l, words);
+    found = hd_cuda_best_tiles(plan, stream, &l.row, &l.tiles);
+    (void)found;
+    assert(found && "no other launch is a kernel");
+    HD_TRY(hd_cuda_add_row(plan, stream, &l.row, &l.tiles, words, diag));
     return plan_rest(plan, &l, events, diag);
 }

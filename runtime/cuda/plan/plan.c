@@ -282,8 +282,7 @@ static hd_status plan_steps(hd_cuda_plan *plan, int *events,
     for (int64_t i = 0; i < steps->nsteps; i += n) {
         const hd_step *step = &steps->step[i];
 
-        n = plan->launched[i] > 0 ? plan->launched[i]
-                                  : hd_steps_together(steps, i);
+        n = hd_cuda_together(plan, i);
         for (int k = 0; k < n; k++)
             plan->first[i + k] = plan->ncommands;
         plan->device->stream[stream_of(step)].used = 0;

@@ -4,10 +4,13 @@
 //   D[m, n] = A[k, m]^T B[k, n]      A is the product's second operand, B its
 //                                    first, or what is gathered for that
 //
-//                            A           B           D
-//   all_gather, matmul       m over      n over      m over ranks: each has
-//   rows matmul, reduce_scatter   k over      k over      n over ranks matmul,
-//   all_reduce       k over      k over      whole on each
+//                            A        B        D
+//
+//   all_gather, matmul       m over   n over   m over ranks: each has rows
+//
+//   matmul, reduce_scatter   k over   k over   n over ranks
+//
+//   matmul, all_reduce       k over   k over   whole on each
 //
 // where m counts our columns; of a gather it counts those of all ranks, which
 // need not be parts of one matrix. Its calls at opening wait for peers without
@@ -126,8 +129,7 @@ static const char *why_not_keys(const hd_step *step)
         hd_op_key(step->op, HD_KEY_SCALE_B) != NULL ||
         (act != NULL && act->act == HD_ACT_SILU))
         return "cuBLASMp does no `aux`, `accumulate`, groups, scales of "
-               "operands "
-               "or silu";
+               "operands or silu";
     if (scale != NULL && scale->view >= 0)
         return "cuBLASMp is given a scale that is a number";
     if (bias >= 0 &&
