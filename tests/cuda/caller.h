@@ -3,6 +3,8 @@
 #ifndef HD_TESTS_CUDA_CALLER_H
 #define HD_TESTS_CUDA_CALLER_H
 
+#include <functional>
+
 #include "base/library.h"
 #include "tests/cuda/program.h"
 
@@ -155,5 +157,41 @@ class Caller
     std::vector<hd_cu_stream> streams_;
     std::vector<hd_cu_event> events_;
 };
+
+// All ranks have done one run; then `last` says what becomes of each, and the
+// ranks must be at rest when it fails.
+inline hd_status
+AfterOneRun(Rank &rank, const Program &program,
+            const hd_session_options &options,
+            const std::function<hd_status(Session &, Shards &, Caller &)> &last)
+{
+    Caller caller;
+    Session session;
+
+    HD_TRY(caller.Open(rank));
+    HD_TRY(session.Open(rank, program, options));
+    Shards shards(session);
+    HD_TRY(
+        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
+    HD_TRY(shards.Run(rank.diag));
+    HD_TRY(shards.Get(rank.diag));
+    HD_TRY(program.Compare(shards, rank.rank));
+    HD_TRY(Meet(rank)); // whoever fails now fails no other's first run
+    hd_status status = last(session, shards, caller);
+    if (status != HD_OK && !caller.IsIdle(nullptr)) {
+        fprintf(stderr, "rank %d is not at rest\n", rank.rank);
+        return HD_ERROR_INVALID;
+    }
+    return status;
+}
+
+// A run of the ranks that do one, to its end.
+inline hd_status RunIf(bool runs, const Rank &rank, Shards &shards)
+{
+    if (!runs)
+        return HD_OK;
+    HD_TRY(shards.Run(rank.diag));
+    return shards.Get(rank.diag);
+}
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <heddle/environment.h>
 
+#include "tests/cuda/caller.h"
 #include "tests/cuda/way.h"
 
 namespace
@@ -282,21 +283,6 @@ TEST(CudaLaunches, ThatKeepThemselvesFromEndingAreTold)
         << answers[0].text;
 }
 
-hd_status AfterOneRun(Rank &rank, const Program &program, double timeout,
-                      const std::function<hd_status(Shards &)> &last)
-{
-    Session session;
-
-    HD_TRY(session.Open(rank, program, CudaOptions(timeout)));
-    Shards shards(session);
-    HD_TRY(
-        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
-    HD_TRY(shards.Run(rank.diag));
-    HD_TRY(shards.Get(rank.diag));
-    HD_TRY(Meet(rank));
-    return last(shards);
-}
-
 // The kernel waits for a word that nobody writes: it ends when the streams do
 // that were to write it, and what they wait for is named.
 TEST(CudaLaunches, WhosePeerNeverRunsEndInTime)
@@ -304,16 +290,14 @@ TEST(CudaLaunches, WhosePeerNeverRunsEndInTime)
     hd_lower_options lower = Launches(HD_TRANSFER_RING);
     Program program(Gathered(2, 64, 64, 64), kSets, &lower);
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(rank, program, kLate, [&](Shards &shards) {
-            hd_status status = HD_OK;
+        return AfterOneRun(rank, program, CudaOptions(kLate),
+                           [&](Session &, Shards &shards, Caller &) {
+                               hd_status status =
+                                   RunIf(rank.rank == 0, rank, shards);
 
-            if (rank.rank == 0)
-                status = shards.Run(rank.diag);
-            if (rank.rank == 0 && status == HD_OK)
-                status = shards.Get(rank.diag);
-            HD_TRY(Meet(rank));
-            return status;
-        });
+                               HD_TRY(Meet(rank));
+                               return status;
+                           });
     });
 
     Ended(answers[0], 0);
@@ -328,16 +312,14 @@ TEST(CudaLaunches, WhosePeerIsKilledEndAtOnce)
     hd_lower_options lower = Launches(HD_TRANSFER_DIRECT);
     Program program(Gathered(3, 64, 64, 64), kSets, &lower);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, kPatience, [&](Shards &shards) {
-            if (rank.rank == 2) {
-                SleepFor(0.1);
-                raise(SIGKILL);
-            }
-            HD_TRY(shards.Run(rank.diag));
-            hd_status status = shards.Get(rank.diag);
-            rank.answer->seconds = Now();
-            return status;
-        });
+        return AfterOneRun(rank, program, CudaOptions(),
+                           [&](Session &, Shards &shards, Caller &) {
+                               if (rank.rank == 2) {
+                                   SleepFor(0.1);
+                                   raise(SIGKILL);
+                               }
+                               return RunIf(true, rank, shards);
+                           });
     });
 
     EXPECT_FALSE(answers[2].ended);

@@ -21,33 +21,6 @@ INSTANTIATE_TEST_SUITE_P(All, CudaPeers, testing::ValuesIn(kWays), NameOfWay);
 // Seconds, a few of which a busy machine takes, and far fewer than a run waits.
 const double kAtOnce = kPatience / 4;
 
-// All ranks have done one run; then `last` says what becomes of each, and the
-// ranks must be at rest when it fails.
-hd_status
-AfterOneRun(Rank &rank, const Program &program,
-            const hd_session_options &options,
-            const std::function<hd_status(Session &, Shards &, Caller &)> &last)
-{
-    Caller caller;
-    Session session;
-
-    HD_TRY(caller.Open(rank));
-    HD_TRY(session.Open(rank, program, options));
-    Shards shards(session);
-    HD_TRY(
-        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
-    HD_TRY(shards.Run(rank.diag));
-    HD_TRY(shards.Get(rank.diag));
-    HD_TRY(program.Compare(shards, rank.rank));
-    HD_TRY(Meet(rank)); // whoever fails now fails no other's first run
-    hd_status status = last(session, shards, caller);
-    if (status != HD_OK && !caller.IsIdle(nullptr)) {
-        fprintf(stderr, "rank %d is not at rest\n", rank.rank);
-        return HD_ERROR_INVALID;
-    }
-    return status;
-}
-
 TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
 {
     Program program(kRing);
@@ -220,12 +193,9 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
         return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &) {
                                double start = Now(), work = Work();
-                               hd_status status = HD_OK;
+                               hd_status status =
+                                   RunIf(rank.rank != 2, rank, shards);
 
-                               if (rank.rank != 2)
-                                   status = shards.Run(rank.diag);
-                               if (rank.rank != 2 && status == HD_OK)
-                                   status = shards.Get(rank.diag);
                                rank.answer->seconds = Now() - start;
                                rank.answer->sum = Work() - work;
                                HD_TRY(Meet(rank));
@@ -360,12 +330,9 @@ TEST_P(CudaPeers, OfAReductionNameTheRankThatHasNotCome)
         std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
             return AfterOneRun(rank, program, Options(kLate),
                                [&](Session &, Shards &shards, Caller &) {
-                                   hd_status status = HD_OK;
+                                   hd_status status =
+                                       RunIf(rank.rank != 2, rank, shards);
 
-                                   if (rank.rank != 2)
-                                       status = shards.Run(rank.diag);
-                                   if (rank.rank != 2 && status == HD_OK)
-                                       status = shards.Get(rank.diag);
                                    if (!leaves)
                                        HD_TRY(Meet(rank));
                                    return status;
@@ -565,12 +532,9 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
         return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &) {
-                               hd_status status = HD_OK;
+                               hd_status status =
+                                   RunIf(rank.rank == 0, rank, shards);
 
-                               if (rank.rank == 0)
-                                   status = shards.Run(rank.diag);
-                               if (rank.rank == 0 && status == HD_OK)
-                                   status = shards.Get(rank.diag);
                                HD_TRY(Meet(rank));
                                return status;
                            });
@@ -636,16 +600,15 @@ TEST_P(CudaPeers, ThatDieWhileARunIsIssuedLeaveItToEnd)
     ScopedSetting host("HEDDLE_CHAOS", "1"); // naps between commands
     ScopedSetting lt("FAKE_CUBLASLT_SLEEP", "500");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(
-            rank, program, Options(), [&](Session &, Shards &shards, Caller &) {
-                if (rank.rank == 1) {
-                    SleepFor(0.1);
-                    raise(SIGKILL);
-                }
-                NapFor(0.6);
-                hd_status status = shards.Run(rank.diag);
-                return status != HD_OK ? status : shards.Get(rank.diag);
-            });
+        return AfterOneRun(rank, program, Options(),
+                           [&](Session &, Shards &shards, Caller &) {
+                               if (rank.rank == 1) {
+                                   SleepFor(0.1);
+                                   raise(SIGKILL);
+                               }
+                               NapFor(0.6);
+                               return RunIf(true, rank, shards);
+                           });
     });
 
     Ended(answers[0], 0);
