@@ -5,24 +5,20 @@
 
 #include "codegen/tiles.h"
 
-// Of the cycles that a tile needs, so many are for its products: expected, but
-// where bench/results/2026-11-29-h200-tiles.txt says what was measured.
 typedef struct shape {
     int rows, columns, warps;
-    double rate;
 } shape;
 
 static const shape shapes[] = {
-    {128, 256, 2, 1.00}, {128, 240, 2, .99}, {128, 224, 2, .99},
-    {128, 208, 2, .985}, {128, 192, 2, .98}, {128, 176, 2, .975},
-    {128, 160, 2, .97},  {128, 144, 2, .95}, {128, 128, 2, .93},
-    {128, 112, 2, .90},  {128, 96, 2, .87},  {128, 64, 2, .75},
-    {64, 256, 1, .95},   {64, 224, 1, .93},  {64, 192, 1, .91},
-    {64, 160, 1, .88},   {64, 128, 1, .85},  {64, 96, 1, .75},
-    {64, 64, 1, .60},
+    {128, 256, 2}, {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 192, 2},
+    {128, 176, 2}, {128, 160, 2}, {128, 144, 2}, {128, 128, 2}, {128, 112, 2},
+    {128, 96, 2},  {128, 64, 2},  {64, 256, 1},  {64, 224, 1},  {64, 192, 1},
+    {64, 160, 1},  {64, 128, 1},  {64, 96, 1},   {64, 64, 1},
 };
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 
+// Blocks of one below each other have columns in common, or beside each other
+// rows.
 static const int clusters[][2] = {{2, 1}, {1, 1}, {1, 2}};
 enum { NCLUSTERS = sizeof clusters / sizeof *clusters, BK = 64 };
 
@@ -30,14 +26,27 @@ enum { NCLUSTERS = sizeof clusters / sizeof *clusters, BK = 64 };
 // what each product of a row has of its own.
 enum { MOST_PLAIN = 256, MOST_OWN = 240, MOST_COLUMNS = 208 };
 
-#define PAIRS_A_CYCLE 2048.
-#define BYTES_A_CYCLE 2400. // of the device's memory
-#define TILE_CYCLES 500.    // that begin and end a tile
-#define SPLIT_TILES .5      // that sharing the last ones costs, of one
-#define BYTES_OF_SUMS 32.   // of a tile's that a processor takes in a cycle
-#define ALONE .015          // that blocks without a cluster take longer
-#define UNEVEN .3           // likewise where lines begin at no multiple of 128
-#define NARROW .3           // that tiles of 64 rows do: second operands' loads
+// Fitted to 2,900 times of 72 shapes on an H200, in cycles at 1.7 GHz, of which
+// the chosen one is 2.5 % behind the best in the mean:
+// bench/results/2026-11-29-h200-tiles.txt.
+#define PAIRS_A_CYCLE (2048 * .91)
+#define LINES_A_CYCLE (55 / 128.)    // of 128 bytes, to a processor
+#define MEMORY_A_CYCLE (1770 / 128.) // likewise, from memory, to all of them
+#define BESIDE .19          // what takes less than the longest adds of itself
+#define UNEVEN 1.6          // lines that begin at no multiple of 128 bytes
+#define SHARED_COLUMNS .54  // of what a cluster saves of them
+#define SHARED_ROWS 1.      // likewise
+#define BELOW 1.006         // that a cluster takes longer
+#define ASIDE 1.085         // likewise
+#define CYCLES_OF_A_SUM .06 // that each element of a tile takes at its end
+#define SPLIT_TILES .145    // that sharing the last ones takes, of one
+#define SUMS_CYCLES 13000.  // until sums of others are there
+#define SUMS_A_CYCLE 10.    // that a processor takes then
+#define TOGETHER 1.03       // that products done so should save
+// Of copies between two H200s, at 1.7 GHz.
+#define FIRST_COPY_CYCLES 20000.
+#define COPY_CYCLES 5000.
+#define LINK_A_CYCLE 206. // bytes
 
 typedef hd_tiles_work work;
 
@@ -60,45 +69,228 @@ static double tiles_of(const work *w, const shape *s, const int cluster[2])
     return down * cover(w->n, s->columns * cluster[1]) * w->pieces;
 }
 
-// Of `n` products in a row, whose depth is the same.
-static double cycles_of(const work *w, int n, const shape *s,
-                        const int cluster[2], int processors, bool split)
+// Products in a row, in one.
+static work join(const work *w, int n)
 {
-    double tiles = 0, bytes = 0;
-    double units = processors / (cluster[0] * cluster[1]);
-    double turns, sums = 0;
-    double tile =
-        cover(w->k, BK) * BK * s->rows * s->columns / (PAIRS_A_CYCLE * s->rate);
+    work all = w[0];
 
-    for (int i = 0; i < n; i++) {
-        const work *p = &w[i];
-
-        tiles += tiles_of(p, s, cluster);
-        bytes += 2 * p->pieces * (p->m * p->k + p->n * p->k + p->m * p->n) /
-                 BYTES_A_CYCLE;
+    for (int i = 1; i < n; i++) {
+        all.m += w[i].m;
+        all.n = all.n > w[i].n ? all.n : w[i].n;
     }
+    return all;
+}
+
+// Lines of a slice that all blocks that are under way read, of `n` products one
+// behind the other: of as many rows of tiles as a band has, and as many columns
+// as there are then, or of all of a product and the next ones.
+static double lines_of_all(const work *w, int n, const shape *s,
+                           const int cluster[2], double under_way,
+                           int processors)
+{
+    double rows = s->rows * cluster[0], columns = s->columns * cluster[1];
+    double down = cover(w->m, rows), across = cover(w->n, columns);
+    double band = hd_tiles_band(processors / (cluster[0] * cluster[1]),
+                                (int64_t)rows, (int64_t)columns);
+    double products = cover(under_way, down * across);
+
+    if (products > 1 && n > 1)
+        return (products < n ? products : n) * w->m + w->n;
+    down = down < band ? down : band;
+    across = cover(under_way, down);
+    rows = down * rows < w->m ? down * rows : w->m;
+    columns = across * columns < w->n ? across * columns : w->n;
+    return rows + columns;
+}
+
+// Where `times` blocks share a tile.
+static double slice_cycles(const work *w, int n, const shape *s,
+                           const int cluster[2], double under_way, double times,
+                           int processors)
+{
+    double rows = s->rows / (cluster[1] > 1 ? 1 + SHARED_ROWS : 1);
+    double columns = s->columns / (cluster[0] > 1 ? 1 + SHARED_COLUMNS : 1);
+    bool uneven = w->k * 2 / 128 != cover(w->k * 2, 128);
+    double takes[] = {
+        s->rows * s->columns * BK / PAIRS_A_CYCLE,
+        (rows + columns) * (uneven ? UNEVEN : 1) / LINES_A_CYCLE,
+        times * lines_of_all(w, n, s, cluster, under_way, processors) /
+            MEMORY_A_CYCLE};
+    double longest = 0, sum = 0;
+
+    for (int i = 0; i < 3; i++) {
+        longest = longest > takes[i] ? longest : takes[i];
+        sum += takes[i];
+    }
+    sum = longest + BESIDE * (sum - longest);
+    return sum * (cluster[0] > 1 ? BELOW : 1) * (cluster[1] > 1 ? ASIDE : 1);
+}
+
+// Until the sums of so many other blocks are added.
+static double sums_cycles(const shape *s, double others)
+{
+    return SUMS_CYCLES + others * s->rows * s->columns / SUMS_A_CYCLE;
+}
+
+static double end_cycles(const shape *s)
+{
+    return s->rows * s->columns * CYCLES_OF_A_SUM;
+}
+
+static double cycles_of(const work *w, const shape *s, const int cluster[2],
+                        int processors, bool split)
+{
+    double units = processors / (cluster[0] * cluster[1]);
+    double tiles = tiles_of(w, s, cluster), slices = cover(w->k, BK);
+    double shares = tiles < units ? tiles : units;
+    double turns = cover(tiles, units), ends = turns, sums = 0;
+
     if (split && tiles > units) {
         turns = tiles / units + SPLIT_TILES;
+        ends++;
+        sums = sums_cycles(s, 1);
     } else if (split && tiles < units) {
-        double shares = (double)hd_tiles_units(
-            true, (int64_t)tiles, (int64_t)cover(w->k, BK), (int64_t)units);
-
+        shares = (double)hd_tiles_units(true, (int64_t)tiles, (int64_t)slices,
+                                        (int64_t)units);
         turns = tiles / shares;
         if (shares > tiles)
-            sums =
-                cover(shares, tiles) * s->rows * s->columns * 4 / BYTES_OF_SUMS;
-    } else {
-        turns = cover(tiles, units);
+            sums = sums_cycles(s, cover(shares, tiles));
     }
-    if (cluster[0] * cluster[1] == 1)
-        tile *= 1 + ALONE;
-    if (w->k * 2 / 128 != cover(w->k * 2, 128) && cluster[0] == 1)
-        tile *= 1 + UNEVEN;
-    if (s->rows == 64 && (w->m > 64 || w->ragged))
-        tile *= 1 + NARROW;
-    tile = turns * tile + (turns > 1 ? turns : 1) * TILE_CYCLES + sums;
-    return (tile > bytes ? tile : bytes) + .05 * tile;
+    return turns * slices *
+               slice_cycles(w, 1, s, cluster, shares < tiles ? shares : tiles,
+                            shares > tiles ? shares / tiles : 1, processors) +
+           ends * end_cycles(s) + sums;
 }
+
+// ------------------------------------------------------- products in a row
+
+// What a block, or cluster, of those that do a row has done by when.
+typedef struct course {
+    const hd_tiles_row *row;
+    int64_t from[HD_TILES_PRODUCTS + 1]; // of its tiles the first one
+    double due[HD_TILES_PRODUCTS];       // when its first operand is there
+    double slice, end;                   // cycles
+    bool together;
+} course;
+
+static int product_of(const course *c, int64_t tile)
+{
+    int product = 0;
+
+    if (c->together)
+        return (int)(tile % c->row->products);
+    while (tile >= c->from[product + 1])
+        product++;
+    return product;
+}
+
+// So many slices of tiles of the product, one tile behind the other.
+static double after(const course *c, double now, int product, int64_t tiles,
+                    double slices)
+{
+    double due = c->due[product];
+
+    if (tiles == 0)
+        return now;
+    return (now > due ? now : due) + slices * c->slice + (double)tiles * c->end;
+}
+
+// How many of `unit`, `unit` + `units`, .. are from `from` on, before `past`.
+static int64_t turns_of(int64_t unit, int64_t units, int64_t from, int64_t past)
+{
+    int64_t before = from > unit ? (from - unit + units - 1) / units : 0;
+    int64_t all = past > unit ? (past - unit + units - 1) / units : 0;
+
+    return all > before ? all - before : 0;
+}
+
+// Of the first `whole` tiles those of a block. Together, all but its first one
+// are taken for such as wait for all products.
+static double whole_cycles(const course *c, int64_t unit, int64_t units,
+                           int64_t whole, double slices)
+{
+    int n = c->row->products;
+    int64_t tiles = turns_of(unit, units, 0, whole);
+    double now = 0;
+
+    if (c->together && tiles > 0) {
+        now = after(c, now, (int)(unit % n), 1, slices);
+        return after(c, now, n - 1, tiles - 1, (double)(tiles - 1) * slices);
+    }
+    for (int i = 0; i < n && c->from[i] < whole; i++) {
+        int64_t past = c->from[i + 1] < whole ? c->from[i + 1] : whole;
+
+        tiles = turns_of(unit, units, c->from[i], past);
+        now = after(c, now, i, tiles, (double)tiles * slices);
+    }
+    return now;
+}
+
+// The last of `units` to end, as shares go (kernels/tiles.cu).
+static double course_cycles(const course *c, int64_t units, int64_t slices,
+                            bool split)
+{
+    int64_t tiles = c->from[c->row->products], whole = tiles, shared;
+    double last = 0;
+
+    if (split && tiles % units > 0)
+        whole = tiles > units ? (tiles / units - 1) * units : 0;
+    shared = (tiles - whole) * slices;
+    for (int64_t unit = 0; unit < units; unit++) {
+        int64_t at = shared * unit / units, end = shared * (unit + 1) / units;
+        double now = whole_cycles(c, unit, units, whole, (double)slices);
+
+        while (at < end) {
+            int64_t past = (at / slices + 1) * slices;
+
+            past = past < end ? past : end;
+            now = after(c, now, product_of(c, whole + at / slices), 1,
+                        (double)(past - at));
+            at = past;
+        }
+        last = now > last ? now : last;
+    }
+    return last;
+}
+
+static void list_due(course *c, const work *w)
+{
+    double at = 0;
+
+    for (int i = 0; i < c->row->products; i++) {
+        if (c->row->late[i])
+            at += (at > 0 ? COPY_CYCLES : FIRST_COPY_CYCLES) +
+                  2 * w[i].m * w[i].k / LINK_A_CYCLE;
+        c->due[i] = at;
+    }
+}
+
+static double row_cycles(const hd_tiles_row *row, const work *w, const shape *s,
+                         const int cluster[2], int processors, bool split,
+                         bool together)
+{
+    int64_t units = processors / (cluster[0] * cluster[1]), tiles;
+    int64_t slices = (int64_t)cover(w->k, BK);
+    course c = {.row = row, .together = together, .end = end_cycles(s)};
+    work all = together ? join(w, row->products) : w[0];
+    double sums = 0;
+
+    for (int i = 0; i < row->products; i++)
+        c.from[i + 1] = c.from[i] + (int64_t)tiles_of(&w[i], s, cluster);
+    list_due(&c, w);
+    tiles = c.from[row->products];
+    units = hd_tiles_units(split, tiles, slices, units);
+    c.slice = slice_cycles(&all, together ? 1 : row->products, s, cluster,
+                           (double)(units < tiles ? units : tiles),
+                           units > tiles ? (double)units / (double)tiles : 1,
+                           processors);
+    if (split && tiles % units > 0)
+        sums = sums_cycles(s, cover((double)units, (double)tiles)) +
+               (tiles > units ? SPLIT_TILES * (double)slices * c.slice : 0);
+    return course_cycles(&c, units, slices, split) + sums;
+}
+
+// ------------------------------------------------------------------ choosing
 
 static int by_cycles(const void *a, const void *b)
 {
@@ -107,34 +299,67 @@ static int by_cycles(const void *a, const void *b)
     return (x->cycles > y->cycles) - (x->cycles < y->cycles);
 }
 
-// Of one shape each the best cluster, and whether the last tiles are shared.
-static candidate best_of(const work *w, int n, const shape *s, int processors)
+// Whether they may be done together: they have the same rows and columns.
+static bool are_alike(const hd_tiles_row *row, const work *w)
+{
+    for (int i = 1; i < row->products; i++)
+        if (w[i].m != w[0].m || w[i].n != w[0].n)
+            return false;
+    return row->products > 1;
+}
+
+static double expect(const hd_tiles_row *row, const work *w, const shape *s,
+                     const hd_tiles_choice *c)
+{
+    const int cluster[2] = {c->cluster_m, c->cluster_n};
+
+    return row->products == 1
+               ? cycles_of(w, s, cluster, c->processors, c->split)
+               : row_cycles(row, w, s, cluster, c->processors, c->split,
+                            c->together);
+}
+
+// Whether a block of each cluster has nothing to do.
+static bool has_idle(const work *w, const hd_tiles_choice *c)
+{
+    return (c->cluster_m > 1 && w->m <= c->rows) ||
+           (c->cluster_n > 1 && w->n <= c->columns);
+}
+
+// Of one shape each the best cluster, whether the last tiles are shared, and
+// products done together.
+static candidate best_of(const hd_tiles_row *row, const work *w, const shape *s,
+                         int processors)
 {
     candidate best = {.cycles = -1};
+    int ways = NCLUSTERS * 2 * (are_alike(row, w) ? 2 : 1);
 
-    for (int i = 0; i < NCLUSTERS; i++)
-        for (int split = 0; split <= w->splits; split++) {
-            double cycles =
-                cycles_of(w, n, s, clusters[i], processors, split == 1);
+    for (int i = 0; i < ways; i++) {
+        const int *cluster = clusters[i % NCLUSTERS];
+        hd_tiles_choice choice = {.rows = s->rows,
+                                  .columns = s->columns,
+                                  .cluster_m = cluster[0],
+                                  .cluster_n = cluster[1],
+                                  .warps = s->warps,
+                                  .split = i / NCLUSTERS % 2 > 0,
+                                  .together = i / NCLUSTERS / 2 > 0,
+                                  .processors = processors};
+        double cycles;
 
-            if (best.cycles >= 0 && cycles >= best.cycles)
-                continue;
-            best.cycles = cycles;
-            best.choice = (hd_tiles_choice){
-                s->rows,  s->columns, clusters[i][0], clusters[i][1],
-                s->warps, split == 1, processors};
-        }
+        if ((choice.split && !w->splits) || has_idle(w, &choice))
+            continue;
+        cycles = expect(row, w, s, &choice) * (choice.together ? TOGETHER : 1);
+        if (best.cycles < 0 || cycles < best.cycles)
+            best = (candidate){choice, cycles};
+    }
     return best;
 }
 
-static int most_columns(const work *w, int n)
+static int most_columns(const hd_tiles_row *row, const work *w)
 {
     if (!w[0].plain)
         return MOST_COLUMNS;
-    for (int i = 1; i < n; i++)
-        if (w[i].m != w[0].m || w[i].n != w[0].n)
-            return MOST_OWN;
-    return MOST_PLAIN;
+    return row->products == 1 || are_alike(row, w) ? MOST_PLAIN : MOST_OWN;
 }
 
 int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
@@ -146,10 +371,10 @@ int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
 
     for (int i = 0; i < row->products; i++)
         w[i] = hd_tiles_work_of(row->product[i]);
-    most = most_columns(w, row->products);
+    most = most_columns(row, w);
     for (int i = 0; i < NSHAPES; i++)
         if (shapes[i].columns <= most)
-            all[n++] = best_of(w, row->products, &shapes[i], processors);
+            all[n++] = best_of(row, w, &shapes[i], processors);
     qsort(all, (size_t)n, sizeof *all, by_cycles);
     n = n < room ? n : room;
     for (int i = 0; i < n; i++)

@@ -44,6 +44,7 @@ typedef struct hd_kernel_grid {
     unsigned blocks, threads;
     unsigned shared;  // bytes of dynamic shared memory
     unsigned cluster; // blocks; 0: none
+    bool early;       // it waits itself for what its stream has ahead of it
     int maps;         // of map[], behind the others at a multiple of 128 bytes
     hd_kernel_map map[HD_KERNEL_MAPS];
     int pointers; // of at[], addresses on the device

@@ -384,15 +384,19 @@ static void add_types(kernel *k)
     hd_dtype a = dtype_of(k, HD_PRODUCT_A);
     int aux = has(k, HD_PRODUCT_AUX) ? HD_PRODUCT_AUX : HD_PRODUCT_C;
     int bias = has(k, HD_PRODUCT_BIAS) ? HD_PRODUCT_BIAS : HD_PRODUCT_C;
+    const hd_tiles_choice *c = k->choice;
+    int band =
+        c == NULL ? 8
+                  : hd_tiles_band(c->processors / (c->cluster_m * c->cluster_n),
+                                  k->tile_m, k->tile_n);
 
     hd_text_printf(&k->text,
-                   "#define TILE_M %lld\n#define TILE_N %lld\n#define BAND 8\n"
+                   "#define TILE_M %lld\n#define TILE_N %lld\n#define BAND %d\n"
                    "#define SPLIT %d\n"
                    "#define STAGES %d\n#define TENSOR %d\n#define IS_F16 %d\n"
                    "#define GROUPED %d\n#define COUNTED %d\n",
-                   (long long)k->tile_m, (long long)k->tile_n,
-                   k->choice != NULL && k->choice->split, STAGES, k->tensor,
-                   a == HD_DTYPE_F16,
+                   (long long)k->tile_m, (long long)k->tile_n, band,
+                   c != NULL && c->split, STAGES, k->tensor, a == HD_DTYPE_F16,
                    k->product.counts < 0 ? 0 : 1 + k->product.ta, k->counted);
     hd_text_printf(&k->text,
                    "typedef %s code_a;\ntypedef %s code_b;\n"
@@ -471,16 +475,6 @@ static void add_own(kernel *k)
     add_all_tiles(k);
 }
 
-// Few rows are not worth reading the other operand for once a product: then
-// tiles that have it in common follow each other.
-static bool is_together(const kernel *k)
-{
-    enum { FEW = 512 };
-
-    return !k->mixed && products_of(k) > 1 &&
-           k->room[OF_M] * products_of(k) <= FEW;
-}
-
 // Where in at[] things are.
 static void add_places(kernel *k)
 {
@@ -499,7 +493,8 @@ static void add_places(kernel *k)
     hd_text_printf(&k->text,
                    "#define PRODUCTS %d\n#define VIEWS %d\n"
                    "#define TOGETHER %d\n#define WORDS %d\n",
-                   products_of(k), k->step->op->nviews, is_together(k),
+                   products_of(k), k->step->op->nviews,
+                   k->choice != NULL && k->choice->together && !k->mixed,
                    words_of(k));
     if (p->scale != NULL && p->scale->view >= 0)
         hd_text_printf(&k->text, "#define SCALE *(const float *)args.at[%d]\n",
@@ -892,6 +887,7 @@ static hd_kernel_grid choice_grid(const kernel *k)
     grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
                              panels * c->warps * PANEL + ALIGN);
     grid.cluster = (unsigned)cluster;
+    grid.early = true;
     grid.pointers = views_of(k) + 4;
     if (words_of(k) > 0)
         grid.pointers += products_of(k) * words_of(k) + 1;
@@ -928,7 +924,12 @@ hd_status hd_tiles_emit_choice(const hd_tiles_row *row,
 // Those whose texts are one, but for what is each one's own.
 bool hd_tiles_are_alike(const hd_step *a, const hd_step *b)
 {
-    const hd_tiles_choice any = {128, 128, 1, 1, 2, false, 1};
+    const hd_tiles_choice any = {.rows = 128,
+                                 .columns = 128,
+                                 .cluster_m = 1,
+                                 .cluster_n = 1,
+                                 .warps = 2,
+                                 .processors = 1};
     const hd_step *step[] = {a, b};
     hd_text text[2] = {{0}};
     bool alike = true;

@@ -22,6 +22,9 @@ typedef struct hd_tiles_choice {
     bool split;
 #define HD_TILES_SLICES 4
     int processors; // of the device
+    // Of products that lie alike: tiles that have the second operand in common
+    // follow each other, in place of those of one product.
+    bool together;
 } hd_tiles_choice;
 
 // Whether that kernel takes the step.
@@ -32,7 +35,10 @@ enum { HD_TILES_PRODUCTS = 16, HD_TILES_WORDS = 4 }; // at most
 typedef struct hd_tiles_row {
     const hd_step *product[HD_TILES_PRODUCTS]; // borrowed
     int products;
-    int words;     // that each waits for at most; 0: none does
+    int words; // that each waits for at most; 0: none does
+    // Whether its first operand comes from elsewhere while the kernel runs,
+    // behind those of the products ahead of it.
+    bool late[HD_TILES_PRODUCTS];
     int64_t limit; // ns that a wait for one may take
 } hd_tiles_row;
 
@@ -61,6 +67,18 @@ static inline int64_t hd_tiles_units(bool split, int64_t tiles, int64_t slices,
 
     tiles = tiles < shares ? shares : tiles;
     return tiles < 1 ? 1 : tiles < most ? tiles : most;
+}
+
+// How many rows of tiles, of so many rows and columns, those that are under way
+// at once best have, `units` of them: as much of the one operand as of the
+// other. It is a power of two.
+static inline int hd_tiles_band(int64_t units, int64_t rows, int64_t columns)
+{
+    int band = 1;
+
+    while (2 * rows * band * band < units * columns)
+        band *= 2;
+    return band;
 }
 
 // What is at hand for the row, the best of what is expected first, at most

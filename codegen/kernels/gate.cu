@@ -12,6 +12,21 @@
 // Cycles of a processor that LIMIT is, or fewer: none has many more in a ns.
 #define MOST_CYCLES ((i64)LIMIT * 2)
 
+// What others wrote ahead of the word is read behind it.
+static inline u32 read_word(const u32 *word)
+{
+#if defined(__CUDA_ARCH__)
+    u32 value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(word)
+                 : "memory");
+    return value;
+#else
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
+}
+
 // Until the word is as far as `all`, or for LIMIT: then this is told, and
 // nothing is waited for any more.
 static inline void await_word(const hd_kernel_args &args, const u32 *word,
@@ -20,14 +35,14 @@ static inline void await_word(const hd_kernel_args &args, const u32 *word,
     const i64 since = clock64();
     volatile i64 *told = (volatile i64 *)args.at[TOLD];
 
-    while ((int)(*(volatile const u32 *)word - all) < 0) {
+    while ((int)(read_word(word) - all) < 0) {
         __nanosleep(20);
         if (clock64() - since <= MOST_CYCLES && told[1] != UNTOLD)
             continue;
         if (told[0] == 0) {
             told[1] = UNTOLD;
             told[2] = product;
-            told[3] = *(volatile const u32 *)word;
+            told[3] = read_word(word);
             told[0] = (i64)args.at[TOLD + 1] + 1;
         }
         return;
@@ -35,21 +50,21 @@ static inline void await_word(const hd_kernel_args &args, const u32 *word,
 }
 
 // What the product is behind, unless it was waited for already, up to `*past`:
-// whether anything was waited for.
+// whether there was anything to wait for.
 static inline bool await_words(const hd_kernel_args &args, int product,
                                int *past)
 {
-    const bool any = *past <= product;
+    bool any = false;
 
     for (; *past <= product; ++*past)
         for (int i = 0; i < WORDS; i++) {
             const u64 at = args.at[FIRST_WORD + *past * WORDS + i];
 
-            if (at != 0)
+            if (at != 0) {
+                any = true;
                 await_word(args, (const u32 *)at,
                            (u32)args.at[FIRST_WORD + PRODUCTS * WORDS], *past);
+            }
         }
-    if (any)
-        __threadfence_system();
     return any;
 }

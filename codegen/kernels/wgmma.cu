@@ -339,19 +339,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
     const int part_m = CLUSTER_M > 1 ? (int)rank : 0;
     const int part_n = CLUSTER_N > 1 ? (int)rank : 0;
-    if (threadIdx.x == 0) {
-        asm volatile("prefetch.tensormap [%0];" ::"l"(a));
-        asm volatile("prefetch.tensormap [%0];" ::"l"(b));
-        for (int i = 0; i < SLICES; i++) {
-            asm volatile(
-                "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * i));
-            asm volatile(
-                "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
-                "r"(4 * GROUPS_OF_WARPS * CLUSTER));
-        }
+    if (threadIdx.x < SLICES) {
+        const u32 i = threadIdx.x;
+
+        if (i < 2)
+            asm volatile("prefetch.tensormap [%0];" ::"l"(i > 0 ? b : a));
+        asm volatile(
+            "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * i));
+        asm volatile(
+            "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
+            "r"(4 * GROUPS_OF_WARPS * CLUSTER));
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     meet_cluster();
+    // The launch may begin before what its stream has before it has ended.
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
     int s = 0;
     u32 turn = 0;
     if (warp < 4) {
@@ -434,20 +437,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     tile kept;
     bool pending = false;
     int buffer = 0;
-    auto put = [&](const int i, const int p) {
-        // A narrow last panel overlaps its neighbour: the same values twice.
-        const int column = p * 64 + 64 <= BN ? p * 64 : BN - 64;
-        const int row = (group * BLOCK_ROWS + i) * 64;
-        const u32 at = parked + (group * PANELS_OF_C + buffer) * 8192;
-
-        if (thread == 0)
-            asm volatile(
-                "cp.async.bulk.wait_group.read %0;" ::"n"(PANELS_OF_C - 1)
-                : "memory");
-        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+    // A narrow last panel overlaps its neighbour: the same values twice.
+    auto column_of = [](const int p) {
+        return p * 64 + 64 <= BN ? p * 64 : BN - 64;
+    };
+    auto park = [&](const int i, const int p, const u32 at) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const u32 *d = held[i] + (column + 16 * j) / 4;
+            const u32 *d = held[i] + (column_of(p) + 16 * j) / 4;
             asm volatile(
                 "stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, "
                 "%3, %4};" ::"r"(at + row_of * 128 +
@@ -455,9 +452,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
                 : "memory");
         }
+    };
+    // What threads have parked, for the tensor memory accelerator.
+    auto show = [&]() {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+    };
+    auto send = [&](const int i, const int p, const u32 at) {
+        const int column = column_of(p);
+        const int row = (group * BLOCK_ROWS + i) * 64;
         bool whole = row < kept.rows && column < kept.columns;
+
 #if GROUPED == 1 || COUNTED
         if (row + 64 > kept.fill_rows) {
             for (int q = thread; q < 512; q += 128)
@@ -474,6 +479,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                             kept.row + row, C_PIECE(kept.piece));
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
+    };
+    auto put = [&](const int i, const int p) {
+        const u32 at = parked + (group * PANELS_OF_C + buffer) * 8192;
+
+        if (thread == 0)
+            asm volatile(
+                "cp.async.bulk.wait_group.read %0;" ::"n"(PANELS_OF_C - 1)
+                : "memory");
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+        park(i, p, at);
+        show();
+        send(i, p, at);
         if (++buffer == PANELS_OF_C)
             buffer = 0;
     };
@@ -679,13 +696,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
     }
 #if STAGED
+    // All slices are read: there is room for the last tile at once.
+    asm volatile("bar.sync %0, %1;" ::"n"(1 + GROUPS_OF_WARPS),
+                 "n"(128 * GROUPS_OF_WARPS)
+                 : "memory");
     if (pending) {
+        const u32 at = base + group * PARKED * 8192;
+
 #pragma unroll
         for (int p = 0; p < PARKED; p++)
-            put(p / PANELS, p % PANELS);
+            park(p / PANELS, p % PANELS, at + p * 8192);
+        show();
+#pragma unroll
+        for (int p = 0; p < PARKED; p++)
+            send(p / PANELS, p % PANELS, at + p * 8192);
     }
     if (thread == 0)
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
     LEAVE();
 }

@@ -145,13 +145,17 @@ bool is_grid(const hd_cu_launch_config &config)
            volume(config.block) <= 1024;
 }
 
-// Of all attributes only a cluster is known.
-hd_cu_result check_cluster(const hd_cu_launch_config &config)
+// Of all attributes a cluster is known, and an early launch, which is one in
+// order here. In a graph it would be by an edge of another kind, which those
+// that are asked for do not tell of: no graph has one.
+hd_cu_result check_attributes(const hd_cu_launch_config &config, bool captured)
 {
     for (unsigned i = 0; i < config.nattributes; i++) {
         const hd_cu_launch_attribute &attribute = config.attribute[i];
         const unsigned *cluster = attribute.value.cluster;
 
+        if (attribute.id == HD_CU_LAUNCH_EARLY && !captured)
+            continue;
         if (attribute.id != HD_CU_LAUNCH_CLUSTER || volume(cluster) == 0)
             return INVALID_VALUE;
         if (volume(cluster) > CLUSTER_MOST)
@@ -342,10 +346,12 @@ hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
                   {}};
     const void *from;
     hd_cu_result result;
+    bool captured;
 
     {
         Guard guard(world().lock);
 
+        captured = stream->capture != nullptr;
         if (world().functions.count(function) == 0 ||
             function->context != stream->context)
             return INVALID_HANDLE;
@@ -353,7 +359,7 @@ hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
     if (!is_grid(*config) || config->shared_bytes > function->shared ||
         (parameters == nullptr) == (extra == nullptr))
         return INVALID_VALUE;
-    result = check_cluster(*config);
+    result = check_attributes(*config, captured);
     if (result != SUCCESS)
         return result;
     from =

@@ -46,7 +46,11 @@ class Tiles
     // So many of its steps, in turns.
     hd_tiles_row Row(int products, int words, int64_t limit) const
     {
-        hd_tiles_row row = {{}, products, words, limit};
+        hd_tiles_row row = {};
+
+        row.products = products;
+        row.words = words;
+        row.limit = limit;
 
         for (int i = 0; i < products; i++)
             row.product[i] = Step(i % int(steps_.nsteps));
@@ -335,14 +339,15 @@ TEST(Tiles, EachRowOfEachGroupIsInOneTile)
 }
 
 // Tiles of products follow each other in their order, so that no block waits
-// for what comes after what it has; of few rows those that read the same.
+// for what comes after what it has; together those that read the same.
 void CheckRow(const Tiles &tiles, int rows, std::vector<int> columns,
               bool together)
 {
     std::mt19937 random(Seed());
     const hd_tiles_row row = tiles.Row(2 + int(random() % 4), 1, 1);
-    const Kernel kernel =
-        tiles.Of(tiles.choices[random() % tiles.choices.size()], row);
+    hd_tiles_choice choice = tiles.choices[random() % tiles.choices.size()];
+    choice.together = together;
+    const Kernel kernel = tiles.Of(choice, row);
     Schedule schedule(kernel);
     std::vector<uint64_t> args(size_t(kernel.grid.pointers));
     std::vector<std::vector<int>> seen;
@@ -379,9 +384,39 @@ TEST(Tiles, OfProductsInARowComeInTheirOrder)
                     ", 200] out %e : bf16[" + m +
                     ", 456] { %c = matmul %a, %b %e = matmul %a, %d }");
 
-        CheckRow(alike, rows, {200}, rows < 100);
+        CheckRow(alike, rows, {200}, false);
+        CheckRow(alike, rows, {200}, true);
         CheckRow(mixed, rows, {200, 456}, false);
     }
+}
+
+hd_tiles_choice Best(const hd_tiles_row &row)
+{
+    hd_tiles_choice choice = {};
+
+    EXPECT_EQ(hd_tiles_choose(&row, PROCESSORS, 1, &choice), 1);
+    return choice;
+}
+
+// Few rows of many products are worth reading the other operand for once; not
+// where the first ones would wait for what comes later.
+TEST(Tiles, OfFewRowsAreDoneTogetherUnlessTheyComeLate)
+{
+    Tiles few("in %a : bf16[64, 8192] in %b : bf16[7168, 8192] "
+              "out %c : bf16[64, 7168] { %c = matmul %a, %b tb }");
+    Tiles half("in %a : bf16[256, 8192] in %b : bf16[7168, 8192] "
+               "out %c : bf16[256, 7168] { %c = matmul %a, %b tb }");
+    Tiles many("in %a : bf16[4096, 8192] in %b : bf16[7168, 8192] "
+               "out %c : bf16[4096, 7168] { %c = matmul %a, %b tb }");
+    hd_tiles_row late = half.Row(2, 1, 1);
+    const hd_tiles_row whole = half.Row(1, 0, 0);
+
+    EXPECT_TRUE(Best(few.Row(8, 0, 0)).together);
+    EXPECT_FALSE(Best(many.Row(2, 0, 0)).together);
+    late.late[1] = true;
+    EXPECT_FALSE(Best(late).together);
+    // The first product has all processors, as it has alone.
+    EXPECT_EQ(Best(late).columns, Best(whole).columns);
 }
 
 const char kAwait[] = R"(

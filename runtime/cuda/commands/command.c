@@ -270,20 +270,37 @@ void hd_cuda_parameters_now(const hd_cuda_plan *plan,
     *parameters = plan->blob + launch->blob;
 }
 
+// Returns how many there are. In a graph order is by edges, which early
+// launches would make other ones.
+static unsigned list_attributes(const hd_device *device,
+                                const hd_cuda_launch *launch,
+                                hd_cu_launch_attribute out[2])
+{
+    unsigned n = 0;
+
+    if (launch->cluster[0] > 0) {
+        out[n] = (hd_cu_launch_attribute){.id = HD_CU_LAUNCH_CLUSTER};
+        memcpy(out[n++].value.cluster, launch->cluster, sizeof launch->cluster);
+    }
+    if (launch->early && !device->binding.graph && device->captures == NULL)
+        out[n++] = (hd_cu_launch_attribute){.id = HD_CU_LAUNCH_EARLY,
+                                            .value.early = 1};
+    return n;
+}
+
 // CUDA reads the parameters in the call.
 hd_status hd_cuda_start(const hd_cuda_plan *plan, const hd_cuda_launch *launch,
                         uint64_t run, hd_cu_stream stream, hd_diag *diag)
 {
     void *parameters;
-    hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
+    hd_cu_launch_attribute attribute[2];
     hd_cu_launch_config config = {.shared_bytes = launch->shared_bytes,
                                   .stream = stream,
-                                  .attribute = &cluster,
-                                  .nattributes = launch->cluster[0] > 0};
+                                  .attribute = attribute};
 
+    config.nattributes = list_attributes(plan->device, launch, attribute);
     memcpy(config.grid, launch->grid, sizeof config.grid);
     memcpy(config.block, launch->block, sizeof config.block);
-    memcpy(cluster.value.cluster, launch->cluster, sizeof launch->cluster);
     hd_cuda_parameters_now(plan, launch, run, &parameters);
     HD_CUDA_TRY(plan->device, diag, launch, &config, launch->function,
                 &parameters, NULL);
@@ -299,6 +316,7 @@ static hd_status add_launch(hd_cuda_plan *plan, hd_cu_function function,
         .grid = {grid.blocks, 1, 1},
         .block = {grid.threads, 1, 1},
         .cluster = {grid.cluster, grid.cluster > 0, grid.cluster > 0},
+        .early = grid.early,
         .shared_bytes = grid.shared,
         .bytes = hd_kernel_bytes(&grid),
         .patch = plan->npatches};

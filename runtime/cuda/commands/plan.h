@@ -55,6 +55,7 @@ typedef struct hd_cuda_launch {
     hd_cu_function function;
     unsigned grid[3], block[3];
     unsigned cluster[3];   // blocks; all 0 for none
+    bool early;            // it may begin before those ahead of it have ended
     unsigned shared_bytes; // dynamic shared memory
     size_t blob, bytes;    // of its parameters, in the plan's blob
     int patch, npatches;   // of the plan's

@@ -70,6 +70,22 @@ static void note_wait(launch *l, const hd_cuda_plan *plan, const hd_step *step)
     }
 }
 
+// Whether it waits for what no product ahead of it does.
+static bool is_first_behind(const launch *l, int product)
+{
+    bool is = false;
+
+    for (int k = 0; k < l->nwaits[product]; k++) {
+        bool known = false;
+
+        for (int i = 0; i < product; i++)
+            for (int e = 0; e < l->nwaits[i]; e++)
+                known |= l->wait[i][e] == l->wait[product][k];
+        is |= !known;
+    }
+    return is;
+}
+
 static void note_product(launch *l, const hd_step *step)
 {
     int i = l->row.products;
@@ -80,6 +96,7 @@ static void note_product(launch *l, const hd_step *step)
     }
     if (l->row.words < l->nwaits[i])
         l->row.words = l->nwaits[i];
+    l->row.late[i] = is_first_behind(l, i);
     l->row.product[l->row.products++] = step;
     l->nwaits[l->row.products] = 0;
 }

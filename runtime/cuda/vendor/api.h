@@ -74,6 +74,7 @@ enum { // flags and kinds
     HD_CU_MEMORY_DEVICE = 2,  // CUmemorytype
     HD_CU_MEMORY_UNIFIED = 4, // wherever the address is
     HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
+    HD_CU_LAUNCH_EARLY = 6,   // programmatic stream serialization
     HD_CU_MAP_F16 = 6,        // CUtensorMapDataType
     HD_CU_MAP_BF16 = 9,
     HD_CU_MAP_PLAIN = 0,             // CUtensorMapInterleave
@@ -126,6 +127,7 @@ typedef struct hd_cu_launch_attribute { // CUlaunchAttribute
     union {
         uint64_t room[8];
         unsigned cluster[3];
+        int early;
     } value;
 } hd_cu_launch_attribute;
 
