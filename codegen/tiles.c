@@ -805,14 +805,6 @@ static void add_wgmma(kernel *k)
     hd_text_puts(text, "\n");
 }
 
-static bool is_plain(const kernel *k)
-{
-    const hd_product *p = &k->product;
-
-    return p->scale == NULL && !has(k, HD_PRODUCT_BIAS) &&
-           !has(k, HD_PRODUCT_AUX) && p->act == HD_ACT_NONE && !p->accumulate;
-}
-
 static void add_choice(kernel *k)
 {
     const hd_tiles_choice *c = k->choice;
@@ -828,7 +820,8 @@ static void add_choice(kernel *k)
         "#define PLAIN %d\n#define C_CODE %d\n#define RAGGED %d\n"
         "#define PARTS %d\n",
         c->rows, c->columns, c->cluster_m, c->cluster_n, c->warps, slices,
-        panels, is_staged(k), is_staged(k) ? 3 : 2, is_plain(k),
+        panels, is_staged(k), is_staged(k) ? 3 : 2,
+        hd_product_is_plain(&k->product),
         dtype == HD_DTYPE_BF16  ? 1
         : dtype == HD_DTYPE_F16 ? 2
                                 : 0,
@@ -968,7 +961,7 @@ size_t hd_tiles_words(const hd_tiles_choice *choice)
                          : 0;
 }
 
-hd_tiles_work hd_tiles_work_of(const hd_step *step)
+static hd_tiles_work work_of(const hd_step *step)
 {
     kernel k = kernel_of(step, NULL);
     double groups = (double)most(1, k.room[OF_GROUPS]);
@@ -978,7 +971,7 @@ hd_tiles_work hd_tiles_work_of(const hd_step *step)
                        (double)k.room[OF_PIECES],
                        k.product.counts < 0 && k.counted == 0,
                        k.product.counts >= 0 && !k.product.ta && groups > 1,
-                       is_plain(&k)};
+                       hd_product_is_plain(&k.product)};
 
     if (k.product.counts < 0)
         return w;
@@ -988,4 +981,15 @@ hd_tiles_work hd_tiles_work_of(const hd_step *step)
     else
         w.m /= groups;
     return w;
+}
+
+int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
+                    hd_tiles_choice *out)
+{
+    hd_tiles_job job = {.products = row->products};
+
+    for (int i = 0; i < row->products; i++)
+        job.work[i] = work_of(row->product[i]);
+    memcpy(job.late, row->late, sizeof job.late);
+    return hd_tiles_pick(&job, processors, room, out);
 }

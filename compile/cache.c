@@ -180,7 +180,7 @@ static void put_string(hd_text *key, const char *text)
                    "a new member of " #type " belongs in the key")
 
 HAS_ALL_OF(hd_lower_options, launch);
-HAS_ALL_OF(hd_machine, reduction_latency);
+HAS_ALL_OF(hd_machine, multiprocessors);
 HAS_ALL_OF(hd_session_options, deterministic);
 
 static void put_lower(hd_text *key, const hd_lower_options *o)
@@ -194,8 +194,9 @@ static void put_lower(hd_text *key, const hd_lower_options *o)
 
 static void put_machine(hd_text *key, const hd_machine *m)
 {
-    hd_text_printf(key, "machine %d %d %d %d %d", m->ranks_per_node,
-                   m->processors, m->units, m->tile_m, m->tile_n);
+    hd_text_printf(key, "machine %d %d %d %d %d %d", m->ranks_per_node,
+                   m->processors, m->units, m->tile_m, m->tile_n,
+                   m->multiprocessors);
     for (int i = 0; i < HD_DTYPE_EVENT; i++)
         hd_text_printf(key, " %a", m->matmul[i]);
     hd_text_printf(key, " %a %a %a %a %a %a %a %a %a %a %a %a %a %a", m->issue,
@@ -242,7 +243,7 @@ static void put_request(hd_text *key, const hd_cache_request *r)
     hd_text_printf(key, "against %d choose %d", r->against, r->choose);
     if (!r->choose)
         return;
-    hd_text_printf(key, " %d %d", r->most_streams, r->most_chunks);
+    hd_text_printf(key, " %d %d %d", r->most_streams, r->most_chunks, r->parts);
     put_machine(key, r->machine);
 }
 
@@ -284,6 +285,7 @@ static hd_status choose(const hd_module *module, const hd_cache_request *r,
 
     options.machine = r->machine;
     options.lower = r->lower;
+    options.parts = r->parts;
     if (r->most_streams > 0)
         options.most_streams = r->most_streams;
     if (r->most_chunks > 0)

@@ -11,9 +11,10 @@
 #include "ir/options.h"
 
 // Bulk and four other pipelines, and bulk and two of them with a stream for
-// transfers, of at most three numbers of streams and, but for bulk, of chunks:
-// with the options that are given, and without.
-enum { MOST_CANDIDATES = 2 * (3 + 4 * 9 + 3 + 2 * 9) };
+// transfers, of at most three numbers of streams and, but for bulk, of chunks,
+// and these two with launches, which have one stream: with the options that are
+// given, and without.
+enum { MOST_CANDIDATES = 2 * (3 + 4 * 9 + 3 + 2 * 9 + 2 * 3) };
 
 typedef struct candidate {
     hd_lower_options lower;
@@ -55,16 +56,20 @@ static void put_new(list *list, const hd_lower_options *lower)
     list->lower[list->n++] = *lower;
 }
 
-// `transfer` with all counts; bulk has no use for chunks. `own` has a stream
-// for transfers, and defers sends, which over NCCL none is.
+typedef enum way { WAY_PLAIN, WAY_OWN, WAY_LAUNCH, WAYS } way;
+
+// `transfer` with all counts; bulk has no use for chunks, nor a launch for
+// streams. All but the plain way have a stream for transfers, and on their own
+// sends are deferred, which over NCCL none is.
 static void list_transfer(const hd_choose_options *options,
                           const hd_lower_options *base, unsigned fixed,
-                          hd_transfer transfer, bool own, list *out)
+                          hd_transfer transfer, way way, list *out)
 {
-    bool bulk = transfer == HD_TRANSFER_BULK;
+    bool bulk = transfer == HD_TRANSFER_BULK, own = way != WAY_PLAIN;
     int streams[3], chunks[3];
-    int nstreams = list_counts(fixed & HD_OPTION_STREAMS, base->streams,
-                               options->most_streams, streams);
+    int nstreams =
+        list_counts(fixed & HD_OPTION_STREAMS, base->streams,
+                    way == WAY_LAUNCH ? 1 : options->most_streams, streams);
     int nchunks = list_counts(fixed & HD_OPTION_CHUNKS, base->chunks,
                               bulk ? 1 : options->most_chunks, chunks);
     hd_lower_options lower = *base;
@@ -74,7 +79,9 @@ static void list_transfer(const hd_choose_options *options,
         lower.comm_stream = own;
     if ((fixed & HD_OPTION_DEFER_SENDS) == 0)
         lower.defer_sends =
-            own && !bulk && base->transport != HD_TRANSPORT_NCCL;
+            way == WAY_OWN && !bulk && base->transport != HD_TRANSPORT_NCCL;
+    if ((fixed & HD_OPTION_LAUNCH) == 0)
+        lower.launch = way == WAY_LAUNCH;
     for (int i = 0; i < nstreams * nchunks; i++) {
         lower.streams = streams[i % nstreams];
         lower.chunks = chunks[i / nstreams];
@@ -82,24 +89,47 @@ static void list_transfer(const hd_choose_options *options,
     }
 }
 
-// All pipelines with the options of `base` that are `fixed`; the others are
-// tried. What sends by itself may gain by a stream for transfers, and so may a
-// bulk collective beside what has nothing to do with it.
-static void list_all(const hd_choose_options *options,
-                     const hd_lower_options *base, unsigned fixed, list *out)
+// Whether launches may be kernels: where copies within a host are what goes.
+static bool has_launches(const hd_module *module,
+                         const hd_choose_options *options,
+                         const hd_lower_options *base)
 {
-    for (int own = 0; own < 2; own++)
+    hd_machine machine = HD_EMPTY(hd_machine);
+
+    hd_machine_default(&machine);
+    return !options->parts &&
+           (options->machine == NULL ||
+            hd_sized_take(options->machine, sizeof machine, &machine)) &&
+           machine.multiprocessors > 0 &&
+           module->nranks <= machine.ranks_per_node && base->axes == NULL &&
+           (base->transport == HD_TRANSPORT_COPY ||
+            base->transport == HD_TRANSPORT_AUTO);
+}
+
+// All pipelines with the options of `base` that are `fixed`, of the first
+// `ways`; the others are tried. What sends by itself may gain by a stream for
+// transfers, and so may a bulk collective beside what has nothing to do with
+// it.
+static void list_all(const hd_choose_options *options,
+                     const hd_lower_options *base, unsigned fixed, int ways,
+                     list *out)
+{
+    for (int w = 0; w < ways; w++)
         for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
-            if (!own || t == HD_TRANSFER_BULK || t >= HD_TRANSFER_DIRECT)
-                list_transfer(options, base, fixed, (hd_transfer)t, own, out);
+            if (w == WAY_PLAIN || t >= HD_TRANSFER_DIRECT ||
+                (w == WAY_OWN && t == HD_TRANSFER_BULK))
+                list_transfer(options, base, fixed, (hd_transfer)t, (way)w,
+                              out);
 }
 
 // What is given is tried beside what would be tried without it, and first, so
 // that of two ways to one program that one stands which was given. What decides
 // what is computed, or by what it goes, is as it is given.
-static void list_candidates(const hd_choose_options *options,
+static void list_candidates(const hd_module *module,
+                            const hd_choose_options *options,
                             const hd_lower_options *given, list *out)
 {
+    int ways = has_launches(module, options, given) ? WAYS : WAY_LAUNCH;
     hd_lower_options usual = hd_lower_defaults();
     unsigned asked = hd_options_asked(given), fixed;
 
@@ -111,8 +141,8 @@ static void list_candidates(const hd_choose_options *options,
             ~(unsigned)(HD_OPTION_TRANSFER | HD_OPTION_WIRE);
     out->n = 0;
     if (fixed != 0)
-        list_all(options, given, fixed, out);
-    list_all(options, &usual, 0, out);
+        list_all(options, given, fixed, ways, out);
+    list_all(options, &usual, 0, ways, out);
     for (size_t i = 0; i < out->n; i++)
         out->lower[i].asked = asked & ~(unsigned)HD_OPTION_TRANSFER &
                               ~hd_options_differ(&out->lower[i], given);
@@ -166,9 +196,12 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
     return status;
 }
 
-// A stream for transfers that a bulk collective gains nothing from.
+// A launch that there is none of, or a stream for transfers that a bulk
+// collective gains nothing from.
 static bool gains_nothing(const hd_choice *choice, const candidate *c)
 {
+    if (c->lower.launch && strstr(c->text, "launch {") == NULL)
+        return true;
     if (c->lower.transfer != HD_TRANSFER_BULK || !c->lower.comm_stream)
         return false;
     for (size_t i = 0; i < choice->n; i++) {
@@ -218,7 +251,7 @@ static hd_status try_all(const hd_module *module,
     hd_status status = HD_OK;
     list list;
 
-    list_candidates(options, given, &list);
+    list_candidates(module, options, given, &list);
     for (size_t i = 0; i < list.n; i++) {
         candidate c = {.lower = list.lower[i]};
 

@@ -84,6 +84,13 @@ typedef struct hd_product {
 // three matrices, 0 for whoever does not look at pieces.
 hd_product hd_product_of(const hd_step *step, int even);
 
+// Whether nothing follows the product.
+static inline bool hd_product_is_plain(const hd_product *p)
+{
+    return p->scale == NULL && p->act == HD_ACT_NONE && !p->accumulate &&
+           p->part[HD_PRODUCT_BIAS].view < 0 &&
+           p->part[HD_PRODUCT_AUX].view < 0;
+}
 // Where a part of piece `i` begins, in elements of its buffer; of a grouped
 // product's piece 0.
 int64_t hd_product_offset(const hd_product *product, int part, int64_t i);

@@ -7,8 +7,9 @@
 //                                                      }
 //
 // A wait follows the last record that was issued before it. So transfers stand
-// in front if products wait for them, and behind if they wait for products; if
-// both do, neither may, and the loop stays.
+// in front if products wait for them, and behind if they do not. Where
+// transfers wait for products the loop stays: no kernel tells of a product
+// before it ends.
 //
 // A launch must not wait for what takes processors and may come behind it
 // (docs/checking.md, Launches). Where products wait, transfers are copies by
@@ -287,9 +288,12 @@ static bool look(split *s)
         return false;
     look_at_sides(s);
     gathers = waits_for(s, PRODUCTS, TRANSFERS);
-    if (gathers && waits_for(s, TRANSFERS, PRODUCTS))
+    if (waits_for(s, TRANSFERS, PRODUCTS))
         refuse(s, s->loop->loc,
-               "its transfers wait for products, and products for them");
+               gathers
+                   ? "its transfers wait for products, and products for them"
+                   : "its transfers wait for its products, and a kernel tells "
+                     "of all of them when it ends");
     if (!are_recorded_once(s, gathers ? TRANSFERS : PRODUCTS))
         refuse(s, s->loop->loc, "events of it are recorded more than once");
     if (waits_beyond(s, 1 << PRODUCTS, 1 << PRODUCTS))

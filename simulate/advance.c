@@ -5,6 +5,7 @@
 
 #include "simulate/advance.h"
 
+#include "simulate/launch.h"
 #include "simulate/processor.h"
 #include "simulate/traffic.h"
 #include "simulate/transfer.h"
@@ -86,6 +87,8 @@ static double seconds_of(hd_simulation *s, int rank, int64_t step)
     bool first = true;
 
     if (s->under_way == NULL || node->launch < 0)
+        return seconds;
+    if (hd_launch_seconds(s, rank, step, &seconds))
         return seconds;
     last = hd_graph_launched(&s->graph, rank, step);
     for (int64_t i = node->launch; i <= last; i++) {

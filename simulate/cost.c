@@ -210,3 +210,28 @@ hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
             bytes_of(&task.span[0]));
     return cost;
 }
+
+bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
+                   hd_tiles_work *out)
+{
+    enum { LEAST = 64 }; // rows and columns
+    task task;
+    hd_product p;
+    hd_dtype dtype;
+
+    if (hd_op_family(node->op) != HD_FAMILY_PRODUCT)
+        return false;
+    recall(graph, node, &task);
+    p = hd_product_of(&task.step, 0);
+    dtype = task.span[task.step.op->noutputs].buffer->type.dtype;
+    out->m = (double)p.m;
+    out->n = (double)p.n;
+    out->k = (double)p.k;
+    out->pieces = 1;
+    out->splits = true;
+    out->ragged = false;
+    out->plain = hd_product_is_plain(&p);
+    return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) && p.batch == 1 &&
+           p.counts < 0 && p.m >= LEAST && p.n >= LEAST && p.k > 0 &&
+           p.scales[0].view < 0 && p.scales[1].view < 0;
+}

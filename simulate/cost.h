@@ -5,6 +5,7 @@
 #include <heddle/simulate.h>
 
 #include "steps/graph.h"
+#include "tiles/choose.h"
 
 HD_BEGIN_DECLS
 
@@ -16,6 +17,10 @@ typedef struct hd_cost {
 
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
                    const hd_node *node);
+
+// What a product is for tiles of sm_90a; false if they do not take it.
+bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
+                   hd_tiles_work *out);
 
 HD_END_DECLS
 

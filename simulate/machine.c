@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/sized.h"
+#include "tiles/choose.h"
 
 void hd_machine_default(hd_machine *out)
 {
@@ -38,6 +39,7 @@ void hd_machine_default(hd_machine *out)
         .network_latency = 15e-6,
         .network_bandwidth = 47e9,
         .reduction_latency = 7e-6,
+        .multiprocessors = 132,
     };
 
     assert(out != NULL);
@@ -79,13 +81,16 @@ static const field fields[] = {
 hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)
 {
     if (m->ranks_per_node < 1 || m->processors < 0 || m->units < 0 ||
+        m->multiprocessors < 0 ||
+        m->multiprocessors > HD_TILES_MULTIPROCESSORS ||
         (m->units > 0 && (m->tile_m < 1 || m->tile_n < 1)))
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "machine: ranks_per_node %d, processors %d, units %d, "
-                       "tiles %d by %d: ranks_per_node and tiles are at least "
-                       "1, processors and units at least 0",
+                       "tiles %d by %d, multiprocessors %d: ranks_per_node and "
+                       "tiles are at least 1, processors, units and "
+                       "multiprocessors at least 0, the last at most %d",
                        m->ranks_per_node, m->processors, m->units, m->tile_m,
-                       m->tile_n);
+                       m->tile_n, m->multiprocessors, HD_TILES_MULTIPROCESSORS);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         double x;
 

@@ -14,6 +14,7 @@
 #include "base/locale.h"
 #include "base/sized.h"
 #include "ir/suggest.h"
+#include "tiles/choose.h"
 
 enum {
     MOST_BYTES = 1 << 20,
@@ -52,11 +53,13 @@ static const field fields[] = {
     FIELD(collective_units, false, 0, 0.999),
     FIELD(network_latency, false, 0, 1),
     FIELD(network_bandwidth, false, 1, 1e18),
-    FIELD(reduction_latency, false, 0, 1), // the last: it may be missing
+    FIELD(reduction_latency, false, 0, 1), // the last two may be missing
+    FIELD(multiprocessors, true, 0, HD_TILES_MULTIPROCESSORS),
 };
 enum {
     NFIELDS = sizeof fields / sizeof *fields,
-    KEY_REDUCTION = NFIELDS - 1,
+    KEY_REDUCTION = NFIELDS - 2,
+    KEY_MULTIPROCESSORS,
     KEY_NAME,
     KEY_MATMUL,
     NKEYS
@@ -323,11 +326,14 @@ static hd_status read_machine(reader *r)
     if (r->at < r->end)
         return refuse(r);
     for (int i = 0; i < NKEYS; i++)
-        if (i != KEY_NAME && i != KEY_REDUCTION && !r->seen[i])
+        if (i != KEY_NAME && i != KEY_REDUCTION && i != KEY_MULTIPROCESSORS &&
+            !r->seen[i])
             return hd_error(r->diag, HD_CODE_NONE, place(r, r->at, 1),
                             "%s is missing", key_name(i));
     if (!r->seen[KEY_REDUCTION])
         r->machine.reduction_latency = r->machine.collective_latency;
+    if (!r->seen[KEY_MULTIPROCESSORS])
+        r->machine.multiprocessors = 0;
     return HD_OK;
 }
 

@@ -137,6 +137,8 @@ static hd_status count_launches(hd_simulation *s, hd_diag *diag)
                           (void **)&s->under_way));
     HD_TRY(hd_clear_array(g->first[g->nranks], sizeof *s->issued, diag,
                           (void **)&s->issued));
+    HD_TRY(hd_clear_array(g->nranks, sizeof *s->course, diag,
+                          (void **)&s->course));
     for (int rank = 0; rank < g->nranks; rank++) {
         int32_t n = 0;
 
@@ -193,6 +195,7 @@ void hd_simulation_destroy(hd_simulation *s)
     hd_agenda_free(&s->agenda);
     free(s->under_way);
     free(s->issued);
+    free(s->course);
     free(s->step);
     free(s->critical);
     free(s->lane);

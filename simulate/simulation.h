@@ -1,6 +1,7 @@
 // The state of a simulation, which its parts share:
 //
 //     agenda      what will end when
+//     launch      compute that one kernel does
 //     processor   compute, which shares a rank's processor
 //     traffic     bytes, which share links and networks
 //     transfer    its sides meet, its fixed part, its bytes, its end
@@ -66,6 +67,13 @@ typedef struct hd_step_time {
     int64_t cause; // node that its start waited for, HD_NOBODY or HD_HOST
 } hd_step_time;
 
+// How far a launch that tiles do has come: the product from which on none had
+// to wait, and the node of the last one.
+typedef struct hd_course {
+    int first;
+    int64_t last;
+} hd_course;
+
 typedef struct hd_op_cost {
     const hd_node *node; // the first of its op with such lengths; NULL: none
     hd_cost cost;
@@ -84,6 +92,9 @@ struct hd_simulation {
     // rank, the first step of the one that is under way, -1; by node, how many
     // are issued before it.
     int32_t *under_way, *issued;
+    hd_course *course;       // owned, by rank; NULL with them
+    hd_tiles_job job;        // of the launch that was asked for last
+    hd_tiles_choice tiles;   // that do it
     hd_agenda agenda;        // owned
     int64_t cause;           // what is being dealt with
     hd_step_time *step;      // owned, by node

@@ -99,6 +99,7 @@ static void set_defaults(bench *bench)
     for (int i = 0; i < KINDS && all; i++)
         kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda);
     bench->options.automatic = kind[KIND_AUTO];
+    bench->options.parts = !cuda;
 }
 
 // ---------------------------------------------------------------- contests

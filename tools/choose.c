@@ -50,6 +50,7 @@ outcome choose_all(const char *path, const hd_module *module,
 
     choose.machine = machine;
     choose.lower = &options->lower;
+    choose.parts = options->parts;
     choose.hook = show_candidate;
     choose.context = &shown;
     status = hd_choose(module, &choose, diag, out);

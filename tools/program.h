@@ -13,6 +13,7 @@ typedef struct program_options {
     size_t ndefines;
     hd_lower_options lower;
     bool automatic;      // --transfer auto
+    bool parts;          // launches would go as their parts: auto takes none
     bool quiet;          // another process says what auto chose, and warns
     const char *machine; // borrowed: a file, or NULL for the default
 } program_options;

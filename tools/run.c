@@ -62,6 +62,21 @@ static const char *cuda_option(const hd_session_options *session)
                : NULL;
 }
 
+static bool is_cuda(const run *run)
+{
+    return strncmp(run->job.session.device, "cuda", 4) == 0;
+}
+
+// Whether those that wait go as their parts.
+static bool has_no_launches(const run *run)
+{
+    const hd_session_options *session = &run->job.session;
+
+    return !is_cuda(run) || session->graph || session->axes ||
+           session->transport == HD_TRANSPORT_SM ||
+           session->transport == HD_TRANSPORT_NCCL;
+}
+
 // Nothing that is read may be written over.
 static outcome check_output(const run *run, const char *option,
                             const char *name)
@@ -94,7 +109,7 @@ static outcome check_usage(const run *run)
 {
     const char *of_cuda = cuda_option(&run->job.session);
 
-    if (strncmp(run->job.session.device, "cuda", 4) != 0 && of_cuda)
+    if (!is_cuda(run) && of_cuda)
         return complain(USAGE, "%s needs --device cuda", of_cuda);
     if (run->cast && run->in.n == 0)
         complain(FINE, "--cast has no effect without --in");
@@ -149,6 +164,7 @@ static outcome parse_program(run *run, const content *text)
     hd_check_options how = program_check_options(&run->options);
     hd_stage stage;
 
+    run->options.parts = has_no_launches(run);
     TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     TRY(program_check_calls(run->path, run->module));

@@ -221,6 +221,7 @@ static void compare_json(const simulate *s, const hd_choice *choice)
         json_number(object, "chunks", c.lower.chunks);
         json_flag(object, "comm_stream", c.lower.comm_stream);
         json_flag(object, "defer_sends", c.lower.defer_sends);
+        json_flag(object, "launch", c.lower.launch);
         json_text(object, "machine", s->machine.name);
         put_prediction(object, &c.prediction);
     }
@@ -238,7 +239,10 @@ static void compare_table(const hd_choice *choice)
         best = i == 0 ? c.prediction.time : best;
         printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%",
                choose_name(c.lower.transfer), c.lower.streams, c.lower.chunks,
-               c.lower.comm_stream ? "own" : "-", c.prediction.time * 1e6,
+               c.lower.launch        ? "launch"
+               : c.lower.comm_stream ? "own"
+                                     : "-",
+               c.prediction.time * 1e6,
                // A program that does nothing takes no time by any of them.
                best > 0 ? c.prediction.time / best : 1,
                c.prediction.overlap * 100);

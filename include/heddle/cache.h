@@ -64,6 +64,7 @@ typedef struct hd_cache_request {
     const hd_machine *machine;     // of `choose`; NULL is the default one
     int most_streams, most_chunks; // of `choose`; 0 is hd_choose_defaults
     bool against; // also prove that it makes what its tensor program does
+    bool parts;   // of `choose`: launches go as their parts
 } hd_cache_request;
 
 // The complete host program, lowered and accepted by hd_check for the

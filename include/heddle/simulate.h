@@ -50,6 +50,8 @@ typedef struct hd_machine {
     double network_latency, network_bandwidth; // of a rank, between nodes
     double reduction_latency; // s: as collective_latency, of a reduction in a
                               // node, which is a kernel that meets its peers
+    int multiprocessors; // of sm_90a, which do a launch as one kernel; 0: its
+                         // products take what they take without it
 } hd_machine;
 
 // One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
@@ -57,8 +59,9 @@ typedef struct hd_machine {
 HD_API void hd_machine_default(hd_machine *out);
 
 // Reads a machine from the `length` bytes of a JSON object, whose keys
-// docs/simulate.md lists: each must be known, all but `name` and
-// `reduction_latency`, which is then `collective_latency`, must be there, and
+// docs/simulate.md lists: each must be known, all but `name`,
+// `reduction_latency`, which is then `collective_latency`, and
+// `multiprocessors`, which is then 0, must be there, and
 // what is wrong is told with its line, key, value and limits. `name` stands in
 // messages, and is the machine's where the text gives it none.
 // HD_ERROR_INVALID if it is wrong.
@@ -172,6 +175,7 @@ typedef struct hd_choose_options {
     int most_streams, most_chunks; // of 1, 2 and 4 those up to it are tried
     hd_choose_hook *hook;          // NULL, or what is called
     void *context;                 // of it
+    bool parts; // launches go as their parts, as in graphs: none is tried
 } hd_choose_options;
 
 static inline hd_choose_options hd_choose_defaults(void)
@@ -186,11 +190,12 @@ static inline hd_choose_options hd_choose_defaults(void)
 typedef struct hd_choice hd_choice;
 
 // Lowers clones of the module with each pipeline, numbers of streams and
-// chunks, with and without a stream for transfers, and predicts each; the
-// module is as it was. Those that do not fit it are left out, and those that
-// make the same program as one before. Of few ranks each of the some 50, with
-// options twice as many, takes about 0.1 ms, of many longer. Where two are
-// predicted to take as long, the one with more of what was given is first.
+// chunks, with and without a stream for transfers, and with launches where
+// copies are what goes and the machine has `multiprocessors`, and predicts
+// each; the module is as it was. Those that do not fit it are left out, and
+// those that make the same program as one before. Of few ranks each of the some
+// 50, with options twice as many, takes about 0.1 ms, of many longer. Where two
+// are predicted to take as long, the one with more of what was given is first.
 // HD_ERROR_INVALID, with what is wrong with the options that were given, if
 // none fits; HD_ERROR_ARGUMENT for a program that is complete, and for options
 // that have no such values.

@@ -720,7 +720,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     if isinstance(options, str):
         if options != "auto":
             refuse(f"options are {options!r}, and must be \"auto\" or a dict")
-        options = {"transfer": "auto", "machine": machine}
+        options = {"transfer": "auto", "machine": machine,
+                   "parts": device == "cpu" or graph or capturable}
     complete = program
     if program.stage != "host":
         complete = program.lower(**options)

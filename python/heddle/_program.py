@@ -256,12 +256,13 @@ class Program:
               comm_stream: Optional[bool] = None, wire: Optional[str] = None,
               launch: Optional[bool] = None,
               transport: Optional[str] = None, machine: Machine = None,
-              until: str = "host") -> "Program":
+              parts: bool = False, until: str = "host") -> "Program":
         """A new program that is lowered until a stage. The options are those of
         the command (docs/cli.md): `transfer="auto"` takes what is predicted to be
         the fastest, on `machine` if one is given, a file or what its JSON has, and
         tries what else is given beside what it would try without: `wire` and
-        `transport` alone it keeps. One that is given and changes nothing is a
+        `transport` alone it keeps. With `parts` it takes no launches, where they go
+        as their parts: on the CPU and in CUDA graphs. One that is given and changes nothing is a
         HeddleWarning.
         """
         keep: List[Any] = []
@@ -283,16 +284,17 @@ class Program:
         other = self._clone()
         with Diag(self._sites) as diag:
             if auto:
-                options = self._choose(options, machine, diag)
+                options = self._choose(options, machine, parts, diag)
             diag.check(lib.hd_lower(other._module, ffi.addressof(options), ffi.NULL, ffi.NULL,
                                     diag.p))
         lib.hd_module_info(other._module, other._info)
         return other
 
-    def _choose(self, given: Any, machine: Machine, diag: Diag) -> Any:
+    def _choose(self, given: Any, machine: Machine, parts: bool, diag: Diag) -> Any:
         options, out = lib.hd_choose_defaults(), ffi.new("hd_choice **")
         described = read_machine(machine, diag)
         options.machine, options.lower = described, ffi.addressof(given)
+        options.parts = parts
         diag.check(lib.hd_choose(self._module, ffi.addressof(options), diag.p, out))
         best = info("hd_lower_options")
         lib.hd_choice_candidate(out[0], 0, best, ffi.NULL, ffi.NULL)

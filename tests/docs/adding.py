@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 root, copy, compiler = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
-FOLDERS = ["base", "ir", "steps", "eval", "lower", "check", "simulate", "codegen", "oracle", "runtime",
+FOLDERS = ["base", "tiles", "ir", "steps", "eval", "lower", "check", "simulate", "codegen", "oracle", "runtime",
            "include", "tools", "docs"]
 FLAGS = ["-std=c17", "-D_GNU_SOURCE", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
          "-Werror=switch-enum", "-I.", "-Iinclude"]

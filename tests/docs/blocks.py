@@ -142,7 +142,7 @@ def check_program(text):
 def formats_of_sources():
     """Texts of the C sources, as what finds that which they print."""
     found = set()
-    for folder in ("base", "ir", "lower", "check", "simulate", "codegen", "runtime", "steps", "eval", "oracle", "tools", "compile"):
+    for folder in ("base", "tiles", "ir", "lower", "check", "simulate", "codegen", "runtime", "steps", "eval", "oracle", "tools", "compile"):
         for file in (root / folder).rglob("*.[ch]"):
             for texts in re.findall(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+', file.read_text()):
                 whole = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', texts))

@@ -68,14 +68,16 @@ double Best(const std::string &text, const hd_machine &machine, int most)
     for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
         for (int streams = 1; streams <= most; streams *= 2)
             for (int chunks = 1; chunks <= most; chunks *= 2)
-                for (int own = 0; own < 2; own++) {
+                for (int way = 0; way < 3; way++) {
                     hd_lower_options o = hd_lower_defaults();
+                    const bool own = way > 0;
 
                     o.transfer = static_cast<hd_transfer>(t);
                     o.streams = streams;
                     o.chunks = chunks;
                     o.comm_stream = own;
-                    o.defer_sends = own && t != HD_TRANSFER_BULK;
+                    o.launch = way == 2 && t != HD_TRANSFER_BULK;
+                    o.defer_sends = way == 1 && t != HD_TRANSFER_BULK;
                     if (own && (t == HD_TRANSFER_PIPELINED ||
                                 t == HD_TRANSFER_BROADCAST))
                         continue;
@@ -242,6 +244,43 @@ TEST(Choose, TriesWhatIsGivenBesideWhatItTriesWithout)
     EXPECT_EQ(streams, (std::set<int>{1, 2, 3, 4}));
 }
 
+// Launches are tried where they may be kernels, and only those that there are.
+TEST(Choose, TriesLaunchesWhereTheyMayBeKernels)
+{
+    std::mt19937_64 random(Seed());
+    Program program(Mlp(random));
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_lower_options lower = hd_lower_defaults();
+    hd_choose_options options = hd_choose_defaults();
+    auto launches = [&] {
+        Choice choice = Choose(program.module, &options);
+        hd_lower_options found = hd_lower_defaults();
+        int n = 0;
+
+        for (size_t j = 0;
+             hd_choice_candidate(choice.get(), j, &found, nullptr, nullptr);
+             j++)
+            n += found.launch;
+        return n;
+    };
+
+    hd_machine_default(&machine);
+    options.machine = &machine;
+    options.lower = &lower;
+    EXPECT_GT(launches(), 0);
+    options.parts = true;
+    EXPECT_EQ(launches(), 0);
+    options.parts = false;
+    lower.transport = HD_TRANSPORT_SM;
+    EXPECT_EQ(launches(), 0);
+    lower.transport = HD_TRANSPORT_COPY;
+    machine.ranks_per_node = 1;
+    EXPECT_EQ(launches(), 0);
+    machine.ranks_per_node = 8;
+    machine.multiprocessors = 0;
+    EXPECT_EQ(launches(), 0);
+}
+
 TEST(Choose, OfEqualPredictionsTheOneThatWasGivenIsFirst)
 {
     // Nothing is transferred, so all are equal.
@@ -325,8 +364,9 @@ TEST(Choose, RefusesWhatIsCompleteAndLimitsThatAreNone)
 
 namespace
 {
-const char *const kWhole[] = {"ranks_per_node", "processors", "units", "tile_m",
-                              "tile_n"};
+const char *const kWhole[] = {"ranks_per_node", "processors",
+                              "units",          "tile_m",
+                              "tile_n",         "multiprocessors"};
 const char *const kRates[] = {"memory", "copy_bandwidth", "link",
                               "collective_bandwidth", "network_bandwidth"};
 const char *const kShares[] = {"issue",
@@ -382,7 +422,7 @@ Drawn Draw(std::mt19937_64 &random)
     Drawn d;
 
     for (const char *key : kWhole)
-        d.member.push_back({key, double(1 + random() % 4096)});
+        d.member.push_back({key, double(1 + random() % 1024)});
     for (const char *key : kRates)
         d.member.push_back({key, std::pow(10, 18 * unit())});
     for (const char *key : kShares)
@@ -408,6 +448,7 @@ double Of(const hd_machine &m, const std::string &key)
         {"units", m.units},
         {"tile_m", m.tile_m},
         {"tile_n", m.tile_n},
+        {"multiprocessors", m.multiprocessors},
         {"memory", m.memory},
         {"copy_bandwidth", m.copy_bandwidth},
         {"link", m.link},

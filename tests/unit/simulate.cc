@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <regex>
 
 #include <heddle/simulate.h>
 
 #include "tests/unit/program.h"
+#include "tiles/choose.h"
 
 namespace
 {
@@ -439,6 +441,71 @@ TEST(Simulation, OverNcclNoSendIsDeferred)
 
     EXPECT_DOUBLE_EQ(Simulated(text, m).At(1).start, 0);
     EXPECT_DOUBLE_EQ(Simulated(text, m, "tp=nccl").At(1).start, 10);
+}
+
+hd_tiles_job Job(int products, double m, double n, double k)
+{
+    hd_tiles_job job = {};
+
+    job.products = products;
+    for (int i = 0; i < products; i++)
+        job.work[i] = {m, n, k, 1, true, false, true};
+    return job;
+}
+
+double Seconds(const hd_tiles_job &job, int first, int n)
+{
+    hd_tiles_choice choice = {};
+
+    EXPECT_EQ(hd_tiles_pick(&job, 132, 1, &choice), 1);
+    return hd_tiles_cycles(&job, first, n, &choice) / HD_TILES_HERTZ;
+}
+
+// Tiles of products follow each other; where they take none, or the device has
+// no such kernels, products do.
+TEST(Simulation, ProductsOfALaunchAreTilesOfOneKernel)
+{
+    const std::string body = "[2, 640, 1024] in %w : bf16[1024, 640] "
+                             "out %y : bf16[2, 640, 640] { fork on stream 0 { "
+                             "launch { for i in 0..2 "
+                             "{ %y[i] = matmul %x[i], %w } } } join }";
+    const std::string text = "host program l streams 1 in %x : bf16";
+    hd_machine m = Round();
+    const hd_tiles_job job = Job(2, 640, 640, 1024);
+
+    m.memory = 1e30;
+    m.matmul[HD_DTYPE_BF16] = 1e12;
+    const double apart = Simulated(text + body, m).p.time;
+    EXPECT_DOUBLE_EQ(apart, 2 * 2. * 640 * 640 * 1024 / 1e12);
+    m.multiprocessors = 132;
+    const double together = Simulated(text + body, m).p.time;
+    EXPECT_NEAR(together, Seconds(job, 0, 2), 1e-12);
+    // Neither product has tiles for all processors.
+    EXPECT_LT(together, 2 * Seconds(job, 0, 1));
+    const std::string f32 =
+        std::regex_replace(text + body, std::regex("bf16"), "f32");
+    EXPECT_DOUBLE_EQ(Simulated(f32, m).p.time, 2 * 2. * 640 * 640 * 1024);
+}
+
+// One whose rows come later begins then, with all processors.
+TEST(Simulation, AProductOfALaunchThatWaitsBeginsAnew)
+{
+    hd_machine m = Round();
+    hd_tiles_job job = Job(2, 128, 128, 256);
+
+    job.late[1] = true;
+    m.memory = 1e30;
+    m.multiprocessors = 132;
+    Simulated gathered(
+        "host program g mesh tp=2 streams 2 in %a : bf16[2@tp, 128, 256] "
+        "in %w : bf16[128, 256] temp %g : bf16[2, 128, 256] shared "
+        "out %c : bf16[2, 128, 128] temp %hop : event[1] { fork "
+        "on stream 1 { group { send %a[tp] to 1 - tp "
+        "%g[1 - tp] = recv from 1 - tp } %hop[0] = record } "
+        "on stream 0 { launch { %c[tp] = matmul %a[tp], %w tb wait %hop[0] "
+        "%c[1 - tp] = matmul %g[1 - tp], %w tb } } join }",
+        m);
+    EXPECT_NEAR(gathered.p.time - 128 * 256 * 2, Seconds(job, 1, 1), 1e-9);
 }
 
 // As kernels on one stream; on two, with words around them.

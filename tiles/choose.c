@@ -2,8 +2,9 @@
 // they are expected to take. That is in cycles of a processor, which multiplies
 // 2048 pairs of 16 bits in one.
 #include <stdlib.h>
+#include <string.h>
 
-#include "codegen/tiles.h"
+#include "tiles/choose.h"
 
 typedef struct shape {
     int rows, columns, warps;
@@ -43,6 +44,7 @@ enum { MOST_PLAIN = 256, MOST_OWN = 240, MOST_COLUMNS = 208 };
 #define SUMS_CYCLES 13000.  // until sums of others are there
 #define SUMS_A_CYCLE 10.    // that a processor takes then
 #define TOGETHER 1.03       // that products done so should save
+#define LEAST_CYCLES 8500.  // that a kernel takes
 // Of copies between two H200s, at 1.7 GHz.
 #define FIRST_COPY_CYCLES 20000.
 #define COPY_CYCLES 5000.
@@ -137,19 +139,19 @@ static double end_cycles(const shape *s)
     return s->rows * s->columns * CYCLES_OF_A_SUM;
 }
 
-static double cycles_of(const work *w, const shape *s, const int cluster[2],
-                        int processors, bool split)
+static double cycles_of(const work *w, const shape *s, const hd_tiles_choice *c)
 {
-    double units = processors / (cluster[0] * cluster[1]);
+    const int cluster[2] = {c->cluster_m, c->cluster_n};
+    double units = c->processors / (cluster[0] * cluster[1]);
     double tiles = tiles_of(w, s, cluster), slices = cover(w->k, BK);
     double shares = tiles < units ? tiles : units;
     double turns = cover(tiles, units), ends = turns, sums = 0;
 
-    if (split && tiles > units) {
+    if (c->split && tiles > units) {
         turns = tiles / units + SPLIT_TILES;
         ends++;
         sums = sums_cycles(s, 1);
-    } else if (split && tiles < units) {
+    } else if (c->split && tiles < units) {
         shares = (double)hd_tiles_units(true, (int64_t)tiles, (int64_t)slices,
                                         (int64_t)units);
         turns = tiles / shares;
@@ -158,7 +160,8 @@ static double cycles_of(const work *w, const shape *s, const int cluster[2],
     }
     return turns * slices *
                slice_cycles(w, 1, s, cluster, shares < tiles ? shares : tiles,
-                            shares > tiles ? shares / tiles : 1, processors) +
+                            shares > tiles ? shares / tiles : 1,
+                            c->processors) +
            ends * end_cycles(s) + sums;
 }
 
@@ -166,7 +169,7 @@ static double cycles_of(const work *w, const shape *s, const int cluster[2],
 
 // What a block, or cluster, of those that do a row has done by when.
 typedef struct course {
-    const hd_tiles_row *row;
+    int products;
     int64_t from[HD_TILES_PRODUCTS + 1]; // of its tiles the first one
     double due[HD_TILES_PRODUCTS];       // when its first operand is there
     double slice, end;                   // cycles
@@ -178,7 +181,7 @@ static int product_of(const course *c, int64_t tile)
     int product = 0;
 
     if (c->together)
-        return (int)(tile % c->row->products);
+        return (int)(tile % c->products);
     while (tile >= c->from[product + 1])
         product++;
     return product;
@@ -209,7 +212,7 @@ static int64_t turns_of(int64_t unit, int64_t units, int64_t from, int64_t past)
 static double whole_cycles(const course *c, int64_t unit, int64_t units,
                            int64_t whole, double slices)
 {
-    int n = c->row->products;
+    int n = c->products;
     int64_t tiles = turns_of(unit, units, 0, whole);
     double now = 0;
 
@@ -230,7 +233,7 @@ static double whole_cycles(const course *c, int64_t unit, int64_t units,
 static double course_cycles(const course *c, int64_t units, int64_t slices,
                             bool split)
 {
-    int64_t tiles = c->from[c->row->products], whole = tiles, shared;
+    int64_t tiles = c->from[c->products], whole = tiles, shared;
     double last = 0;
 
     if (split && tiles % units > 0)
@@ -253,41 +256,46 @@ static double course_cycles(const course *c, int64_t units, int64_t slices,
     return last;
 }
 
-static void list_due(course *c, const work *w)
+static void list_due(course *c, const hd_tiles_job *job)
 {
     double at = 0;
 
-    for (int i = 0; i < c->row->products; i++) {
-        if (c->row->late[i])
+    for (int i = 0; i < job->products; i++) {
+        const work *w = &job->work[i];
+
+        if (job->late[i])
             at += (at > 0 ? COPY_CYCLES : FIRST_COPY_CYCLES) +
-                  2 * w[i].m * w[i].k / LINK_A_CYCLE;
+                  2 * w->m * w->k / LINK_A_CYCLE;
         c->due[i] = at;
     }
 }
 
-static double row_cycles(const hd_tiles_row *row, const work *w, const shape *s,
-                         const int cluster[2], int processors, bool split,
-                         bool together)
+static double row_cycles(const hd_tiles_job *job, const shape *s,
+                         const hd_tiles_choice *choice)
 {
-    int64_t units = processors / (cluster[0] * cluster[1]), tiles;
+    const int cluster[2] = {choice->cluster_m, choice->cluster_n};
+    const work *w = job->work;
+    int64_t units = choice->processors / (cluster[0] * cluster[1]), tiles;
     int64_t slices = (int64_t)cover(w->k, BK);
-    course c = {.row = row, .together = together, .end = end_cycles(s)};
-    work all = together ? join(w, row->products) : w[0];
+    course c = {.products = job->products,
+                .together = choice->together,
+                .end = end_cycles(s)};
+    work all = choice->together ? join(w, job->products) : w[0];
     double sums = 0;
 
-    for (int i = 0; i < row->products; i++)
+    for (int i = 0; i < job->products; i++)
         c.from[i + 1] = c.from[i] + (int64_t)tiles_of(&w[i], s, cluster);
-    list_due(&c, w);
-    tiles = c.from[row->products];
-    units = hd_tiles_units(split, tiles, slices, units);
-    c.slice = slice_cycles(&all, together ? 1 : row->products, s, cluster,
-                           (double)(units < tiles ? units : tiles),
+    list_due(&c, job);
+    tiles = c.from[job->products];
+    units = hd_tiles_units(choice->split, tiles, slices, units);
+    c.slice = slice_cycles(&all, choice->together ? 1 : job->products, s,
+                           cluster, (double)(units < tiles ? units : tiles),
                            units > tiles ? (double)units / (double)tiles : 1,
-                           processors);
-    if (split && tiles % units > 0)
+                           choice->processors);
+    if (choice->split && tiles % units > 0)
         sums = sums_cycles(s, cover((double)units, (double)tiles)) +
                (tiles > units ? SPLIT_TILES * (double)slices * c.slice : 0);
-    return course_cycles(&c, units, slices, split) + sums;
+    return course_cycles(&c, units, slices, choice->split) + sums;
 }
 
 // ------------------------------------------------------------------ choosing
@@ -300,23 +308,33 @@ static int by_cycles(const void *a, const void *b)
 }
 
 // Whether they may be done together: they have the same rows and columns.
-static bool are_alike(const hd_tiles_row *row, const work *w)
+static bool are_alike(const hd_tiles_job *job)
 {
-    for (int i = 1; i < row->products; i++)
+    const work *w = job->work;
+
+    for (int i = 1; i < job->products; i++)
         if (w[i].m != w[0].m || w[i].n != w[0].n)
             return false;
-    return row->products > 1;
+    return job->products > 1;
 }
 
-static double expect(const hd_tiles_row *row, const work *w, const shape *s,
-                     const hd_tiles_choice *c)
+static double expect(const hd_tiles_job *job, const hd_tiles_choice *c)
 {
-    const int cluster[2] = {c->cluster_m, c->cluster_n};
+    const shape s = {c->rows, c->columns, c->warps};
 
-    return row->products == 1
-               ? cycles_of(w, s, cluster, c->processors, c->split)
-               : row_cycles(row, w, s, cluster, c->processors, c->split,
-                            c->together);
+    return job->products == 1 ? cycles_of(job->work, &s, c)
+                              : row_cycles(job, &s, c);
+}
+
+double hd_tiles_cycles(const hd_tiles_job *job, int first, int n,
+                       const hd_tiles_choice *choice)
+{
+    hd_tiles_job some = {.products = n};
+    double cycles;
+
+    memcpy(some.work, &job->work[first], (size_t)n * sizeof *some.work);
+    cycles = expect(&some, choice);
+    return cycles > LEAST_CYCLES ? cycles : LEAST_CYCLES;
 }
 
 // Whether a block of each cluster has nothing to do.
@@ -328,11 +346,12 @@ static bool has_idle(const work *w, const hd_tiles_choice *c)
 
 // Of one shape each the best cluster, whether the last tiles are shared, and
 // products done together.
-static candidate best_of(const hd_tiles_row *row, const work *w, const shape *s,
+static candidate best_of(const hd_tiles_job *job, const shape *s,
                          int processors)
 {
+    const work *w = job->work;
     candidate best = {.cycles = -1};
-    int ways = NCLUSTERS * 2 * (are_alike(row, w) ? 2 : 1);
+    int ways = NCLUSTERS * 2 * (are_alike(job) ? 2 : 1);
 
     for (int i = 0; i < ways; i++) {
         const int *cluster = clusters[i % NCLUSTERS];
@@ -348,33 +367,29 @@ static candidate best_of(const hd_tiles_row *row, const work *w, const shape *s,
 
         if ((choice.split && !w->splits) || has_idle(w, &choice))
             continue;
-        cycles = expect(row, w, s, &choice) * (choice.together ? TOGETHER : 1);
+        cycles = expect(job, &choice) * (choice.together ? TOGETHER : 1);
         if (best.cycles < 0 || cycles < best.cycles)
             best = (candidate){choice, cycles};
     }
     return best;
 }
 
-static int most_columns(const hd_tiles_row *row, const work *w)
+static int most_columns(const hd_tiles_job *job)
 {
-    if (!w[0].plain)
+    if (!job->work[0].plain)
         return MOST_COLUMNS;
-    return row->products == 1 || are_alike(row, w) ? MOST_PLAIN : MOST_OWN;
+    return job->products == 1 || are_alike(job) ? MOST_PLAIN : MOST_OWN;
 }
 
-int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
-                    hd_tiles_choice *out)
+int hd_tiles_pick(const hd_tiles_job *job, int processors, int room,
+                  hd_tiles_choice *out)
 {
-    work w[HD_TILES_PRODUCTS] = {{0}};
     candidate all[NSHAPES];
-    int n = 0, most;
+    int n = 0, most = most_columns(job);
 
-    for (int i = 0; i < row->products; i++)
-        w[i] = hd_tiles_work_of(row->product[i]);
-    most = most_columns(row, w);
     for (int i = 0; i < NSHAPES; i++)
         if (shapes[i].columns <= most)
-            all[n++] = best_of(row, w, &shapes[i], processors);
+            all[n++] = best_of(job, &shapes[i], processors);
     qsort(all, (size_t)n, sizeof *all, by_cycles);
     n = n < room ? n : room;
     for (int i = 0; i < n; i++)

@@ -1,0 +1,66 @@
+// See launch.h. Tiles of a product begin when there are no more of the one
+// ahead of it, beside the last of these: what a product adds is what all since
+// the last one that had to wait take with it, less what they take without it.
+#include "simulate/launch.h"
+
+#include <string.h>
+
+// What the launch of the step is, and which of its products that is. False if
+// tiles do not take all of it, or others wait for what it records: the driver
+// does it as its parts then.
+static bool list_job(const hd_simulation *s, int rank, int64_t step,
+                     hd_tiles_job *job, int *product)
+{
+    int64_t first = hd_graph_node(&s->graph, rank, step)->launch;
+    int64_t last = hd_graph_launched(&s->graph, rank, step);
+    bool late = false;
+
+    memset(job, 0, sizeof *job);
+    for (int64_t i = first; i <= last; i++) {
+        const hd_node *node = hd_graph_node(&s->graph, rank, i);
+        int n = job->products;
+
+        late |= hd_op_sync(node->op) == HD_SYNC_WAIT;
+        if (node->kind >= HD_NODE_SEND ||
+            hd_op_sync(node->op) == HD_SYNC_RECORD)
+            return false;
+        if (!hd_op_is(node->op, HD_UNIT_COMPUTE))
+            continue;
+        if (n == HD_TILES_PRODUCTS ||
+            !hd_cost_tiles(&s->graph, node, &job->work[n]) ||
+            job->work[n].k != job->work[0].k)
+            return false;
+        if (i == step)
+            *product = n;
+        job->late[n] = late;
+        late = false;
+        job->products++;
+    }
+    return job->products > 1;
+}
+
+bool hd_launch_seconds(hd_simulation *s, int rank, int64_t step, double *out)
+{
+    hd_course *course = &s->course[rank];
+    hd_tiles_job job;
+    double cycles;
+    int product = 0, n;
+
+    if (s->machine.multiprocessors == 0 ||
+        !list_job(s, rank, step, &job, &product))
+        return false;
+    if (memcmp(&job, &s->job, sizeof job) != 0) {
+        s->job = job;
+        (void)hd_tiles_pick(&job, s->machine.multiprocessors, 1, &s->tiles);
+    }
+    // It goes on from the last one, or had to wait.
+    if (product == 0 || s->cause != course->last)
+        course->first = product;
+    course->last = s->graph.first[rank] + step;
+    n = product - course->first;
+    cycles = hd_tiles_cycles(&job, course->first, n + 1, &s->tiles);
+    if (n > 0)
+        cycles -= hd_tiles_cycles(&job, course->first, n, &s->tiles);
+    *out = cycles > 0 ? cycles / HD_TILES_HERTZ : 0;
+    return true;
+}
