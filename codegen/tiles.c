@@ -316,8 +316,10 @@ static void add_strides(kernel *k)
 // Where a piece begins, of strides along the dimensions that number them.
 static void add_piece(kernel *k, const char *name, const int64_t *stride)
 {
+    bool is_one = !k->sized && k->room[OF_PIECES] == 1; // wherever others were
+
     hd_text_printf(&k->text, "#define PIECE_%s(p) (0", name);
-    for (int d = k->product.outer - 1; d >= 0; d--) {
+    for (int d = k->product.outer - 1; d >= 0 && !is_one; d--) {
         if (stride == NULL || stride[d] == 0)
             continue;
         hd_text_puts(&k->text, " + (p)");
@@ -986,7 +988,7 @@ static hd_tiles_work work_of(const hd_step *step)
 int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
                     hd_tiles_choice *out)
 {
-    hd_tiles_job job = {.products = row->products};
+    hd_tiles_job job = {.products = row->products, .mixed = is_mixed(row)};
 
     for (int i = 0; i < row->products; i++)
         job.work[i] = work_of(row->product[i]);

@@ -100,10 +100,18 @@ static bool has_launches(const hd_module *module,
     return !options->parts &&
            (options->machine == NULL ||
             hd_sized_take(options->machine, sizeof machine, &machine)) &&
-           machine.multiprocessors > 0 &&
-           module->nranks <= machine.ranks_per_node && base->axes == NULL &&
+           machine.multiprocessors > 0 && module->nsizes == 0 &&
+           module->nranks > 1 && module->nranks <= machine.ranks_per_node &&
+           base->axes == NULL &&
            (base->transport == HD_TRANSPORT_COPY ||
             base->transport == HD_TRANSPORT_AUTO);
+}
+
+// A launch has one stream, whatever is given.
+static bool is_in_vain(const hd_lower_options *base, unsigned fixed, way way)
+{
+    return way == WAY_LAUNCH && (fixed & HD_OPTION_LAUNCH) == 0 &&
+           (fixed & HD_OPTION_STREAMS) != 0 && base->streams > 1;
 }
 
 // All pipelines with the options of `base` that are `fixed`, of the first
@@ -116,7 +124,8 @@ static void list_all(const hd_choose_options *options,
 {
     for (int w = 0; w < ways; w++)
         for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
-            if (w == WAY_PLAIN || t >= HD_TRANSFER_DIRECT ||
+            if (w == WAY_PLAIN ||
+                (t >= HD_TRANSFER_DIRECT && !is_in_vain(base, fixed, (way)w)) ||
                 (w == WAY_OWN && t == HD_TRANSFER_BULK))
                 list_transfer(options, base, fixed, (hd_transfer)t, (way)w,
                               out);
@@ -200,7 +209,8 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
 // collective gains nothing from.
 static bool gains_nothing(const hd_choice *choice, const candidate *c)
 {
-    if (c->lower.launch && strstr(c->text, "launch {") == NULL)
+    if (c->lower.launch && (c->lower.asked & HD_OPTION_LAUNCH) == 0 &&
+        (c->prediction.parts || strstr(c->text, "launch {") == NULL))
         return true;
     if (c->lower.transfer != HD_TRANSFER_BULK || !c->lower.comm_stream)
         return false;

@@ -211,19 +211,38 @@ hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
     return cost;
 }
 
+// Whether rows of a view begin at multiples of 16 bytes, along which it is
+// dense.
+static bool is_even(const hd_span *span)
+{
+    uint64_t bits = (uint64_t)span->offset;
+    bool dense = false;
+
+    for (int d = 0; d < span->ndims; d++) {
+        if (span->stride[d] == 1)
+            dense = true;
+        else if (span->extent[d] > 1)
+            bits |= (uint64_t)span->stride[d];
+    }
+    return dense && bits % 8 == 0;
+}
+
 bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
                    hd_tiles_work *out)
 {
     enum { LEAST = 64 }; // rows and columns
+    const hd_span *a;
     task task;
     hd_product p;
     hd_dtype dtype;
 
-    if (hd_op_family(node->op) != HD_FAMILY_PRODUCT)
+    if (hd_op_family(node->op) != HD_FAMILY_PRODUCT ||
+        hd_op_has_counts(node->op) || graph->module->nsizes > 0)
         return false;
     recall(graph, node, &task);
     p = hd_product_of(&task.step, 0);
-    dtype = task.span[task.step.op->noutputs].buffer->type.dtype;
+    a = &task.span[task.step.op->noutputs];
+    dtype = a->buffer->type.dtype;
     out->m = (double)p.m;
     out->n = (double)p.n;
     out->k = (double)p.k;
@@ -232,6 +251,25 @@ bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
     out->ragged = false;
     out->plain = hd_product_is_plain(&p);
     return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) && p.batch == 1 &&
-           p.counts < 0 && p.m >= LEAST && p.n >= LEAST && p.k > 0 &&
-           p.scales[0].view < 0 && p.scales[1].view < 0;
+           !p.accumulate && p.m >= LEAST && p.n >= LEAST && p.k > 0 &&
+           p.scales[0].view < 0 && p.scales[1].view < 0 && is_even(a) &&
+           is_even(a + 1);
+}
+
+bool hd_cost_alike(const hd_graph *graph, const hd_node *a, const hd_node *b)
+{
+    task one, other;
+    hd_product p, q;
+
+    recall(graph, a, &one);
+    recall(graph, b, &other);
+    if (a->op->code != b->op->code || a->op->nviews != b->op->nviews)
+        return false;
+    for (int i = 0; i < a->op->nviews; i++)
+        if (one.span[i].buffer->type.dtype != other.span[i].buffer->type.dtype)
+            return false;
+    p = hd_product_of(&one.step, 0);
+    q = hd_product_of(&other.step, 0);
+    return p.act == q.act && p.ta == q.ta && p.tb == q.tb &&
+           (p.scale == NULL) == (q.scale == NULL);
 }

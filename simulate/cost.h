@@ -21,6 +21,8 @@ hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
 // What a product is for tiles of sm_90a; false if they do not take it.
 bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
                    hd_tiles_work *out);
+// Whether two products are of one kind and of the same dtypes.
+bool hd_cost_alike(const hd_graph *graph, const hd_node *a, const hd_node *b);
 
 HD_END_DECLS
 

@@ -13,6 +13,7 @@ static bool list_job(const hd_simulation *s, int rank, int64_t step,
 {
     int64_t first = hd_graph_node(&s->graph, rank, step)->launch;
     int64_t last = hd_graph_launched(&s->graph, rank, step);
+    const hd_node *one = NULL; // of its products
     bool late = false;
 
     memset(job, 0, sizeof *job);
@@ -28,8 +29,10 @@ static bool list_job(const hd_simulation *s, int rank, int64_t step,
             continue;
         if (n == HD_TILES_PRODUCTS ||
             !hd_cost_tiles(&s->graph, node, &job->work[n]) ||
-            job->work[n].k != job->work[0].k)
+            job->work[n].k != job->work[0].k ||
+            (one != NULL && !hd_cost_alike(&s->graph, one, node)))
             return false;
+        one = node;
         if (i == step)
             *product = n;
         job->late[n] = late;
@@ -39,28 +42,44 @@ static bool list_job(const hd_simulation *s, int rank, int64_t step,
     return job->products > 1;
 }
 
+// The tiles of the job, of which those that were asked for last are kept.
+static const hd_tiles_choice *tiles_of(hd_simulation *s,
+                                       const hd_tiles_job *job)
+{
+    hd_known_job *known;
+
+    for (int i = 0; i < HD_KNOWN_JOBS; i++)
+        if (memcmp(job, &s->job[i].job, sizeof *job) == 0)
+            return &s->job[i].tiles;
+    known = &s->job[s->njobs++ % HD_KNOWN_JOBS];
+    known->job = *job;
+    (void)hd_tiles_pick(job, s->machine.multiprocessors, 1, &known->tiles);
+    return &known->tiles;
+}
+
 bool hd_launch_seconds(hd_simulation *s, int rank, int64_t step, double *out)
 {
     hd_course *course = &s->course[rank];
+    const hd_tiles_choice *tiles;
     hd_tiles_job job;
     double cycles;
     int product = 0, n;
 
-    if (s->machine.multiprocessors == 0 ||
-        !list_job(s, rank, step, &job, &product))
+    if (s->machine.multiprocessors == 0)
         return false;
-    if (memcmp(&job, &s->job, sizeof job) != 0) {
-        s->job = job;
-        (void)hd_tiles_pick(&job, s->machine.multiprocessors, 1, &s->tiles);
+    if (!list_job(s, rank, step, &job, &product)) {
+        s->prediction.parts = true;
+        return false;
     }
+    tiles = tiles_of(s, &job);
     // It goes on from the last one, or had to wait.
     if (product == 0 || s->cause != course->last)
         course->first = product;
     course->last = s->graph.first[rank] + step;
     n = product - course->first;
-    cycles = hd_tiles_cycles(&job, course->first, n + 1, &s->tiles);
+    cycles = hd_tiles_cycles(&job, course->first, n + 1, tiles);
     if (n > 0)
-        cycles -= hd_tiles_cycles(&job, course->first, n, &s->tiles);
+        cycles -= hd_tiles_cycles(&job, course->first, n, tiles);
     *out = cycles > 0 ? cycles / HD_TILES_HERTZ : 0;
     return true;
 }

@@ -62,6 +62,19 @@ static double cover(double n, double tile)
     return (double)(int64_t)((n + tile - 1) / tile);
 }
 
+// Of a group there may be fewer than a row in the mean.
+static double at_least(double tiles)
+{
+    return tiles < 1 ? 1 : tiles;
+}
+
+static int64_t units_of(int processors, const int cluster[2])
+{
+    int units = processors / (cluster[0] * cluster[1]);
+
+    return units > 0 ? units : 1;
+}
+
 static double tiles_of(const work *w, const shape *s, const int cluster[2])
 {
     double rows = s->rows * cluster[0];
@@ -91,9 +104,9 @@ static double lines_of_all(const work *w, int n, const shape *s,
                            int processors)
 {
     double rows = s->rows * cluster[0], columns = s->columns * cluster[1];
-    double down = cover(w->m, rows), across = cover(w->n, columns);
-    double band = hd_tiles_band(processors / (cluster[0] * cluster[1]),
-                                (int64_t)rows, (int64_t)columns);
+    double down = at_least(cover(w->m, rows)), across = cover(w->n, columns);
+    double band = hd_tiles_band(units_of(processors, cluster), (int64_t)rows,
+                                (int64_t)columns);
     double products = cover(under_way, down * across);
 
     if (products > 1 && n > 1)
@@ -142,7 +155,7 @@ static double end_cycles(const shape *s)
 static double cycles_of(const work *w, const shape *s, const hd_tiles_choice *c)
 {
     const int cluster[2] = {c->cluster_m, c->cluster_n};
-    double units = c->processors / (cluster[0] * cluster[1]);
+    double units = (double)units_of(c->processors, cluster);
     double tiles = tiles_of(w, s, cluster), slices = cover(w->k, BK);
     double shares = tiles < units ? tiles : units;
     double turns = cover(tiles, units), ends = turns, sums = 0;
@@ -275,7 +288,7 @@ static double row_cycles(const hd_tiles_job *job, const shape *s,
 {
     const int cluster[2] = {choice->cluster_m, choice->cluster_n};
     const work *w = job->work;
-    int64_t units = choice->processors / (cluster[0] * cluster[1]), tiles;
+    int64_t units = units_of(choice->processors, cluster), tiles;
     int64_t slices = (int64_t)cover(w->k, BK);
     course c = {.products = job->products,
                 .together = choice->together,
@@ -307,7 +320,8 @@ static int by_cycles(const void *a, const void *b)
     return (x->cycles > y->cycles) - (x->cycles < y->cycles);
 }
 
-// Whether they may be done together: they have the same rows and columns.
+// Whether they may be done together: they have the same rows and columns, which
+// lie as far apart.
 static bool are_alike(const hd_tiles_job *job)
 {
     const work *w = job->work;
@@ -315,7 +329,7 @@ static bool are_alike(const hd_tiles_job *job)
     for (int i = 1; i < job->products; i++)
         if (w[i].m != w[0].m || w[i].n != w[0].n)
             return false;
-    return job->products > 1;
+    return job->products > 1 && !job->mixed;
 }
 
 static double expect(const hd_tiles_job *job, const hd_tiles_choice *c)

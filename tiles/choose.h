@@ -40,6 +40,7 @@ typedef struct hd_tiles_job {
     // Whether its first operand comes from elsewhere while the kernel runs,
     // behind those of the products ahead of it.
     bool late[HD_TILES_PRODUCTS];
+    bool mixed; // though of the same rows and columns, they lie unlike
 } hd_tiles_job;
 
 // How many blocks, or clusters, are worth having of so many: where tiles are

@@ -97,9 +97,11 @@ static void set_defaults(bench *bench)
     for (int i = 0; i < KINDS; i++)
         all = all && !kind[i];
     for (int i = 0; i < KINDS && all; i++)
-        kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda);
+        kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda) ||
+                  (i == KIND_AUTO && bench->suite_path);
     bench->options.automatic = kind[KIND_AUTO];
-    bench->options.parts = !cuda;
+    bench->options.parts =
+        strcmp(measure->session.device, "cuda") != 0 || bench->make.graph;
 }
 
 // ---------------------------------------------------------------- contests
@@ -361,7 +363,7 @@ static const option bench_options[] = {
 static const option kind_options[] = {
     {LIST, "transfer", "KIND,..",
      "only these of bulk, pipelined, broadcast, direct,\nring, fused, auto, "
-     "nccl and sm (default all but\nfused and auto)",
+     "nccl and sm (default all but\nfused, and auto of a suite alone)",
      INTO(bench, make.kind), .choices = kinds,
      .marks = offsetof(bench, options.lower.asked), .mark = HD_OPTION_TRANSFER},
     {.name = NULL},

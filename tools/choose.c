@@ -118,17 +118,37 @@ static void show_best(const char *path, const hd_lower_options *given,
              machine->name, left ? "; no faster with" : "", without);
 }
 
+// Of more ranks predicting all pipelines takes seconds: who wants that asks.
+enum { MOST_RANKS = 64 };
+
+static outcome leave_as_it_is(const char *path, const hd_module *module,
+                              const program_options *options)
+{
+    if (!options->quiet)
+        put_line(stderr,
+                 "%s: --transfer %s, as there are %d ranks; auto, which "
+                 "predicts all pipelines, takes long",
+                 program_name(path), choose_name(options->lower.transfer),
+                 info_of(module).ranks);
+    return FINE;
+}
+
 static outcome choose_for(const char *path, const hd_module *module,
                           program_options *options)
 {
+    bool asked = options->machine || options->lower.asked & HD_OPTION_TRANSFER;
     candidate best;
     hd_choice *choice;
     hd_machine machine;
 
     TRY(machine_open(options->machine, &machine));
+    if (!asked && info_of(module).ranks == 1)
+        return FINE; // nothing moves
+    if (!asked && info_of(module).ranks > MOST_RANKS)
+        return leave_as_it_is(path, module, options);
     TRY(choose_all(path, module, options, &machine, &choice));
     candidate_get(choice, 0, &best);
-    if (!options->quiet)
+    if (!options->quiet && (asked || hd_choice_count(choice) > 1))
         show_best(path, &options->lower, &machine, &best);
     options->lower = best.lower;
     hd_choice_destroy(choice);

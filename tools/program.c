@@ -125,9 +125,9 @@ const option program_define_option[] = {
 
 const option program_transfer_option[] = {
     {TAKEN, "transfer", "KIND",
-     "bulk, pipelined, broadcast, direct, ring\n(the default), fused, or "
-     "auto, what is predicted\nto be fastest (the default of run and "
-     "simulate\nwith --machine)",
+     "bulk, pipelined, broadcast, direct, ring\n(the default of dump, check "
+     "and view), fused,\nor auto, what is predicted to be fastest (the\n"
+     "default of run and simulate)",
      .choices = transfers, .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
     {.name = NULL},
 };
@@ -182,7 +182,7 @@ void program_predict(program_options *options)
 {
     bool given = options->lower.asked & HD_OPTION_TRANSFER;
 
-    options->automatic |= options->machine && !given;
+    options->automatic |= !given;
 }
 
 void program_heed_machine(const program_options *options)

@@ -72,8 +72,9 @@ static bool has_no_launches(const run *run)
 {
     const hd_session_options *session = &run->job.session;
 
-    return !is_cuda(run) || session->graph || session->axes ||
-           session->transport == HD_TRANSPORT_SM ||
+    // All ranks are on one device that is numbered.
+    return strcmp(session->device, "cuda") != 0 || session->graph ||
+           session->axes || session->transport == HD_TRANSPORT_SM ||
            session->transport == HD_TRANSPORT_NCCL;
 }
 

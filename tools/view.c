@@ -182,7 +182,8 @@ static outcome view_file(view *v)
 
 static outcome check_usage(view *v)
 {
-    program_predict(&v->options);
+    if (v->options.machine)
+        program_predict(&v->options);
     if (!v->output && isatty(STDOUT_FILENO))
         return complain(USAGE, "view needs -o FILE: a page is nothing for a "
                                "terminal");

@@ -106,6 +106,7 @@ typedef struct hd_prediction {
     double bytes_networked; // between nodes, all ranks
     double memory;          // bytes of arguments and temporaries of the rank
                             // that has most
+    bool parts; // it has a launch that `multiprocessors` have no kernel for
 } hd_prediction;
 
 // Predicts one run of a complete host program that hd_check has accepted, from
@@ -194,7 +195,7 @@ typedef struct hd_choice hd_choice;
 // copies are what goes and the machine has `multiprocessors`, and predicts
 // each; the module is as it was. Those that do not fit it are left out, and
 // those that make the same program as one before. Of few ranks each of the some
-// 50, with options twice as many, takes about 0.1 ms, of many longer. Where two
+// 60, with options twice as many, takes about 0.1 ms, of many longer. Where two
 // are predicted to take as long, the one with more of what was given is first.
 // HD_ERROR_INVALID, with what is wrong with the options that were given, if
 // none fits; HD_ERROR_ARGUMENT for a program that is complete, and for options

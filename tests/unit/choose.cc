@@ -57,7 +57,8 @@ double Predict(const std::string &text, const hd_lower_options &options,
         return INFINITY;
     hd_simulation_predict(simulation, &prediction);
     hd_simulation_destroy(simulation);
-    return prediction.time;
+    // A launch that is no kernel is not tried.
+    return prediction.parts ? INFINITY : prediction.time;
 }
 
 // The least that any pipeline takes.
@@ -247,13 +248,19 @@ TEST(Choose, TriesWhatIsGivenBesideWhatItTriesWithout)
 // Launches are tried where they may be kernels, and only those that there are.
 TEST(Choose, TriesLaunchesWhereTheyMayBeKernels)
 {
-    std::mt19937_64 random(Seed());
-    Program program(Mlp(random));
+    auto gathered = [](const std::string &dtype, const std::string &n) {
+        return "tensor program g mesh tp=2 in %a : " + dtype +
+               "[2@tp, 128, 256] in %b : " + dtype + "[" + n +
+               ", 256] out %c : " + dtype + "[2@stream, 128, " + n +
+               "] temp %g : " + dtype +
+               "[2@stream, 128, 256] { %g = set %a %c = matmul %g, %b tb }";
+    };
+    Program program(gathered("bf16", "512"));
     hd_machine machine = HD_EMPTY(hd_machine);
     hd_lower_options lower = hd_lower_defaults();
     hd_choose_options options = hd_choose_defaults();
-    auto launches = [&] {
-        Choice choice = Choose(program.module, &options);
+    auto launches_of = [&](const hd_module *module) {
+        Choice choice = Choose(module, &options);
         hd_lower_options found = hd_lower_defaults();
         int n = 0;
 
@@ -263,11 +270,15 @@ TEST(Choose, TriesLaunchesWhereTheyMayBeKernels)
             n += found.launch;
         return n;
     };
+    auto launches = [&] { return launches_of(program.module); };
 
     hd_machine_default(&machine);
     options.machine = &machine;
     options.lower = &lower;
     EXPECT_GT(launches(), 0);
+    // Of what tiles do not take they would go as their parts.
+    EXPECT_EQ(launches_of(Program(gathered("f32", "512")).module), 0);
+    EXPECT_EQ(launches_of(Program(gathered("bf16", "32")).module), 0);
     options.parts = true;
     EXPECT_EQ(launches(), 0);
     options.parts = false;

@@ -419,6 +419,25 @@ TEST(Tiles, OfFewRowsAreDoneTogetherUnlessTheyComeLate)
     EXPECT_EQ(Best(late).columns, Best(whole).columns);
 }
 
+// However few processors there are, and rows of a group in the mean.
+TEST(Tiles, AreChosenForFewProcessorsAndFewRowsOfAGroup)
+{
+    Tiles plain(kForms[0]);
+    Tiles few("in %a : bf16[64, 1024] in %b : bf16[128, 2048, 1024] "
+              "in %n : i32[128] out %c : bf16[64, 2048] "
+              "{ %c = matmul %a, %b tb groups %n }");
+    hd_tiles_choice choice = {};
+
+    for (int processors : {1, 2, 3})
+        for (int products : {1, 3}) {
+            const hd_tiles_row row = plain.Row(products, 0, 0);
+
+            EXPECT_EQ(hd_tiles_choose(&row, processors, 1, &choice), 1);
+            EXPECT_GT(choice.rows, 0);
+        }
+    EXPECT_EQ(few.choices[0].rows, 64);
+}
+
 const char kAwait[] = R"(
 extern "C" int await(const void *args, int product, int past)
 {

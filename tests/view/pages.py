@@ -52,8 +52,14 @@ def text_of(page, key):
     return "".join(next(e.find("code")).text + "\n" for e in lines)
 
 
+def simulate(*words):
+    """As view and dump lower it, which choose no pipeline."""
+    chosen = "--transfer" in words or "--machine" in words or folder / "host.hd" in words
+    return run("simulate", *words, *([] if chosen else ["--transfer", "ring"]))[0]
+
+
 def trace_of(*words):
-    run("simulate", *words, "--trace", folder / "trace.json")
+    simulate(*words, "--trace", folder / "trace.json")
     return [e for e in json.loads((folder / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
 
 
@@ -71,7 +77,7 @@ def events_of(page, path, *words):
 
 
 def check_bars(page, events):
-    end = json.loads(run("simulate", *page.words, "--json")[0])["time"] * 1e6
+    end = json.loads(simulate(*page.words, "--json"))["time"] * 1e6
     assert f"{end:.1f} us" in next(page.root.find("section", id="timeline")).text
     left = collections.Counter()
     for e in events.values():

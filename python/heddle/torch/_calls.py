@@ -160,7 +160,8 @@ def packs(tensors: Sequence[Tensor], weights: Sequence[int]
 
 def lower(program: Program, transfer: str, transport: Optional[str]) -> Program:
     """Once for both executables, and proven."""
-    complete = program.lower(transfer=transfer, transport=transport)
+    # It is captured, too, where launches go as their parts.
+    complete = program.lower(transfer=transfer, transport=transport, parts=transfer == "auto")
     complete.check(program, transport=transport)
     return complete
 
