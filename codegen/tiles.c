@@ -746,8 +746,8 @@ bool hd_tiles_map(const hd_step *step)
 
     return hd_tiles_fit(step) && k.tensor && k.counted < 2 && !is_nothing(&k) &&
            has_map(&k, HD_PRODUCT_A) && has_map(&k, HD_PRODUCT_B) &&
-           k.rest == HD_LANE_FLOAT && k.room[OF_M] >= 64 &&
-           k.room[OF_N] >= 64 && is_short(&k) &&
+           k.rest == HD_LANE_FLOAT && k.room[OF_M] >= HD_TILES_LEAST_SIDE &&
+           k.room[OF_N] >= HD_TILES_LEAST_SIDE && is_short(&k) &&
            (!is_ragged(&k) || (sides_of(&k, HD_PRODUCT_A).along != 1 &&
                                sides_of(&k, HD_PRODUCT_B).along != 1));
 }

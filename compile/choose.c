@@ -107,26 +107,32 @@ static bool has_launches(const hd_module *module,
             base->transport == HD_TRANSPORT_AUTO);
 }
 
-// A launch has one stream, whatever is given.
-static bool is_in_vain(const hd_lower_options *base, unsigned fixed, way way)
+// What sends by itself may gain by a stream for transfers, and so may a bulk
+// collective beside what has nothing to do with it. A launch has one stream,
+// and is in vain where more are given.
+static bool is_tried(const hd_lower_options *base, unsigned fixed,
+                     hd_transfer transfer, way way)
 {
-    return way == WAY_LAUNCH && (fixed & HD_OPTION_LAUNCH) == 0 &&
-           (fixed & HD_OPTION_STREAMS) != 0 && base->streams > 1;
+    bool sends = transfer >= HD_TRANSFER_DIRECT;
+
+    if (way == WAY_OWN)
+        return sends || transfer == HD_TRANSFER_BULK;
+    if (way == WAY_LAUNCH)
+        return sends &&
+               ((fixed & HD_OPTION_LAUNCH) != 0 ||
+                (fixed & HD_OPTION_STREAMS) == 0 || base->streams == 1);
+    return true;
 }
 
 // All pipelines with the options of `base` that are `fixed`, of the first
-// `ways`; the others are tried. What sends by itself may gain by a stream for
-// transfers, and so may a bulk collective beside what has nothing to do with
-// it.
+// `ways`; the others are tried.
 static void list_all(const hd_choose_options *options,
                      const hd_lower_options *base, unsigned fixed, int ways,
                      list *out)
 {
     for (int w = 0; w < ways; w++)
         for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
-            if (w == WAY_PLAIN ||
-                (t >= HD_TRANSFER_DIRECT && !is_in_vain(base, fixed, (way)w)) ||
-                (w == WAY_OWN && t == HD_TRANSFER_BULK))
+            if (is_tried(base, fixed, (hd_transfer)t, (way)w))
                 list_transfer(options, base, fixed, (hd_transfer)t, (way)w,
                               out);
 }

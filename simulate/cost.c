@@ -230,7 +230,6 @@ static bool is_even(const hd_span *span)
 bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
                    hd_tiles_work *out)
 {
-    enum { LEAST = 64 }; // rows and columns
     const hd_span *a;
     task task;
     hd_product p;
@@ -251,9 +250,9 @@ bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
     out->ragged = false;
     out->plain = hd_product_is_plain(&p);
     return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) && p.batch == 1 &&
-           !p.accumulate && p.m >= LEAST && p.n >= LEAST && p.k > 0 &&
-           p.scales[0].view < 0 && p.scales[1].view < 0 && is_even(a) &&
-           is_even(a + 1);
+           !p.accumulate && p.m >= HD_TILES_LEAST_SIDE &&
+           p.n >= HD_TILES_LEAST_SIDE && p.k > 0 && p.scales[0].view < 0 &&
+           p.scales[1].view < 0 && is_even(a) && is_even(a + 1);
 }
 
 bool hd_cost_alike(const hd_graph *graph, const hd_node *a, const hd_node *b)

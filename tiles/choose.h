@@ -18,6 +18,7 @@ typedef struct hd_tiles_choice {
 #define HD_TILES_SLICES 4
     int processors;                   // of the device
 #define HD_TILES_MULTIPROCESSORS 1024 // at most
+#define HD_TILES_LEAST_SIDE 64        // rows and columns of a product
     // Of products that lie alike: tiles that have the second operand in common
     // follow each other, in place of those of one product.
     bool together;

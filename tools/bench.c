@@ -101,7 +101,7 @@ static void set_defaults(bench *bench)
                   (i == KIND_AUTO && bench->suite_path);
     bench->options.automatic = kind[KIND_AUTO];
     bench->options.parts =
-        strcmp(measure->session.device, "cuda") != 0 || bench->make.graph;
+        program_parts(measure->session.device, bench->make.graph);
 }
 
 // ---------------------------------------------------------------- contests

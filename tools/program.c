@@ -185,6 +185,11 @@ void program_predict(program_options *options)
     options->automatic |= !given;
 }
 
+bool program_parts(const char *device, bool graph)
+{
+    return strcmp(device, "cuda") != 0 || graph;
+}
+
 void program_heed_machine(const program_options *options)
 {
     if (options->machine && !options->automatic)

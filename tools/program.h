@@ -40,6 +40,10 @@ extern const option program_define_option[], program_transfer_option[],
 void program_options_init(program_options *options);
 void program_options_free(program_options *options);
 
+// Whether launches of a run go as their parts, whatever it goes by: on the cpu,
+// where ranks are all on a device that is numbered, and in graphs.
+bool program_parts(const char *device, bool graph);
+
 // Once all options are taken: --machine describes the device at hand, so auto
 // is the transfer where none was given.
 void program_predict(program_options *options);

@@ -67,17 +67,6 @@ static bool is_cuda(const run *run)
     return strncmp(run->job.session.device, "cuda", 4) == 0;
 }
 
-// Whether those that wait go as their parts.
-static bool has_no_launches(const run *run)
-{
-    const hd_session_options *session = &run->job.session;
-
-    // All ranks are on one device that is numbered.
-    return strcmp(session->device, "cuda") != 0 || session->graph ||
-           session->axes || session->transport == HD_TRANSPORT_SM ||
-           session->transport == HD_TRANSPORT_NCCL;
-}
-
 // Nothing that is read may be written over.
 static outcome check_output(const run *run, const char *option,
                             const char *name)
@@ -165,7 +154,8 @@ static outcome parse_program(run *run, const content *text)
     hd_check_options how = program_check_options(&run->options);
     hd_stage stage;
 
-    run->options.parts = has_no_launches(run);
+    run->options.parts =
+        program_parts(run->job.session.device, run->job.session.graph);
     TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     TRY(program_check_calls(run->path, run->module));

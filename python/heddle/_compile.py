@@ -721,7 +721,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
         if options != "auto":
             refuse(f"options are {options!r}, and must be \"auto\" or a dict")
         options = {"transfer": "auto", "machine": machine,
-                   "parts": device == "cpu" or graph or capturable or transport in ("sm", "nccl")}
+                   "parts": device == "cpu" or graph or capturable
+                   or transport not in (None, "auto", "copy")}
     complete = program
     if program.stage != "host":
         complete = program.lower(**options)

@@ -281,6 +281,8 @@ class Program:
         options.until = pick("until", until)
         if machine is not None and not auto:
             refuse("a machine is what transfer='auto' predicts on")
+        if parts and not auto:
+            refuse("parts is what transfer='auto' is told of launches")
         other = self._clone()
         with Diag(self._sites) as diag:
             if auto:

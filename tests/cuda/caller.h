@@ -194,4 +194,19 @@ inline hd_status RunIf(bool runs, const Rank &rank, Shards &shards)
     return shards.Get(rank.diag);
 }
 
+// Of two ranks that have done one run the first does another, alone.
+inline std::vector<Answer> RunOneAlone(const Program &program,
+                                       const hd_session_options &options)
+{
+    return RunRanks(2, [&](Rank &rank) {
+        return AfterOneRun(
+            rank, program, options, [&](Session &, Shards &shards, Caller &) {
+                hd_status status = RunIf(rank.rank == 0, rank, shards);
+
+                HD_TRY(Meet(rank));
+                return status;
+            });
+    });
+}
+
 #endif

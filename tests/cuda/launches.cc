@@ -289,16 +289,7 @@ TEST(CudaLaunches, WhosePeerNeverRunsEndInTime)
 {
     hd_lower_options lower = Launches(HD_TRANSFER_RING);
     Program program(Gathered(2, 64, 64, 64), kSets, &lower);
-    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(rank, program, CudaOptions(kLate),
-                           [&](Session &, Shards &shards, Caller &) {
-                               hd_status status =
-                                   RunIf(rank.rank == 0, rank, shards);
-
-                               HD_TRY(Meet(rank));
-                               return status;
-                           });
-    });
+    std::vector<Answer> answers = RunOneAlone(program, CudaOptions(kLate));
 
     Ended(answers[0], 0);
     EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT) << answers[0].text;

@@ -529,16 +529,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
         " {\n"
         "    group { send %x[tp] to 1 - tp\n"
         "            %y[tp] = recv from 1 - tp } } }\n");
-    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(kLate),
-                           [&](Session &, Shards &shards, Caller &) {
-                               hd_status status =
-                                   RunIf(rank.rank == 0, rank, shards);
-
-                               HD_TRY(Meet(rank));
-                               return status;
-                           });
-    });
+    std::vector<Answer> answers = RunOneAlone(program, Options(kLate));
 
     Ended(answers[0], 0);
     EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT) << answers[0].text;
