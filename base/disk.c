@@ -65,6 +65,17 @@ void hd_disk_open(hd_disk *out)
         out->folder[0] = '\0';
 }
 
+void hd_disk_enter(hd_disk *cache, const char *folder)
+{
+    size_t length = strlen(cache->folder);
+    int n = length > 0 ? snprintf(cache->folder + length,
+                                  sizeof cache->folder - length, "/%s", folder)
+                       : 0;
+
+    if (n < 0 || (size_t)n >= sizeof cache->folder - length)
+        cache->folder[0] = '\0';
+}
+
 // Each folder on the way that is not there; what cannot be made is found when
 // the last one is opened.
 static void make_folders(const char *folder)
@@ -175,34 +186,48 @@ static bool is_sound(char *file, size_t bytes, const hd_text *key)
 
 // The file with what it holds, or NULL. Nothing but a file of our own is read:
 // a pipe in its place would never end.
-static char *read_file(int fd, size_t *bytes)
+static char *read_open(int fd, size_t *bytes, int64_t *seconds)
 {
     struct stat about;
     char *file;
 
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) ||
-        about.st_uid != geteuid() || about.st_size < (off_t)sizeof(head) ||
-        about.st_size > (off_t)HD_CACHE_ENTRY)
+        about.st_uid != geteuid() || about.st_size > (off_t)HD_CACHE_ENTRY)
         return NULL;
     *bytes = (size_t)about.st_size;
-    file = malloc(*bytes);
+    *seconds = about.st_mtim.tv_sec;
+    file = malloc(*bytes + 1);
     if (file == NULL || read_all(fd, file, *bytes))
         return file;
     free(file);
     return NULL;
 }
 
+static char *read_file(int folder, const char *name, int *fd, size_t *bytes,
+                       int64_t *seconds)
+{
+    char *file;
+
+    *fd = openat(folder, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0)
+        return NULL;
+    file = read_open(*fd, bytes, seconds);
+    if (file == NULL)
+        close(*fd);
+    return file;
+}
+
 static char *read_entry(int folder, const hd_text *key, size_t *bytes)
 {
     char name[NAME_BYTES], *file;
+    int64_t seconds;
     int fd;
 
     name_entry(key, name);
-    fd = openat(folder, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    file = read_file(folder, name, &fd, bytes, &seconds);
+    if (file == NULL)
         return NULL;
-    file = read_file(fd, bytes);
-    if (file != NULL && !is_sound(file, *bytes, key)) {
+    if (*bytes < sizeof(head) || !is_sound(file, *bytes, key)) {
         free(file);
         file = NULL;
     }
@@ -229,6 +254,23 @@ bool hd_disk_read(const hd_disk *cache, const hd_text *key, void **out,
     memmove(file, file + before, size - before);
     *out = file;
     *bytes = size - before;
+    return true;
+}
+
+bool hd_disk_load(const hd_disk *cache, const char *name, void **out,
+                  size_t *bytes, int64_t *seconds)
+{
+    int folder = open_folder(cache, false), fd;
+    char *file;
+
+    if (folder < 0)
+        return false;
+    file = read_file(folder, name, &fd, bytes, seconds);
+    close(folder);
+    if (file == NULL)
+        return false;
+    close(fd);
+    *out = file;
     return true;
 }
 
@@ -270,22 +312,44 @@ static bool add_entry(entries *all, int folder, const char *name)
     return true;
 }
 
-static void list_entries(int folder, entries *out)
+static DIR *open_list(int folder)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (list == NULL && fd >= 0)
+        close(fd);
+    return list;
+}
+
+static void list_entries(int folder, entries *out)
+{
+    DIR *list = open_list(folder);
     const struct dirent *found;
 
-    if (list == NULL) {
-        if (fd >= 0)
-            close(fd);
+    if (list == NULL)
         return;
-    }
     while ((found = readdir(list)) != NULL) {
         if (!add_entry(out, folder, found->d_name))
             break;
     }
     closedir(list);
+}
+
+bool hd_disk_has(const hd_disk *cache, const char *beginning)
+{
+    int folder = open_folder(cache, false);
+    DIR *list = folder >= 0 ? open_list(folder) : NULL;
+    const struct dirent *found;
+    bool has = false;
+
+    while (list != NULL && !has && (found = readdir(list)) != NULL)
+        has = strncmp(found->d_name, beginning, strlen(beginning)) == 0;
+    if (list != NULL)
+        closedir(list);
+    if (folder >= 0)
+        close(folder);
+    return has;
 }
 
 // Whether the nearest folder above that is there may be written to.
@@ -417,25 +481,52 @@ static char *make_file(const hd_text *key, const void *payload, size_t bytes,
     return file;
 }
 
-static void write_entry(int folder, const hd_text *key, const char *file,
-                        size_t bytes)
+static bool write_file(int folder, const char *name, const char *file,
+                       size_t bytes)
 {
-    char name[NAME_BYTES], part[NAME_BYTES + 64];
+    char part[2 * NAME_BYTES + 64];
     struct timespec t;
     bool whole;
-    int fd;
+    int fd, saved;
 
-    name_entry(key, name);
     clock_gettime(CLOCK_MONOTONIC, &t);
     snprintf(part, sizeof(part), "%s.%lld.%lld.%lld", name, (long long)gettid(),
              (long long)t.tv_sec, (long long)t.tv_nsec);
     fd = openat(folder, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return;
+        return false;
     whole = write_all(fd, file, bytes);
     whole &= close(fd) == 0;
-    if (!whole || renameat(folder, part, folder, name) != 0)
-        unlinkat(folder, part, 0);
+    if (whole && renameat(folder, part, folder, name) == 0)
+        return true;
+    saved = errno;
+    unlinkat(folder, part, 0);
+    errno = saved;
+    return false;
+}
+
+static void write_entry(int folder, const hd_text *key, const char *file,
+                        size_t bytes)
+{
+    char name[NAME_BYTES];
+
+    name_entry(key, name);
+    (void)!write_file(folder, name, file, bytes);
+}
+
+bool hd_disk_store(const hd_disk *cache, const char *name, const void *from,
+                   size_t bytes)
+{
+    int folder = open_folder(cache, true), saved;
+    bool stored;
+
+    if (folder < 0)
+        return false;
+    stored = write_file(folder, name, from, bytes);
+    saved = errno;
+    close(folder);
+    errno = saved;
+    return stored;
 }
 
 void hd_disk_write(const hd_disk *cache, const hd_text *key,

@@ -33,6 +33,18 @@ bool hd_disk_read(const hd_disk *cache, const hd_text *key, void **out,
 void hd_disk_write(const hd_disk *cache, const hd_text *key,
                    const void *payload, size_t bytes);
 
+// A folder within, for files that people too read, change and delete: by name,
+// as they are, never counted and never trimmed.
+void hd_disk_enter(hd_disk *cache, const char *folder);
+// Whether there is a file there whose name begins so.
+bool hd_disk_has(const hd_disk *cache, const char *beginning);
+// As hd_disk_read does; `seconds` since 1970 is when it was written.
+bool hd_disk_load(const hd_disk *cache, const char *name, void **out,
+                  size_t *bytes, int64_t *seconds);
+// False, and errno, if it could not be written.
+bool hd_disk_store(const hd_disk *cache, const char *name, const void *from,
+                   size_t bytes);
+
 // For those who wonder.
 typedef struct hd_disk_survey {
     int64_t entries, bytes;

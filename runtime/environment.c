@@ -7,6 +7,7 @@
 #include "runtime/environment.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "base/diag.h"
 #include "base/setting.h"
+#include "base/sized.h"
 #include "codegen/nvrtc.h"
 #include "ir/suggest.h"
 #include "runtime/cpu/blas.h"
@@ -234,6 +236,84 @@ hd_status hd_set(const char *name, const char *value, hd_diag *diag)
     if (value != NULL && (copy = strdup(value)) == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a setting");
     hd_setting_give(i, copy);
+    return HD_OK;
+}
+
+// ------------------------------------------------------------- what kind
+
+void hd_environment_slug(const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+
+    for (; *name != '\0' && n + 1 < size; name++) {
+        bool capital = *name >= 'A' && *name <= 'Z';
+        bool plain = capital || (*name >= 'a' && *name <= 'z') ||
+                     (*name >= '0' && *name <= '9');
+
+        if (plain)
+            out[n++] = capital ? (char)(*name - 'A' + 'a') : *name;
+        else if (n > 0 && out[n - 1] != '-')
+            out[n++] = '-';
+    }
+    n -= n > 0 && out[n - 1] == '-';
+    out[n] = '\0';
+}
+
+// As Linux calls it on x86; other processors have no name there.
+static void read_model(char *out, size_t size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    snprintf(out, size, "processor");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        const char *value = strchr(line, ':');
+
+        if (strncmp(line, "model name", 10) != 0 || value == NULL)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(out, size, "%s", value + 1 + strspn(value + 1, " "));
+        break;
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+// Those that this process may run on, which may be fewer than there are.
+static int count_processors(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0
+               ? CPU_COUNT(&set)
+               : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static void describe_cpu(hd_env_kind *out)
+{
+    char model[128], slug[64];
+
+    out->devices = count_processors();
+    read_model(model, sizeof model);
+    hd_environment_slug(model, slug, sizeof slug);
+    snprintf(out->key, sizeof out->key, "cpu-%d-%s", out->devices, slug);
+    snprintf(out->name, sizeof out->name, "%d x %.48s", out->devices, model);
+}
+
+hd_status hd_environment_kind(const char *device, hd_diag *diag,
+                              hd_env_kind *out)
+{
+    hd_env_kind kind = HD_EMPTY(hd_env_kind);
+
+    HD_REQUIRE(diag, device);
+    HD_REQUIRE(diag, out);
+    if (!hd_is_device(device))
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "no device '%.40s'", device);
+    if (strcmp(device, "cpu") == 0)
+        describe_cpu(&kind);
+    else
+        HD_TRY(hd_environment_cuda_kind(diag, &kind));
+    hd_sized_write(&kind, sizeof kind, out);
     return HD_OK;
 }
 

@@ -16,6 +16,11 @@ void hd_environment_reason(hd_diag *diag, const char *instead,
 // pair of devices, and closes it again.
 hd_status hd_environment_cuda(hd_environment *environment);
 
+// CUDA's part of hd_environment_kind.
+hd_status hd_environment_cuda_kind(hd_diag *diag, hd_env_kind *out);
+// A name as part of a file's: letters and digits, others as single dashes.
+void hd_environment_slug(const char *name, char *out, size_t size);
+
 HD_END_DECLS
 
 #endif

@@ -1,4 +1,5 @@
-// The numbers of the default machine are those of docs/simulate.md.
+// The numbers of the machines that are shipped are those of examples/machines/
+// (docs/simulate.md).
 #include <heddle/simulate.h>
 
 #include "simulate/machine.h"
@@ -46,6 +47,36 @@ void hd_machine_default(hd_machine *out)
     hd_sized_write(&machine, sizeof machine, out);
 }
 
+void hd_machine_shipped(const char *device, hd_machine *out)
+{
+    static const hd_machine cpu = {
+        .name = "2 processors, shared by all ranks",
+        .ranks_per_node = 64,
+        .processors = 2,
+        .issue = 1e-7,
+        .launch = 3e-6,
+        .memory = 8e9,
+        .matmul = {[HD_DTYPE_F64] = 6e10, [HD_DTYPE_F32] = 1.2e11},
+        .tile_m = 1,
+        .tile_n = 1,
+        .hop = 4e-5,
+        .copy_bandwidth = 6e9,
+        .link = 1e11,
+        .collision = 1,
+        .collective_latency = 4e-5,
+        .collective_bandwidth = 6e9,
+        .network_latency = 5e-5,
+        .network_bandwidth = 1e9,
+        .reduction_latency = 4e-5,
+    };
+
+    assert(out != NULL);
+    if (device != NULL && strcmp(device, "cpu") == 0)
+        hd_sized_write(&cpu, sizeof cpu, out);
+    else
+        hd_machine_default(out);
+}
+
 typedef struct field {
     const char *name;
     size_t at; // of a double of hd_machine
@@ -78,7 +109,7 @@ static const field fields[] = {
     FIELD(reduction_latency, TIME),
 };
 
-hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)
+static hd_status check(const hd_machine *m, hd_diag *diag)
 {
     if (m->ranks_per_node < 1 || m->processors < 0 || m->units < 0 ||
         m->multiprocessors < 0 ||
@@ -101,4 +132,12 @@ hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)
                            fields[i].text);
     }
     return HD_OK;
+}
+
+hd_status hd_machine_read(const char *function, const hd_machine *given,
+                          hd_diag *diag, hd_machine *out)
+{
+    hd_machine_default(out);
+    HD_TRY(hd_sized_read(function, given, sizeof *out, diag, out));
+    return check(out, diag);
 }

@@ -8,7 +8,10 @@
 
 HD_BEGIN_DECLS
 
-hd_status hd_machine_check(const hd_machine *machine, hd_diag *diag);
+// What a caller gave, or the default one where that is NULL.
+// HD_ERROR_ARGUMENT, in the name of `function`, if it is wrong.
+hd_status hd_machine_read(const char *function, const hd_machine *given,
+                          hd_diag *diag, hd_machine *out);
 
 HD_END_DECLS
 

@@ -1,6 +1,6 @@
-// A machine from its text: one JSON object of numbers, a name, and an object of
-// rates. The table of keys is the whole format, so this reads such objects and
-// nothing else of JSON.
+// A machine from its text and back: one JSON object of numbers, a name, and an
+// object of rates. The table of keys is the whole format, so this reads such
+// objects and nothing else of JSON.
 #include <heddle/simulate.h>
 #include <heddle/verify.h>
 
@@ -13,7 +13,9 @@
 #include "base/diag.h"
 #include "base/locale.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "ir/suggest.h"
+#include "simulate/machine.h"
 #include "tiles/choose.h"
 
 enum {
@@ -362,4 +364,90 @@ hd_status hd_machine_parse(const char *name, const char *text, size_t length,
     if (status == HD_OK)
         hd_sized_write(&r.machine, sizeof r.machine, out);
     return status;
+}
+
+// ------------------------------------------------------------------ printing
+
+// With as few digits as are read back as the same number.
+static void print_number(hd_text *to, double number)
+{
+    char digits[MOST_DIGITS];
+
+    for (int n = 6; n <= 17; n++) {
+        snprintf(digits, sizeof digits, "%.*g", n, number);
+        if (strtod(digits, NULL) == number)
+            break;
+    }
+    hd_text_puts(to, digits);
+}
+
+// What a name from elsewhere has of control characters, the text form has not.
+static void print_name(hd_text *to, const char *name)
+{
+    hd_text_puts(to, "{\n  \"name\": \"");
+    for (; *name != '\0'; name++) {
+        char one = (unsigned char)*name < ' ' ? '?' : *name;
+
+        if (one == '"' || one == '\\')
+            hd_text_puts(to, "\\");
+        hd_text_add(to, &one, 1);
+    }
+    hd_text_puts(to, "\"");
+}
+
+static void print_field(hd_text *to, const hd_machine *machine,
+                        const field *field)
+{
+    const char *at = (const char *)machine + field->offset;
+    double number;
+    int whole;
+
+    hd_text_printf(to, ",\n  \"%s\": ", field->name);
+    if (field->whole) {
+        memcpy(&whole, at, sizeof whole);
+        hd_text_printf(to, "%d", whole);
+    } else {
+        memcpy(&number, at, sizeof number);
+        print_number(to, number);
+    }
+}
+
+static void print_rates(hd_text *to, const hd_machine *machine)
+{
+    const char *between = "";
+
+    hd_text_puts(to, ",\n  \"matmul\": {");
+    for (int i = 0; i < HD_DTYPE_EVENT; i++) {
+        if (machine->matmul[i] == 0)
+            continue;
+        hd_text_printf(to, "%s\"%s\": ", between, hd_dtype_text((hd_dtype)i));
+        print_number(to, machine->matmul[i]);
+        between = ", ";
+    }
+    hd_text_puts(to, "}");
+}
+
+hd_status hd_machine_print(const hd_machine *machine, hd_diag *diag, char **out)
+{
+    hd_machine m = HD_EMPTY(hd_machine);
+    hd_text to = {0};
+    locale_t before;
+    char *text;
+
+    HD_REQUIRE(diag, machine);
+    HD_REQUIRE(diag, out);
+    HD_TRY(hd_machine_read("hd_machine_print", machine, diag, &m));
+    before = hd_locale_enter();
+    print_name(&to, m.name);
+    for (size_t i = 0; i < NFIELDS; i++)
+        print_field(&to, &m, &fields[i]);
+    print_rates(&to, &m);
+    hd_locale_leave(before);
+    hd_text_puts(&to, "\n}\n");
+    text = hd_text_take(&to);
+    if (text == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory to print a machine");
+    *out = text;
+    return HD_OK;
 }

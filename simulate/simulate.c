@@ -95,14 +95,6 @@ static hd_status simulate(hd_simulation *s, const hd_module *module,
                : hd_overlap_lint(&s->graph, diag);
 }
 
-static hd_status read_machine(const hd_machine *machine, hd_diag *diag,
-                              hd_machine *out)
-{
-    hd_machine_default(out);
-    HD_TRY(hd_sized_read("hd_simulate", machine, sizeof *out, diag, out));
-    return hd_machine_check(out, diag);
-}
-
 hd_status hd_simulate_over(const hd_module *module,
                            const hd_simulate_options *options, hd_diag *diag,
                            hd_simulation **out)
@@ -120,7 +112,7 @@ hd_status hd_simulate_over(const hd_module *module,
                        "only a complete host program is simulated");
     HD_TRY(
         hd_sized_read("hd_simulate_over", options, sizeof with, diag, &with));
-    HD_TRY(read_machine(with.machine, diag, &machine));
+    HD_TRY(hd_machine_read("hd_simulate", with.machine, diag, &machine));
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY,

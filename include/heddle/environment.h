@@ -113,6 +113,23 @@ HD_API HD_MUST_USE hd_status hd_environment_create(hd_diag *diag,
                                                    hd_environment **out);
 HD_API void hd_environment_destroy(hd_environment *environment);
 
+// What this machine has of one kind of device, "cpu" or "cuda".
+typedef struct hd_env_kind {
+    size_t size;
+    char key[96];        // a file's name, the same where devices are called
+                         // and linked alike
+    char name[64];       // "8 x NVIDIA H200"
+    int devices;         // GPUs, or processors that the process may run on
+    int multiprocessors; // of the first GPU; 0 of the cpu
+    char capability[32]; // likewise, "9.0"; ""
+} hd_env_kind;
+
+// Nothing is tried of the devices, and no context made; but the CUDA driver is
+// started. HD_ERROR_UNSUPPORTED where there is none, or no GPU.
+HD_API HD_MUST_USE hd_status hd_environment_kind(const char *device,
+                                                 hd_diag *diag,
+                                                 hd_env_kind *out);
+
 HD_END_DECLS
 
 #endif

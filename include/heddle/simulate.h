@@ -69,6 +69,42 @@ HD_API HD_MUST_USE hd_status hd_machine_parse(const char *name,
                                               const char *text, size_t length,
                                               hd_diag *diag, hd_machine *out);
 
+// The same text, to be freed with hd_free: what is read back is this machine,
+// where its numbers are within the limits that the reader has.
+HD_API HD_MUST_USE hd_status hd_machine_print(const hd_machine *machine,
+                                              hd_diag *diag, char **out);
+
+// ------------------------------------------------------ the machine at hand
+
+// The machine that comes with the library and is the nearest to this device:
+// of "cpu" two processors that all ranks share, else the default one.
+HD_API void hd_machine_shipped(const char *device, hd_machine *out);
+
+// Where the numbers of a machine come from.
+typedef struct hd_machine_origin {
+    size_t size;
+    char path[1152]; // the file; "" where it is the shipped one
+    int64_t time;    // when that was written: seconds since 1970
+} hd_machine_origin;
+
+// What `heddle calibrate` has measured of a device of this machine ("cpu",
+// "cuda") and kept, else the shipped one. A file that cannot be read is warned
+// of, and the shipped one taken. Where something is kept of a GPU this starts
+// the CUDA driver, as hd_environment_create does. Ranks that must choose alike
+// ask on one of them: machines may differ.
+HD_API HD_MUST_USE hd_status hd_machine_here(const char *device, hd_diag *diag,
+                                             hd_machine *out,
+                                             hd_machine_origin *origin);
+
+// Keeps that for a machine with this key, hd_env_kind's, in the folder machines
+// of the cache (HEDDLE_CACHE_DIR), and says where. NULL for a machine writes
+// nothing, and says where it would be. HD_ERROR_SYSTEM where nothing can be
+// kept.
+HD_API HD_MUST_USE hd_status hd_machine_keep(const char *key,
+                                             const hd_machine *machine,
+                                             hd_diag *diag,
+                                             hd_machine_origin *origin);
+
 typedef enum hd_work {
     HD_WORK_COMPUTE,
     HD_WORK_TRANSFER,

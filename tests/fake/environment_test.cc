@@ -96,4 +96,42 @@ TEST(Environment, SurvivesTheFailureOfAnyCall)
     unsetenv("FAKE_CUDA_DEVICES");
 }
 
+hd_env_kind Kind()
+{
+    hd_env_kind kind = HD_EMPTY(hd_env_kind);
+
+    EXPECT_EQ(hd_environment_kind("cuda", nullptr, &kind), HD_OK);
+    return kind;
+}
+
+// What a machine is called says how many devices it has, and how they reach
+// each other.
+TEST(Environment, KindsDifferInDevicesAndLinks)
+{
+    for (int i = 0; i < 2; i++) {
+        setenv("FAKE_CUDA_DEVICES", i == 1 ? "3" : "2", 1);
+        InChildren(1, [&](Rank &r) {
+            auto *fail = r.Extra<decltype(fake_cuda_fail)>("fake_cuda_fail");
+            std::string before = r.Balance();
+            hd_env_kind kind = Kind();
+
+            EXPECT_EQ(std::string(kind.key), Kind().key);
+            EXPECT_EQ(kind.devices, i == 1 ? 3 : 2);
+            EXPECT_EQ(std::string(kind.key).rfind("cuda-", 0), 0u) << kind.key;
+            EXPECT_GT(kind.multiprocessors, 0);
+            EXPECT_NE(std::string(kind.name).find(i == 1 ? "3 x " : "2 x "),
+                      std::string::npos);
+            // Without a link it is another machine.
+            fail("cuDeviceCanAccessPeer", 1);
+            EXPECT_NE(std::string(kind.key), Kind().key);
+            EXPECT_EQ(r.Balance(), before);
+            fail("cuInit", 1);
+            hd_env_kind none = HD_EMPTY(hd_env_kind);
+            EXPECT_EQ(hd_environment_kind("cuda:0", nullptr, &none),
+                      HD_ERROR_UNSUPPORTED);
+        });
+    }
+    unsetenv("FAKE_CUDA_DEVICES");
+}
+
 } // namespace

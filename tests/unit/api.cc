@@ -244,6 +244,8 @@ std::map<std::string, Row> Rows()
     static hd_boot *boot;
     static hd_builder *builder;
     static hd_machine machine = HD_EMPTY(hd_machine);
+    static hd_machine_origin origin = HD_EMPTY(hd_machine_origin);
+    static hd_env_kind kind = HD_EMPTY(hd_env_kind);
     static hd_choice *choice;
     static hd_program_info info = HD_EMPTY(hd_program_info);
     static hd_axis_info axis = HD_EMPTY(hd_axis_info);
@@ -461,6 +463,28 @@ std::map<std::string, Row> Rows()
           {},
           {DOES(EXPECT_EQ(hd_machine_parse("m", nullptr, 0, w.diag, &machine),
                           HD_ERROR_INVALID))}}},
+        {"hd_machine_print",
+         {{REFUSED(hd_machine_print(nullptr, w.diag, &text)),
+           REFUSED(hd_machine_print(&machine, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_machine_shipped",
+         {{},
+          {DOES(hd_machine_shipped("cpu", nullptr))},
+          {DOES(hd_machine_shipped(nullptr, &machine))}}},
+        {"hd_machine_here",
+         {{REFUSED(hd_machine_here(nullptr, w.diag, &machine, &origin)),
+           REFUSED(hd_machine_here("gpu", w.diag, &machine, &origin)),
+           REFUSED(hd_machine_here("cpu", w.diag, nullptr, &origin)),
+           REFUSED(hd_machine_here("cpu", w.diag, &machine, nullptr))},
+          {},
+          {}}},
+        {"hd_machine_keep",
+         {{REFUSED(hd_machine_keep(nullptr, nullptr, w.diag, &origin)),
+           REFUSED(hd_machine_keep("../x", nullptr, w.diag, &origin)),
+           REFUSED(hd_machine_keep("x", nullptr, w.diag, nullptr))},
+          {},
+          {}}},
         {"hd_cache_create",
          {{REFUSED(hd_cache_create(nullptr, w.diag, nullptr))}, {}, {}}},
         {"hd_cache_destroy", {{}, {}, {DOES(hd_cache_destroy(nullptr))}}},
@@ -797,6 +821,12 @@ std::map<std::string, Row> Rows()
           {}}},
         {"hd_environment_create",
          {{REFUSED(hd_environment_create(w.diag, nullptr))}, {}, {}}},
+        {"hd_environment_kind",
+         {{REFUSED(hd_environment_kind(nullptr, w.diag, &kind)),
+           REFUSED(hd_environment_kind("gpu", w.diag, &kind)),
+           REFUSED(hd_environment_kind("cpu", w.diag, nullptr))},
+          {},
+          {}}},
         {"hd_environment_destroy",
          {{}, {}, {DOES(hd_environment_destroy(nullptr))}}},
     };
@@ -858,6 +888,15 @@ TEST(Api, OlderCallersAreToldNoMoreThanTheyKnow)
     });
     ExpectNoMoreThanItsSize<hd_machine>(
         "machine", [](hd_machine *out) { hd_machine_default(out); });
+    ExpectNoMoreThanItsSize<hd_machine_origin>(
+        "origin", [](hd_machine_origin *out) {
+            hd_machine machine = HD_EMPTY(hd_machine);
+
+            EXPECT_EQ(hd_machine_here("cpu", nullptr, &machine, out), HD_OK);
+        });
+    ExpectNoMoreThanItsSize<hd_env_kind>("kind", [](hd_env_kind *out) {
+        EXPECT_EQ(hd_environment_kind("cpu", nullptr, out), HD_OK);
+    });
     ExpectNoMoreThanItsSize<hd_cache_stats>(
         "cache", [&](hd_cache_stats *out) { hd_cache_count(w.cache, out); });
     hd_diag_destroy(diag);

@@ -601,3 +601,35 @@ TEST(MachineText, ANameIsCutBetweenCharactersAndIsTheFilesWithoutOne)
     EXPECT_STREQ(Parse(without).machine.name, "m.json");
     EXPECT_EQ(Parse(longer).machine.name, std::string(62, 'x'));
 }
+
+// Machines of the kind that hd_machine_parse makes.
+TEST(MachineText, WhatIsPrintedIsReadBackAlike)
+{
+    std::mt19937_64 random(Seed());
+
+    for (int i = 0; i < 50; i++) {
+        Read read = Parse(Draw(random).text);
+        char *text = nullptr;
+
+        ASSERT_EQ(read.status, HD_OK) << read.said;
+        ASSERT_EQ(hd_machine_print(&read.machine, nullptr, &text), HD_OK);
+        Read again = Parse(text);
+        EXPECT_EQ(again.status, HD_OK) << text << again.said;
+        EXPECT_EQ(memcmp(&again.machine, &read.machine, sizeof read.machine), 0)
+            << text;
+        hd_free(text);
+    }
+    hd_machine machine = HD_EMPTY(hd_machine);
+    char *text = nullptr;
+
+    hd_machine_default(&machine);
+    snprintf(machine.name, sizeof machine.name, "\"\\\n");
+    ASSERT_EQ(hd_machine_print(&machine, nullptr, &text), HD_OK);
+    EXPECT_STREQ(Parse(text).machine.name, "\"\\?");
+    EXPECT_NE(std::string(text).find("\n  \"launch\": 2.5e-06,\n"),
+              std::string::npos)
+        << text;
+    hd_free(text);
+    machine.link = -1;
+    EXPECT_EQ(hd_machine_print(&machine, nullptr, &text), HD_ERROR_ARGUMENT);
+}

@@ -220,6 +220,36 @@ TEST_F(Cache, FolderIsFoundByTheEnvironment)
         setenv("XDG_CACHE_HOME", user.c_str(), 1);
 }
 
+TEST_F(Cache, FilesOfPeopleLieBesideEntriesAsTheyAre)
+{
+    hd_disk inner = cache_;
+    void *bytes = nullptr;
+    size_t n = 0;
+    int64_t seconds = 0;
+
+    hd_disk_enter(&inner, "machines");
+    EXPECT_FALSE(hd_disk_has(&inner, "a-"));
+    EXPECT_FALSE(hd_disk_load(&inner, "a-1.json", &bytes, &n, &seconds));
+    ASSERT_TRUE(hd_disk_store(&inner, "a-1.json", "{}", 2));
+    EXPECT_TRUE(hd_disk_has(&inner, "a-"));
+    EXPECT_FALSE(hd_disk_has(&inner, "b-"));
+    EXPECT_EQ(Load(folder_ + "/machines/a-1.json"), (Bytes{'{', '}'}));
+    ASSERT_TRUE(hd_disk_load(&inner, "a-1.json", &bytes, &n, &seconds));
+    EXPECT_EQ(std::string(static_cast<char *>(bytes), n), "{}");
+    EXPECT_NEAR(double(seconds), double(time(nullptr)), 100);
+    free(bytes);
+    EXPECT_EQ(Look().entries, 0);
+    // Nobody's but ours.
+    chmod((folder_ + "/machines").c_str(), 0777);
+    EXPECT_FALSE(hd_disk_load(&inner, "a-1.json", &bytes, &n, &seconds));
+    EXPECT_FALSE(hd_disk_store(&inner, "a-1.json", "{}", 2));
+    EXPECT_EQ(errno, EPERM);
+    setenv("HEDDLE_CACHE_DIR", "off", 1);
+    hd_disk_open(&inner);
+    hd_disk_enter(&inner, "machines");
+    EXPECT_STREQ(inner.folder, "");
+}
+
 TEST_F(Cache, FlippedBitIsAMiss)
 {
     ASSERT_TRUE(Keeps("key"));

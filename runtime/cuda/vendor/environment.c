@@ -3,11 +3,16 @@
 // own initialisation.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <heddle/environment.h>
 
 #include "base/diag.h"
 #include "base/setting.h"
+#include "base/text.h"
 #include "runtime/cuda/vendor/api.h"
 #include "runtime/cuda/vendor/library.h"
 #include "runtime/cuda/vendor/p2p.h"
@@ -20,7 +25,7 @@ typedef struct survey {
     hd_environment *found; // borrowed: what is seen here goes there
     hd_library library;    // owned
     hd_cu_api cu;
-    hd_diag *diag; // owned
+    hd_diag *diag; // borrowed
     int ndevices;
     hd_cu_device device[MOST_DEVICES];
     hd_p2p_end end[MOST_DEVICES]; // owned; without a context: not opened
@@ -127,9 +132,8 @@ static void write_uuid(const survey *s, int i, char *out, size_t size)
                        (unsigned char)uuid.bytes[k]);
 }
 
-static void describe_device(const survey *s, int i)
+static void describe_device(const survey *s, int i, hd_env_device *out)
 {
-    hd_env_device *out = &s->found->device[i];
     size_t memory = 0;
 
     s->cu.device_name(out->name, sizeof out->name, s->device[i]);
@@ -219,6 +223,15 @@ static int p2p(const survey *s, int which, int from, int to)
                : 0;
 }
 
+static bool can_access(const survey *s, int from, int to)
+{
+    int access = 0;
+
+    return s->cu.device_can_access(&access, s->device[from], s->device[to]) ==
+               HD_CU_SUCCESS &&
+           access != 0;
+}
+
 static hd_status verify_link(survey *s, int from, int to)
 {
     if (s->probe.stuck)
@@ -232,18 +245,15 @@ static hd_status verify_link(survey *s, int from, int to)
 static void describe_link(survey *s, int from, int to)
 {
     hd_env_link *out = &s->found->link[s->found->nlinks++];
-    int access = 0;
+    bool access = can_access(s, from, to);
 
-    if (s->cu.device_can_access(&access, s->device[from], s->device[to]) !=
-        HD_CU_SUCCESS)
-        access = 0;
-    *out = (hd_env_link){.from = from,
-                         .to = to,
-                         .access = access != 0,
-                         .verified =
-                             access != 0 && verify_link(s, from, to) == HD_OK,
-                         .performance_rank = p2p(s, HD_CU_P2P_RANK, from, to),
-                         .atomics = p2p(s, HD_CU_P2P_ATOMICS, from, to) != 0};
+    *out =
+        (hd_env_link){.from = from,
+                      .to = to,
+                      .access = access,
+                      .verified = access && verify_link(s, from, to) == HD_OK,
+                      .performance_rank = p2p(s, HD_CU_P2P_RANK, from, to),
+                      .atomics = p2p(s, HD_CU_P2P_ATOMICS, from, to) != 0};
     hd_environment_reason(s->diag, NULL, out->reason);
 }
 
@@ -258,7 +268,7 @@ static hd_status describe_all(survey *s, hd_status status)
         return HD_ERROR_NO_MEMORY;
     s->found->ndevices = s->ndevices;
     for (int i = 0; i < s->ndevices; i++)
-        describe_device(s, i);
+        describe_device(s, i, &s->found->device[i]);
     for (int from = 0; from < s->ndevices; from++) {
         for (int to = 0; to < s->ndevices; to++) {
             if (from != to)
@@ -296,6 +306,68 @@ hd_status hd_environment_cuda(hd_environment *environment)
     if (!s->probe.stuck)
         hd_library_close(&s->library);
     hd_diag_destroy(s->diag);
+    free(s);
+    return status;
+}
+
+// --------------------------------------------------------- what kind it is
+
+// All that the driver says of devices and links that is alike on machines that
+// are.
+static void write_layout(const survey *s, hd_text *out)
+{
+    hd_env_device device = {.name = ""};
+
+    for (int i = 0; i < s->ndevices; i++) {
+        describe_device(s, i, &device);
+        hd_text_printf(out, "%s %s %d;", device.name, device.capability,
+                       device.sms);
+    }
+    for (int from = 0; from < s->ndevices; from++)
+        for (int to = 0; to < s->ndevices; to++)
+            if (from != to)
+                hd_text_printf(out, "%d %d %d;", can_access(s, from, to),
+                               p2p(s, HD_CU_P2P_RANK, from, to),
+                               p2p(s, HD_CU_P2P_ATOMICS, from, to));
+}
+
+static hd_status describe_kind(const survey *s, hd_env_kind *out)
+{
+    hd_env_device first = {.name = ""};
+    hd_text layout = {0};
+    char slug[48];
+
+    write_layout(s, &layout);
+    if (layout.failed)
+        return HD_ERROR_NO_MEMORY;
+    describe_device(s, 0, &first);
+    hd_environment_slug(first.name, slug, sizeof slug);
+    snprintf(out->name, sizeof out->name, "%d x %.48s", s->ndevices,
+             first.name);
+    snprintf(out->key, sizeof out->key, "cuda-%d-%s-%08x", s->ndevices, slug,
+             (unsigned)XXH3_64bits(layout.bytes, layout.length));
+    out->devices = s->ndevices;
+    out->multiprocessors = first.sms;
+    snprintf(out->capability, sizeof out->capability, "%s", first.capability);
+    hd_text_free(&layout);
+    return HD_OK;
+}
+
+hd_status hd_environment_cuda_kind(hd_diag *diag, hd_env_kind *out)
+{
+    survey *s = calloc(1, sizeof *s);
+    hd_status status;
+
+    if (s == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory to look at the devices");
+    s->diag = diag;
+    status = open_driver(s);
+    if (status == HD_OK)
+        status = list_devices(s);
+    if (status == HD_OK)
+        status = describe_kind(s, out);
+    hd_library_close(&s->library);
     free(s);
     return status;
 }
