@@ -26,6 +26,7 @@ typedef struct bench {
     suite suite;
     contest *contest; // owned
     scoreboard board;
+    at_hand here;
     hd_place place;
     bool headed; // the head of the table is printed
     FILE *to;    // where the table goes; owned on ranks other than 0
@@ -100,6 +101,8 @@ static void set_defaults(bench *bench)
         kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda) ||
                   (i == KIND_AUTO && bench->suite_path);
     bench->options.automatic = kind[KIND_AUTO];
+    bench->here.device = measure->session.device;
+    bench->options.here = &bench->here;
     bench->options.parts =
         program_parts(measure->session.device, bench->make.graph);
 }
@@ -252,6 +255,7 @@ static outcome run_all(bench *bench)
     TRY(ranks_find(&bench->place,
                    is_dash(bench->path) || is_dash(bench->suite_path),
                    &measure->place, &bench->to));
+    bench->here.spread = ranks_are_spread(measure->place);
     TRY(bench->path ? make_file(bench) : make_suite(bench));
     if (measure->place)
         TRY(ranks_check(measure->place, bench->contest->contender[0].module));

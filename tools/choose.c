@@ -141,11 +141,13 @@ static outcome choose_for(const char *path, const hd_module *module,
     hd_choice *choice;
     hd_machine machine;
 
-    TRY(machine_open(options->machine, &machine));
     if (!asked && info_of(module).ranks == 1)
         return FINE; // nothing moves
     if (!asked && info_of(module).ranks > MOST_RANKS)
         return leave_as_it_is(path, module, options);
+    TRY(options->here && !options->machine
+            ? machine_here(options->here, &machine)
+            : machine_open(options->machine, &machine));
     TRY(choose_all(path, module, options, &machine, &choice));
     candidate_get(choice, 0, &best);
     if (!options->quiet && (asked || hd_choice_count(choice) > 1))

@@ -26,9 +26,10 @@ const command help_command = {
 };
 
 const command *const commands[] = {
-    &dump_command,    &fmt_command,     &check_command, &simulate_command,
-    &view_command,    &run_command,     &bench_command, &env_command,
-    &explain_command, &version_command, &help_command,  NULL,
+    &dump_command, &fmt_command,     &check_command,   &simulate_command,
+    &view_command, &run_command,     &bench_command,   &calibrate_command,
+    &env_command,  &explain_command, &version_command, &help_command,
+    NULL,
 };
 enum { NCOMMANDS = sizeof commands / sizeof *commands - 1 };
 

@@ -12,6 +12,7 @@ extern const command simulate_command;
 extern const command view_command;
 extern const command run_command;
 extern const command bench_command;
+extern const command calibrate_command;
 extern const command env_command;
 extern const command explain_command;
 extern const command version_command;

@@ -1,6 +1,7 @@
 // heddle env: what this machine offers, for people or as JSON.
 #include <heddle/environment.h>
 #include <heddle/launch.h>
+#include <heddle/simulate.h>
 
 #include "env.h"
 
@@ -9,8 +10,45 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef hd_environment environment;
+
+// What runs are predicted on where nothing else is said: of the cpu, and of
+// GPUs where there are any.
+typedef struct machine {
+    const char *device;
+    hd_machine is;
+    hd_machine_origin origin;
+    char date[32]; // of the file
+} machine;
+
+static outcome find_machine(const char *device, hd_diag *diag, machine *out)
+{
+    struct tm tm = {0};
+    time_t t;
+    outcome result;
+
+    *out = (machine){.device = device,
+                     .is = HD_EMPTY(hd_machine),
+                     .origin = HD_EMPTY(hd_machine_origin)};
+    result = tell(diag, hd_machine_here(device, diag, &out->is, &out->origin),
+                  device);
+    t = (time_t)out->origin.time;
+    gmtime_r(&t, &tm);
+    strftime(out->date, sizeof out->date, "%Y-%m-%d %H:%M UTC", &tm);
+    hd_diag_clear(diag);
+    return result;
+}
+
+// One without a device ends them.
+static outcome find_machines(const environment *e, hd_diag *diag,
+                             machine out[3])
+{
+    out[0] = out[1] = out[2] = (machine){.device = NULL};
+    TRY(find_machine("cpu", diag, &out[0]));
+    return e->cuda.usable ? find_machine("cuda", diag, &out[1]) : FINE;
+}
 
 // Text that is not known is a dash.
 static const char *or_dash(const char *text)
@@ -149,6 +187,20 @@ static void print_cache(const hd_env_cache *cache)
     put_line(stdout, "  %s", cache->reason);
 }
 
+static void print_machines(const machine *m)
+{
+    printf("\nmachines that runs are predicted on, without --machine\n");
+    for (; m->device; m++)
+        if (*m->origin.path)
+            put_line(stdout, "  %-5s %s; %s, of %s", m->device, m->is.name,
+                     m->origin.path, m->date);
+        else
+            put_line(stdout,
+                     "  %-5s %s, which is shipped; 'heddle calibrate --device "
+                     "%s' measures this one",
+                     m->device, m->is.name, m->device);
+}
+
 static void print_variables(const environment *e)
 {
     char shown[SHOWN];
@@ -182,7 +234,7 @@ static void print_launcher(const environment *e)
     }
 }
 
-static void print_all(const environment *e)
+static void print_all(const environment *e, const machine *machines)
 {
     print_host(e);
     print_cuda(e);
@@ -192,6 +244,7 @@ static void print_all(const environment *e)
         print_library(&e->library[i]);
     print_limits(&e->limits);
     print_cache(&e->cache);
+    print_machines(machines);
     print_variables(e);
     print_launcher(e);
 }
@@ -306,6 +359,20 @@ static void put_cache(cJSON *root, const hd_env_cache *c)
     put_text(cache, "reason", c->reason);
 }
 
+static void put_machines(cJSON *root, const machine *m)
+{
+    cJSON *machines = json_array(root, "machines");
+
+    for (; m->device; m++) {
+        cJSON *object = json_object(machines, NULL);
+
+        put_text(object, "device", m->device);
+        put_text(object, "name", m->is.name);
+        put_text(object, "path", m->origin.path);
+        put_text(object, "date", *m->origin.path ? m->date : "");
+    }
+}
+
 static void put_variables(cJSON *root, const environment *e)
 {
     cJSON *variables = json_array(root, "variables");
@@ -335,7 +402,7 @@ static void put_launcher(cJSON *root, const environment *e)
     put_text(launcher, "reason", e->place_reason);
 }
 
-static void print_json(const environment *e)
+static void print_json(const environment *e, const machine *machines)
 {
     cJSON *root = json_need(cJSON_CreateObject());
 
@@ -348,6 +415,7 @@ static void print_json(const environment *e)
     env_libraries(root, e);
     put_limits(root, &e->limits);
     put_cache(root, &e->cache);
+    put_machines(root, machines);
     put_variables(root, e);
     put_launcher(root, e);
     json_print(root);
@@ -360,6 +428,7 @@ static outcome run_env(const command *command, int argc, char **argv)
     bool json = false;
     hd_diag *diag = need_diag();
     environment *e = NULL;
+    machine machines[3];
     outcome result;
     int n;
 
@@ -367,7 +436,9 @@ static outcome run_env(const command *command, int argc, char **argv)
     if (result == FINE)
         result = tell(diag, hd_environment_create(diag, &e), "env");
     if (result == FINE)
-        (json ? print_json : print_all)(e);
+        result = find_machines(e, diag, machines);
+    if (result == FINE)
+        (json ? print_json : print_all)(e, machines);
     hd_environment_destroy(e);
     hd_diag_destroy(diag);
     return result;

@@ -6,6 +6,7 @@
 #include <heddle/simulate.h>
 
 #include "file.h"
+#include "machine.h"
 #include "options.h"
 
 typedef struct program_options {
@@ -16,6 +17,8 @@ typedef struct program_options {
     bool parts;          // launches would go as their parts: auto takes none
     bool quiet;          // another process says what auto chose, and warns
     const char *machine; // borrowed: a file, or NULL for the default
+    at_hand *here;       // borrowed: what is the default where the program is
+                         // run; NULL where the shipped one is
 } program_options;
 
 // The pipelines, and what stands for a choice among them.

@@ -22,6 +22,12 @@ static inline bool ranks_is_first(const hd_place *mine)
     return !mine || mine->rank == 0;
 }
 
+// Whether ranks are, or may be, on other hosts too.
+static inline bool ranks_are_spread(const hd_place *mine)
+{
+    return mine && mine->local_size != mine->nranks;
+}
+
 // All ranks compute and compare the same answers, each at its own pace: others
 // are waited for `timeout` seconds and ten times as long as this rank took
 // since `start`, by seconds(). That one died is noticed at once; one that was

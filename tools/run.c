@@ -33,6 +33,7 @@ typedef struct run {
     hd_module *program; // what is verified against: the tensor program, or NULL
                         // where there is none
     job job;
+    at_hand here;
     hd_place place; // where a launcher has started the ranks
     FILE *to;       // where the report goes; owned on ranks other than 0
 } run;
@@ -123,6 +124,8 @@ static void settle(run *run)
     job->timed = run->stats || job->timeline;
     program_predict(&run->options);
     program_heed_machine(&run->options);
+    run->here.device = job->session.device;
+    run->options.here = &run->here;
     job->session.transport = run->options.lower.transport;
     job->session.axes = run->options.lower.axes;
 }
@@ -471,6 +474,7 @@ static outcome run_program(run *run)
 
     TRY(ranks_find(&run->place, takes_input, &run->job.place, &run->to));
     run->options.quiet = !ranks_is_first(run->job.place);
+    run->here.spread = ranks_are_spread(run->job.place);
     TRY(open_program(run));
     if (run->job.place)
         TRY(ranks_check(run->job.place, run->module));

@@ -95,7 +95,7 @@ wrong, used = [], set()
 
 def run(typed, folder):
     path = os.pathsep.join([str(folder / ".bin"), str(build / "tools"), str(build / "tools/gen"), os.environ["PATH"]])
-    done = subprocess.run(["sh", "-c", typed], cwd=folder, env={**os.environ, "PATH": path}, timeout=120,
+    done = subprocess.run(["sh", "-c", typed], cwd=folder, env={**os.environ, "PATH": path, "HEDDLE_CACHE_DIR": "off"}, timeout=120,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
 

@@ -28,7 +28,7 @@ LARGEST = 40_000
 def run(line, folder):
     path = f"{heddle.parent}:{os.environ['PATH']}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60,
-                          cwd=folder, env={**os.environ, "PATH": path})
+                          cwd=folder, env={**os.environ, "PATH": path, "HEDDLE_CACHE_DIR": "off"})
     return done.stdout + done.stderr
 
 

@@ -1,0 +1,258 @@
+// See probe.h.
+#include "probe.h"
+
+#include <heddle/verify.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+// What stands in these texts: $R ranks, $T and $O dtypes, $M a size, $N how
+// often or how much, $W a width that all ranks have together the same of.
+#define HEAD(name) "host program " name "\nmesh tp=$R\n"
+
+static const char matmul_text[] = HEAD("matmul") //
+    "in %a : $T[$M, $M]\n"
+    "in %w : $T[$M, $M]\n"
+    "out %c : $O[$N, $M, $M]\n"
+    "{\n"
+    "    for i in 0..$N {\n"
+    "        %c[i] = matmul %a, %w tb\n"
+    "    }\n"
+    "}\n";
+
+static const char memory_text[] = HEAD("memory") //
+    "in %a : $T[$N, $M, 1024]\n"
+    "in %b : $T[$N, $M, 1024]\n"
+    "out %c : $O[$N, $M, 1024]\n"
+    "{\n"
+    "    %c = add %a, %b\n"
+    "}\n";
+
+// Small products: what there is of a kernel beside its work.
+#define ROW                              \
+    "    for i in 0..$N {\n"             \
+    "        %c[i] = matmul %a, %a tb\n" \
+    "    }\n"
+
+static const char row_text[] = HEAD("row") //
+    "in %a : $T[16, 16]\n"
+    "out %c : $O[$N, 16, 16]\n"
+    "{\n" ROW "}\n";
+
+// Behind a product in which the host comes far ahead.
+static const char queue_text[] = HEAD("queue") //
+    "in %a : $T[16, 16]\n"
+    "in %x : $T[$M, $M]\n"
+    "out %y : $O[$M, $M]\n"
+    "out %c : $O[$N, 16, 16]\n"
+    "{\n"
+    "    %y = matmul %x, %x tb\n" ROW "}\n";
+
+// Each rank passes on what it was sent.
+static const char relay_text[] = HEAD("relay") //
+    "in %a : $T[$R @tp, $M]\n"
+    "temp %b : $T[$N, $M] shared\n"
+    "{\n"
+    "    group {\n"
+    "        send %a[tp] to (tp + 1) mod $R\n"
+    "        %b[0] = recv from (tp - 1) mod $R\n"
+    "    }\n"
+    "    for j in 1..$N {\n"
+    "        group {\n"
+    "            send %b[j - 1] to (tp + 1) mod $R\n"
+    "            %b[j] = recv from (tp - 1) mod $R\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static const char pair_text[] = HEAD("pair") //
+    "in %a : $T[$R @tp, $N, $M, 1024]\n"
+    "temp %b : $T[$N, $M, 1024] shared\n"
+    "{\n"
+    "    if tp == 0 {\n"
+    "        send %a[tp] to 1\n"
+    "    }\n"
+    "    if tp == 1 {\n"
+    "        %b = recv from 0\n"
+    "    }\n"
+    "}\n";
+
+static const char ring_text[] = HEAD("ring") //
+    "in %a : $T[$R @tp, $N, $M, 1024]\n"
+    "temp %b : $T[$N, $M, 1024] shared\n"
+    "{\n"
+    "    group {\n"
+    "        send %a[tp] to (tp + 1) mod $R\n"
+    "        %b = recv from (tp - 1) mod $R\n"
+    "    }\n"
+    "}\n";
+
+static const char peers_text[] = HEAD("peers") //
+    "in %a : $T[$R @tp, $N, $M, 1024]\n"
+    "temp %b : $T[$R, $N, $M, 1024] shared\n"
+    "{\n"
+    "    group {\n"
+    "        for j in 1..$R {\n"
+    "            send %a[tp] to (tp + j) mod $R\n"
+    "            %b[(tp - j) mod $R] = recv from (tp - j) mod $R\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static const char gathers_text[] = HEAD("gathers") //
+    "in %a : $T[$R @tp, $M]\n"
+    "temp %b : $T[$N, $R, $M] shared\n"
+    "{\n"
+    "    for i in 0..$N {\n"
+    "        %b[i] = all_gather %a[tp]\n"
+    "    }\n"
+    "}\n";
+
+static const char gather_text[] = HEAD("gather") //
+    "in %a : $T[$R @tp, $N, $M, 1024]\n"
+    "temp %b : $T[$R, $N, $M, 1024] shared\n"
+    "{\n"
+    "    %b = all_gather %a[tp]\n"
+    "}\n";
+
+static const char reductions_text[] = HEAD("reductions") //
+    "in %a : $T[$R @tp, $M]\n"
+    "temp %s : $T[$M] shared\n"
+    "temp %b : $T[$N, $M] shared\n"
+    "{\n"
+    "    %s = copy %a[tp]\n"
+    "    for i in 0..$N {\n"
+    "        %b[i] = all_reduce %s\n"
+    "    }\n"
+    "}\n";
+
+// A product, and beside it collectives that take no longer.
+static const char beside_text[] = HEAD("beside") //
+    "streams 2\n"
+    "in %x : $T[$M, $M]\n"
+    "in %a : $T[$R @tp, $M, $W]\n"
+    "out %y : $O[$M, $M]\n"
+    "temp %b : $T[$N, $R, $M, $W] shared\n"
+    "{\n"
+    "    fork\n"
+    "    on stream 0 {\n"
+    "        %y = matmul %x, %x tb\n"
+    "    }\n"
+    "    on stream 1 {\n"
+    "        for i in 0..$N {\n"
+    "            %b[i] = all_gather %a[tp]\n"
+    "        }\n"
+    "    }\n"
+    "    join\n"
+    "}\n";
+
+#define TERM(name) .term = #name, .at = offsetof(hd_machine, name)
+#define PRODUCT(type, as)                                                  \
+    .term = "matmul." as, .at = offsetof(hd_machine, matmul[type]),        \
+    .in = UNIT_OPERATIONS, .text = matmul_text, .dtype = type, .ranks = 1, \
+    .few = 1, .many = 3, .base = 128, .levels = 7, .growth = 8
+#define F32 .dtype = HD_DTYPE_F32, .result = HD_DTYPE_F32
+#define BF16 .dtype = HD_DTYPE_BF16, .result = HD_DTYPE_BF16
+#define BOTH PROBE_CPU | PROBE_CUDA
+// From 64 KB to 128 MB.
+#define MEGABYTES .base = 16, .levels = 12, .growth = 2, .few = 1, .many = 4
+// 4 KB.
+#define SMALL .base = 1024, .levels = 1, .growth = 1
+
+const probe probes[] = {
+    {PRODUCT(HD_DTYPE_F32, "f32"), .result = HD_DTYPE_F32, .devices = BOTH,
+     .longest = 0.03},
+    {PRODUCT(HD_DTYPE_F64, "f64"), .result = HD_DTYPE_F64, .devices = BOTH,
+     .longest = 0.03},
+    {PRODUCT(HD_DTYPE_BF16, "bf16"), .result = HD_DTYPE_BF16, .devices = BOTH,
+     .longest = 0.03},
+    {PRODUCT(HD_DTYPE_F16, "f16"), .result = HD_DTYPE_F16, .devices = BOTH,
+     .longest = 0.03},
+    {PRODUCT(HD_DTYPE_F8E4M3, "f8e4m3"), .result = HD_DTYPE_BF16,
+     .devices = PROBE_CUDA, .longest = 0.03},
+    {TERM(memory), .in = UNIT_BYTES, .text = memory_text, F32, .devices = BOTH,
+     .ranks = 1, .base = 16, .levels = 12, .growth = 2, .few = 1, .many = 4,
+     .longest = 0.02},
+    {TERM(launch), .in = UNIT_SECONDS, .text = row_text, F32,
+     .devices = PROBE_CPU, .ranks = 1, SMALL, .few = 16, .many = 144},
+    {TERM(launch), .in = UNIT_SECONDS, .text = queue_text, BF16,
+     .devices = PROBE_CUDA, .ranks = 1, .base = 128, .levels = 7, .growth = 8,
+     .few = 8, .many = 72, .longest = 0.004},
+    {TERM(issue), .in = UNIT_SECONDS, .text = queue_text, BF16,
+     .devices = PROBE_CUDA, .ranks = 1, .base = 128, .levels = 7, .growth = 8,
+     .few = 8, .many = 72, .longest = 0.004, .by_host = true},
+    {TERM(hop), .in = UNIT_SECONDS, .text = relay_text, F32, .devices = BOTH,
+     .ranks = 2, SMALL, .few = 4, .many = 36},
+    {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = ring_text, F32,
+     .devices = PROBE_CPU, .ranks = 2, MEGABYTES, .longest = 0.02},
+    {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = pair_text, F32,
+     .unbound = offsetof(hd_machine, link), .devices = PROBE_CUDA, .ranks = 2,
+     MEGABYTES, .longest = 0.003},
+    {TERM(link), .in = UNIT_BYTES, .text = ring_text, F32,
+     .unbound = offsetof(hd_machine, copy_bandwidth), .devices = PROBE_CUDA,
+     .ranks = 2, MEGABYTES, .longest = 0.003},
+    {TERM(collision), .in = UNIT_SHARE, .text = peers_text, F32,
+     .devices = PROBE_CUDA, .ranks = 3, MEGABYTES, .longest = 0.003},
+    {TERM(collective_latency), .in = UNIT_SECONDS, .text = gathers_text, F32,
+     .devices = BOTH, .ranks = 2, SMALL, .few = 2, .many = 18},
+    {TERM(collective_bandwidth), .in = UNIT_BYTES, .text = gather_text, F32,
+     .devices = PROBE_CUDA, .ranks = 2, MEGABYTES, .longest = 0.003},
+    {TERM(reduction_latency), .in = UNIT_SECONDS, .text = reductions_text, F32,
+     .devices = BOTH, .ranks = 2, SMALL, .few = 2, .many = 18},
+    {TERM(collective_units), .in = UNIT_SHARE, .text = beside_text, BF16,
+     .devices = PROBE_CUDA, .ranks = 2, .base = 128, .levels = 7, .growth = 8,
+     .few = 1, .many = 4, .longest = 0.01},
+    {.term = NULL},
+};
+
+const char *probe_obstacle(const probe *probe, int ranks)
+{
+    return ranks >= probe->ranks ? NULL
+           : probe->ranks == 2   ? "it takes two ranks"
+                                 : "it takes three ranks";
+}
+
+static int number_of(const probe *probe, int ranks, int level, bool many,
+                     char letter)
+{
+    switch (letter) {
+    case 'R':
+        return ranks;
+    case 'M':
+        return probe->base << level;
+    case 'W':
+        return ranks < 2048 ? 2048 / ranks : 1;
+    default:
+        return many ? probe->many : probe->few;
+    }
+}
+
+static char *fill(const probe *probe, int ranks, int level, bool many)
+{
+    const char *text = probe->text;
+    char *out = need(strlen(text) * 4 + 64, 1), *to = out;
+
+    to += sprintf(to, "heddle %d\n", HD_FORMAT);
+    for (; *text; text++)
+        if (*text != '$')
+            *to++ = *text;
+        else if (*++text == 'T')
+            to += sprintf(to, "%s", hd_dtype_text(probe->dtype));
+        else if (*text == 'O')
+            to += sprintf(to, "%s", hd_dtype_text(probe->result));
+        else
+            to +=
+                sprintf(to, "%d", number_of(probe, ranks, level, many, *text));
+    return out;
+}
+
+hd_status probe_module(const probe *probe, int ranks, int level, bool many,
+                       hd_diag *diag, hd_module **out)
+{
+    char *text = fill(probe, ranks, level, many);
+    hd_status status =
+        hd_parse(probe->term, text, strlen(text), NULL, 0, diag, out);
+
+    free(text);
+    return status;
+}
