@@ -701,7 +701,8 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     same program and options, and it fails on all ranks or on none.
 
     A program that is not complete is lowered, by the options of `Program.lower`,
-    or, with "auto", as is predicted to be the fastest on `machine`. `check` has it
+    or, with "auto", as is predicted to be the fastest on `machine`: without one on
+    that of rank 0, as `heddle calibrate` has measured it, else the shipped one. `check` has it
     proven first, against the tensor program that it is made from. `device` is
     "cpu", "cuda" or "cuda:3"; `calls` has the functions that the program calls, by
     name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another, and is
@@ -720,7 +721,9 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     if isinstance(options, str):
         if options != "auto":
             refuse(f"options are {options!r}, and must be \"auto\" or a dict")
-        options = {"transfer": "auto", "machine": machine,
+        at_hand = (machine is None and program.stage != "host"
+                   and lib.hd_is_device(device.encode()))
+        options = {"transfer": "auto", "machine": group._machine(device) if at_hand else machine,
                    "parts": device == "cpu" or graph or capturable
                    or transport not in (None, "auto", "copy")}
     complete = program

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, List, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from ._array import Array, Memory
 from ._error import Diag, Error, PeerError, TimeoutError, refuse
@@ -49,6 +49,7 @@ class Group:
         self._timeout = timeout
         self._memory = Memory(pointer)
         self._use = Use()
+        self._machines: Dict[str, Any] = {}  # by kind of device
         self._cores: Set[Any] = set()  # of executables that are not closed
         self._told = False  # of a peer's failure, which what comes of that may hide
         GROUPS.add(self)
@@ -118,6 +119,27 @@ class Group:
 
         uninterrupted(split, self.abort)
         return Group(out[0], self._timeout) if out[0] else None
+
+    def _machine(self, device: str) -> Any:
+        """What rank 0 knows of its machine, for all ranks, since they choose alike.
+        Collective the first time that it is asked for a kind of device."""
+        kind = device.split(":")[0]
+        if kind in self._machines:
+            return self._machines[kind]
+        pointer, own = self._open(), info("hd_machine")
+        found = ffi.new("hd_machine[]", self.size)
+
+        def share() -> None:
+            with Diag() as diag:
+                if self.rank == 0:
+                    diag.check(lib.hd_machine_here(kind.encode(), diag.p, own,
+                                                   info("hd_machine_origin")))
+                diag.check(lib.hd_group_allgather(pointer, own, ffi.sizeof("hd_machine"), found,
+                                                  diag.p))
+
+        uninterrupted(share, self.abort)
+        self._machines[kind] = ffi.new("hd_machine *", found[0])
+        return self._machines[kind]
 
     def barrier(self) -> None:
         """Collective: returns when all ranks have called it."""

@@ -90,6 +90,8 @@ def read_machine(machine: Machine, diag: Diag) -> Any:
     """NULL, or a machine from a file or from what its JSON has."""
     if machine is None:
         return ffi.NULL
+    if isinstance(machine, ffi.CData):  # Group._machine's
+        return machine
     if isinstance(machine, Mapping):
         name, text = "machine", json.dumps(dict(machine)).encode()
     else:

@@ -63,7 +63,7 @@ def find_python(name):
 def test(python, wheel, names):
     run(python, "-m", "pip", "install", "-q", "--no-deps", wheel)
     said = run(python, "-m", "unittest", "-v", *names, cwd=work,
-               env={**os.environ, "HEDDLE_ROOT": str(root),
+               env={**os.environ, "HEDDLE_ROOT": str(root), "HEDDLE_CACHE_DIR": "off",
                     "PYTHONPATH": str(root / "python/tests"),
                     "HEDDLE_FAKES": str(build / "tests/fake")})
     print(run(python, "--version"), said)

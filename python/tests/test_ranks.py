@@ -1,15 +1,21 @@
 """Ranks in processes: answers, groups, failures, launchers, Ctrl-C."""
+import json
 import os
+import pathlib
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 import heddle
 import numpy as np
 from draw import RANDOM, floats, integers, poison
+from heddle._library import ffi, info, lib
+
+ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
 
 LINEAR = """heddle 2
 tensor program linear
@@ -49,6 +55,13 @@ def answer(group, x, w, i, options):
                    out=np.full((group.size, 8, 16), np.nan, "f4"))
         np.testing.assert_array_equal(gather(mine, out=poison(i)), i)
     return y
+
+
+def choose(group, folder):
+    """Which transfers a rank chooses where one machine alone is calibrated: rank 0's."""
+    os.environ["HEDDLE_CACHE_DIR"] = folder if group.rank == 0 else "off"
+    linear = heddle.compile(heddle.Program(LINEAR), group)
+    return "send" in str(linear.program)
 
 
 SIZED = """heddle 2
@@ -167,6 +180,17 @@ class Ranks(unittest.TestCase):
             for name, values in want.items():
                 got = put_together(program.resize(m=m), name, [rank[i][name] for rank in ranks])
                 np.testing.assert_array_equal(got, values, f"{name}, m {m} of {most}")
+
+    def test_machine_at_hand_is_that_of_rank_0(self):
+        kind = info("hd_env_kind")
+        self.assertEqual(lib.hd_environment_kind(b"cpu", ffi.NULL, kind), lib.HD_OK)
+        machine = json.loads((ROOT / "examples/machines/cpu2.json").read_text())
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(heddle.launch(2, choose, folder, start="fork"), [True, True])
+            kept = pathlib.Path(folder, "machines", ffi.string(kind.key).decode() + ".json")
+            kept.parent.mkdir()
+            kept.write_text(json.dumps({**machine, "hop": 0.9}))
+            self.assertEqual(heddle.launch(2, choose, folder, start="fork"), [False, False])
 
     def test_groups_meet_and_split(self):
         self.assertEqual(heddle.launch(4, meet, start="fork"),

@@ -158,10 +158,12 @@ def packs(tensors: Sequence[Tensor], weights: Sequence[int]
     return found
 
 
-def lower(program: Program, transfer: str, transport: Optional[str]) -> Program:
+def lower(program: Program, transfer: str, transport: Optional[str],
+          machine: Any = None) -> Program:
     """Once for both executables, and proven."""
     # It is captured, too, where launches go as their parts.
-    complete = program.lower(transfer=transfer, transport=transport, parts=transfer == "auto")
+    complete = program.lower(transfer=transfer, transport=transport, machine=machine,
+                             parts=transfer == "auto")
     complete.check(program, transport=transport)
     return complete
 
@@ -239,7 +241,8 @@ def make_alone(group: Group, table: Table, key: Key, text: str, capturing: bool)
         whole = Program(key.at_once(*key.sizes), name="heddle.torch")
         with contextlib.suppress(UnsupportedError):  # on all ranks or on none
             return bind(group, table, key, lower(whole, "bulk", "sm"), "sm")
-    return bind(group, table, key, lower(program, "auto", None), None)
+    return bind(group, table, key, lower(program, "auto", None, group._machine(key.device.type)),
+                None)
 
 
 def align(tensors: List[Tensor]) -> None:
