@@ -300,10 +300,9 @@ static void print_found(const calibrate *c, int i)
     double value = value_of(&c->machine, probe), usual = shipped_of(c, probe);
     char mine[32], shipped[32];
 
-    fprintf(c->to, "%-20s %14s %14s %6.2f %8d %6.1f %%%s\n", probe->term,
+    fprintf(c->to, "%-20s %14s %14s %6.2f %8d %6.1f %%\n", probe->term,
             show_value(probe, value, mine), show_value(probe, usual, shipped),
-            usual > 0 ? value / usual : 0, reading->n, 100 * spread_of(c, i),
-            reading->n < FEWEST_READINGS ? "  cut short" : "");
+            usual > 0 ? value / usual : 0, reading->n, 100 * spread_of(c, i));
 }
 
 static void print_shipped(const calibrate *c, const probe *probe,

@@ -170,7 +170,7 @@ static hd_status take_readings(const rank *rank)
             reading->more[n] = told.time[MANY] - told.time[FEW];
             reading->n = n + 1;
         }
-        if (told.last)
+        if (told.last && n + 1 >= FEWEST_READINGS)
             break;
     }
     return HD_OK;

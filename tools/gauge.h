@@ -13,7 +13,7 @@ typedef struct reading {
     int level;
     int n;                      // of both
     double more[MOST_READINGS]; // s: by how much longer the second took
-    bool late;                  // time was up: it was not, or hardly, measured
+    bool late;                  // time was up: it was not measured
     char why[160];              // it cannot be measured
 } reading;
 
