@@ -52,7 +52,7 @@ void command_overview(FILE *to)
             "A host-IR compiler and runtime for pipelined communication.\n\n"
             "commands:\n");
     for (int i = 0; i < NCOMMANDS; i++)
-        fprintf(to, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(to, "  %-9s  %s\n", commands[i]->name, commands[i]->summary);
     fprintf(to, "\n'heddle help COMMAND' explains one, 'heddle explain CODE' "
                 "what a message means.\nexit codes:");
     for (int i = 0; outcome_meaning[i]; i++)
