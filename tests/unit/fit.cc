@@ -136,13 +136,13 @@ void ExpectFound(const char *device, unsigned which, int ranks)
 TEST(Fit, TermsOfACpuAreFound)
 {
     ExpectFound("cpu", PROBE_CPU, 2);
-    ExpectFound("cpu", PROBE_CPU, 8);
+    ExpectFound("cpu", PROBE_CPU, 4);
 }
 
 TEST(Fit, TermsOfGpusAreFound)
 {
     ExpectFound("cuda", PROBE_CUDA, 1);
-    ExpectFound("cuda", PROBE_CUDA, 4);
+    ExpectFound("cuda", PROBE_CUDA, 3);
 }
 
 TEST(Fit, AWrongTimeMakesItsTermWrongAndLeavesOthers)
