@@ -38,7 +38,7 @@ static bool parse(const char *path, const char *text, size_t bytes,
     hd_message first = HD_EMPTY(hd_message);
     bool whole = hd_machine_parse(path, text, bytes, words, out) == HD_OK;
 
-    if (!whole && hd_diag_message(words, 0, &first))
+    if (!whole && words != NULL && hd_diag_message(words, 0, &first))
         hd_warning(diag, HD_CODE_NONE, (hd_loc){0},
                    "%s:%d: %s; the machine that is shipped is taken, until "
                    "this is mended, deleted or measured again",

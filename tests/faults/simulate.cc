@@ -1,8 +1,10 @@
 // The simulator, of programs that the checker accepts.
+#include <heddle/environment.h>
 #include <heddle/simulate.h>
 
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
+#include "tests/unit/folder.h"
 
 TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
 {
@@ -105,4 +107,65 @@ TEST(ChooseFaults, AChoiceIsMadeWholeOrNotAtAll)
     });
     EXPECT_GT(sweep.requests, 20);
     hd_module_destroy(module);
+}
+
+TEST(MachineFaults, OneIsPrintedWholeOrNotAtAll)
+{
+    static char place;
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
+
+    Sweep sweep = SweepFaults([&](long k) {
+        hd_diag *diag = hd_diag_create();
+        char *text = &place;
+
+        fault_begin(k, FAULT_MEMORY);
+        hd_status status = hd_machine_print(&machine, diag, &text);
+        bool fired = fault_end();
+        ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
+        if (status == HD_OK)
+            hd_free(text);
+        else
+            EXPECT_EQ(text, &place);
+        hd_diag_destroy(diag);
+        return fired;
+    });
+    EXPECT_GT(sweep.requests, 1);
+}
+
+// Without memory to read what is kept, the shipped one is the machine at hand.
+TEST(MachineFaults, WhatIsKeptIsReadWholeOrNotAtAll)
+{
+    Folder folder;
+    hd_env_kind kind = HD_EMPTY(hd_env_kind);
+    hd_machine shipped = HD_EMPTY(hd_machine), kept;
+    hd_machine_origin origin = HD_EMPTY(hd_machine_origin);
+
+    setenv("HEDDLE_CACHE_DIR", folder.Path("cache").c_str(), 1);
+    ASSERT_EQ(hd_environment_kind("cpu", nullptr, &kind), HD_OK);
+    hd_machine_shipped("cpu", &shipped);
+    kept = shipped;
+    kept.hop = 0.125;
+    ASSERT_EQ(hd_machine_keep(kind.key, &kept, nullptr, &origin), HD_OK);
+    std::string path = origin.path;
+
+    for (bool whole : {true, false}) {
+        if (!whole)
+            std::ofstream(path) << "{ of no use";
+        Sweep sweep = SweepFaults([&](long k) {
+            hd_machine machine = HD_EMPTY(hd_machine);
+            hd_diag *diag = hd_diag_create();
+
+            fault_begin(k, FAULT_MEMORY | FAULT_SYSTEM);
+            hd_status status = hd_machine_here("cpu", diag, &machine, &origin);
+            bool fired = fault_end();
+            EXPECT_EQ(status, HD_OK) << hd_diag_text(diag);
+            EXPECT_EQ(machine.hop, *origin.path ? kept.hop : shipped.hop) << k;
+            EXPECT_TRUE(fired || whole == (*origin.path != 0)) << k;
+            hd_diag_destroy(diag);
+            return fired;
+        });
+        EXPECT_GT(sweep.requests, 1);
+    }
+    setenv("HEDDLE_CACHE_DIR", "off", 1);
 }

@@ -338,8 +338,11 @@ static hd_status describe_kind(const survey *s, hd_env_kind *out)
     char slug[48];
 
     write_layout(s, &layout);
-    if (layout.failed)
-        return HD_ERROR_NO_MEMORY;
+    if (layout.failed) {
+        hd_text_free(&layout);
+        return hd_fail(s->diag, HD_ERROR_NO_MEMORY,
+                       "no memory to look at the devices");
+    }
     describe_device(s, 0, &first);
     hd_environment_slug(first.name, slug, sizeof slug);
     snprintf(out->name, sizeof out->name, "%d x %.48s", s->ndevices,
