@@ -206,10 +206,11 @@ static double value_of(const hd_machine *machine, const probe *probe)
 // To as many digits as mean anything.
 static void round_term(hd_machine *machine, const probe *probe)
 {
-    double value = value_of(machine, probe);
-    double unit = pow(10, floor(log10(value)) - 3);
+    char digits[32];
+    double value;
 
-    value = round(value / unit) * unit;
+    snprintf(digits, sizeof digits, "%.3e", value_of(machine, probe));
+    value = strtod(digits, NULL);
     memcpy((char *)machine + probe->at, &value, sizeof value);
 }
 

@@ -46,6 +46,19 @@ static double predict(const hd_module *module, const hd_machine *machine)
     return prediction.time;
 }
 
+static double count_steps(const hd_module *module)
+{
+    int64_t steps = 0;
+
+    return hd_module_steps(module, 0, NULL, &steps) == HD_OK ? (double)steps
+                                                             : 0;
+}
+
+double fit_steps(const fit *fit)
+{
+    return count_steps(fit->module[1]) - count_steps(fit->module[0]);
+}
+
 static void set(hd_machine *machine, size_t at, double value)
 {
     memcpy((char *)machine + at, &value, sizeof value);
@@ -124,7 +137,7 @@ static bool find_term(const fit *fit, hd_machine *machine)
         return false;
     if (!probe->by_host)
         return find(fit, machine);
-    set(machine, probe->at, fit->measured / (probe->many - probe->few));
+    set(machine, probe->at, fit->measured / fit_steps(fit));
     return true;
 }
 

@@ -18,6 +18,8 @@ hd_status fit_open(const probe *probe, int ranks, int level, hd_diag *diag,
                    fit *out);
 void fit_close(fit *fit);
 
+// How many steps more the second has.
+double fit_steps(const fit *fit);
 // By how much longer the second takes, predicted.
 double fit_predict(const fit *fit, const hd_machine *machine);
 

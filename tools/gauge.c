@@ -81,7 +81,7 @@ static hd_status open_entry(const rank *rank, int level, int which,
         (void)hd_module_argument(entry->module, entry->n, &about);
         DO(hd_session_alloc(entry->session, about.local_bytes, gauge->diag,
                             &entry->argument[entry->n]));
-        if (about.role == HD_ROLE_IN)
+        if (about.role != HD_ROLE_OUT)
             DO(fill(rank, entry, entry->n));
     }
     return HD_OK;

@@ -29,24 +29,51 @@ static const char memory_text[] = HEAD("memory") //
     "}\n";
 
 // Small products: what there is of a kernel beside its work.
-#define ROW                              \
-    "    for i in 0..$N {\n"             \
-    "        %c[i] = matmul %a, %a tb\n" \
-    "    }\n"
-
 static const char row_text[] = HEAD("row") //
     "in %a : $T[16, 16]\n"
     "out %c : $O[$N, 16, 16]\n"
-    "{\n" ROW "}\n";
+    "{\n"
+    "    for i in 0..$N {\n"
+    "        %c[i] = matmul %a, %a tb\n"
+    "    }\n"
+    "}\n";
 
-// Behind a product in which the host comes far ahead.
+// Kernels of a few elements, each of which needs another one's of the kernel
+// before, so that no two become one; behind a product in which the host comes
+// far ahead.
 static const char queue_text[] = HEAD("queue") //
-    "in %a : $T[16, 16]\n"
     "in %x : $T[$M, $M]\n"
     "out %y : $O[$M, $M]\n"
-    "out %c : $O[$N, 16, 16]\n"
+    "inout %p : f32[257]\n"
+    "inout %q : f32[257]\n"
     "{\n"
-    "    %y = matmul %x, %x tb\n" ROW "}\n";
+    "    %y = matmul %x, %x tb\n"
+    "    for i in 0..$N {\n"
+    "        %q[0..256] = relu %p[1..257]\n"
+    "        %p[0..256] = relu %q[1..257]\n"
+    "    }\n"
+    "}\n";
+
+// What the host issues of a loop's trip: a kernel, and events before and behind
+// it.
+static const char trips_text[] = HEAD("trips") //
+    "streams 2\n"
+    "in %a : $T[16, 16]\n"
+    "out %c : $O[$N, 16, 16]\n"
+    "temp %e : event[$N]\n"
+    "{\n"
+    "    fork\n"
+    "    for i in 0..$N {\n"
+    "        on stream i mod 2 {\n"
+    "            if 1 <= i {\n"
+    "                wait %e[i - 1]\n"
+    "            }\n"
+    "            %c[i] = matmul %a, %a tb\n"
+    "            %e[i] = record\n"
+    "        }\n"
+    "    }\n"
+    "    join\n"
+    "}\n";
 
 // Each rank passes on what it was sent.
 static const char relay_text[] = HEAD("relay") //
@@ -177,10 +204,10 @@ const probe probes[] = {
      .devices = PROBE_CPU, .ranks = 1, SMALL, .few = 16, .many = 144},
     {TERM(launch), .in = UNIT_SECONDS, .text = queue_text, BF16,
      .devices = PROBE_CUDA, .ranks = 1, .base = 128, .levels = 7, .growth = 8,
-     .few = 8, .many = 72, .longest = 0.004},
-    {TERM(issue), .in = UNIT_SECONDS, .text = queue_text, BF16,
-     .devices = PROBE_CUDA, .ranks = 1, .base = 128, .levels = 7, .growth = 8,
-     .few = 8, .many = 72, .longest = 0.004, .by_host = true},
+     .few = 4, .many = 36, .longest = 0.004},
+    {TERM(issue), .in = UNIT_SECONDS, .text = trips_text, BF16,
+     .devices = PROBE_CUDA, .ranks = 1, SMALL, .few = 8, .many = 72,
+     .by_host = true},
     {TERM(hop), .in = UNIT_SECONDS, .text = relay_text, F32, .devices = BOTH,
      .ranks = 2, SMALL, .few = 4, .many = 36},
     {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = ring_text, F32,
