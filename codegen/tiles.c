@@ -181,6 +181,37 @@ static bool is_tensor(const kernel *k)
            (of_b.across == 1 || of_b.along == 1);
 }
 
+static void swap(int64_t *a, int64_t *b)
+{
+    int64_t kept = *a;
+
+    *a = *b;
+    *b = kept;
+}
+
+// As the transpose of what it is: b' a'.
+static void turn(kernel *k)
+{
+    hd_product *p = &k->product;
+    hd_product_part a = p->part[HD_PRODUCT_A];
+    bool ta = p->ta;
+
+    p->part[HD_PRODUCT_A] = p->part[HD_PRODUCT_B];
+    p->part[HD_PRODUCT_B] = a;
+    p->ta = !p->tb;
+    p->tb = !ta;
+    for (int i = 0; i < HD_PRODUCT_PARTS; i++) {
+        hd_matrix *m = &p->part[i].matrix;
+
+        if (i != HD_PRODUCT_A && i != HD_PRODUCT_B) {
+            swap(&m->rows, &m->columns);
+            swap(&m->row_stride, &m->column_stride);
+        }
+    }
+    swap(&k->length[OF_M], &k->length[OF_N]);
+    swap(&k->room[OF_M], &k->room[OF_N]);
+}
+
 static kernel kernel_of(const hd_step *step, const hd_tiles_choice *choice)
 {
     kernel k = {.step = step,
@@ -196,6 +227,8 @@ static kernel kernel_of(const hd_step *step, const hd_tiles_choice *choice)
     set_counts(&k);
     k.tensor = is_tensor(&k);
     set_tiles(&k);
+    if (choice != NULL && choice->turned)
+        turn(&k);
     if (choice != NULL) {
         k.tile_m = choice->rows * choice->cluster_m;
         k.tile_n = choice->columns * choice->cluster_n;
@@ -388,9 +421,7 @@ static void add_types(kernel *k)
     int bias = has(k, HD_PRODUCT_BIAS) ? HD_PRODUCT_BIAS : HD_PRODUCT_C;
     const hd_tiles_choice *c = k->choice;
     int band =
-        c == NULL ? 8
-                  : hd_tiles_band(c->processors / (c->cluster_m * c->cluster_n),
-                                  k->tile_m, k->tile_n);
+        c == NULL ? 8 : hd_tiles_band(hd_tiles_most(c), k->tile_m, k->tile_n);
 
     hd_text_printf(&k->text,
                    "#define TILE_M %lld\n#define TILE_N %lld\n#define BAND %d\n"
@@ -494,8 +525,10 @@ static void add_places(kernel *k)
         views_of(k), clears && !p->keep && !p->accumulate, clears && aux > 0);
     hd_text_printf(&k->text,
                    "#define PRODUCTS %d\n#define VIEWS %d\n"
+                   "#define A_VIEW %d\n#define B_VIEW %d\n"
                    "#define TOGETHER %d\n#define WORDS %d\n",
                    products_of(k), k->step->op->nviews,
+                   p->part[HD_PRODUCT_A].view, p->part[HD_PRODUCT_B].view,
                    k->choice != NULL && k->choice->together && !k->mixed,
                    words_of(k));
     if (p->scale != NULL && p->scale->view >= 0)
@@ -636,6 +669,7 @@ hd_status hd_tiles_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
 // Bytes of shared memory that a block of sm_90 may have, of which the first
 // ones are left out up to a multiple of 1024.
 enum { SHARED = 227 << 10, ALIGN = 1024, PANEL = 64 * 64 * 2, BARRIERS = 16 };
+enum { ORDER = 16 }; // bytes, of the groups that take turns
 
 // Whether its pieces lie evenly.
 static bool has_step(const kernel *k, int part)
@@ -685,7 +719,7 @@ static hd_kernel_map map_of(const kernel *k, int part, int64_t inner,
     int64_t pieces =
         k->product.counts >= 0 ? k->length[OF_GROUPS] : k->length[OF_PIECES];
 
-    return (hd_kernel_map){.pointer = part,
+    return (hd_kernel_map){.pointer = k->product.part[part].view,
                            .is_f16 = dtype_of(k, part) == HD_DTYPE_F16,
                            .extent = {inner, lines, step > 0 ? pieces : 1},
                            .stride = {stride * 2, (step > 0 ? step : 8) * 2},
@@ -712,15 +746,28 @@ static hd_kernel_map operand_map(const kernel *k, int part)
     return map;
 }
 
+static bool is_turned(const kernel *k)
+{
+    return k->choice != NULL && k->choice->turned;
+}
+
+// From one row of the result, turned or not, to the next one.
+static int64_t result_stride(const kernel *k)
+{
+    const hd_matrix *m = &k->product.part[HD_PRODUCT_C].matrix;
+
+    return is_turned(k) ? m->column_stride : m->row_stride;
+}
+
 static bool is_staged(const kernel *k)
 {
     const hd_product *p = &k->product;
+    const hd_matrix *m = &p->part[HD_PRODUCT_C].matrix;
     hd_dtype dtype = dtype_of(k, HD_PRODUCT_C);
 
     return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) &&
-           p->part[HD_PRODUCT_C].matrix.column_stride == 1 &&
-           p->part[HD_PRODUCT_C].matrix.row_stride % 8 == 0 &&
-           step_of(k, HD_PRODUCT_C) % 8 == 0 &&
+           (is_turned(k) ? m->row_stride : m->column_stride) == 1 &&
+           result_stride(k) % 8 == 0 && step_of(k, HD_PRODUCT_C) % 8 == 0 &&
            p->part[HD_PRODUCT_C].span.offset % 8 == 0 &&
            has_step(k, HD_PRODUCT_C);
 }
@@ -770,8 +817,12 @@ static int slice_bytes(const kernel *k)
 static void share_memory(const kernel *k, int *slices, int *panels)
 {
     int warps = k->choice->warps, each = slice_bytes(k) + BARRIERS;
-    int room = SHARED - ALIGN, few = 0;
+    int room = SHARED - ALIGN - ORDER, few = 0;
 
+    *panels = 0;
+    *slices = room / each;
+    if (!is_staged(k))
+        return;
     *panels = 2;
     *slices = (room - 2 * warps * PANEL) / each;
     few = (room - warps * PANEL) / each;
@@ -786,7 +837,8 @@ static void share_memory(const kernel *k, int *slices, int *panels)
 
 static void add_wgmma(kernel *k)
 {
-    int sums = k->choice->columns / 2;
+    const hd_tiles_choice *c = k->choice;
+    int columns = c->columns / (c->sideways ? c->warps : 1), sums = columns / 2;
     hd_text *text = &k->text;
     const char *type =
         dtype_of(k, HD_PRODUCT_A) == HD_DTYPE_F16 ? "f16" : "bf16";
@@ -794,7 +846,7 @@ static void add_wgmma(kernel *k)
     hd_text_printf(text,
                    "#define WGMMA \"wgmma.mma_async.sync.aligned.m64n%dk16.f32."
                    "%s.%s {",
-                   k->choice->columns, type, type);
+                   columns, type, type);
     for (int i = 0; i < sums; i++)
         hd_text_printf(text, "%s%%%d", i > 0 ? ", " : "", i);
     hd_text_printf(text,
@@ -817,13 +869,15 @@ static void add_choice(kernel *k)
     hd_text_printf(
         &k->text,
         "#define BM %d\n#define BN %d\n#define CLUSTER_M %d\n"
-        "#define CLUSTER_N %d\n#define GROUPS_OF_WARPS %d\n#define SLICES %d\n"
+        "#define CLUSTER_N %d\n#define GROUPS_OF_WARPS %d\n"
+        "#define ALTERNATE %d\n#define SIDEWAYS %d\n#define TURNED %d\n"
+        "#define SLICES %d\n"
         "#define PANELS_OF_C %d\n#define STAGED %d\n#define MAPS %d\n"
         "#define PLAIN %d\n#define C_CODE %d\n#define RAGGED %d\n"
         "#define PARTS %d\n",
-        c->rows, c->columns, c->cluster_m, c->cluster_n, c->warps, slices,
-        panels, is_staged(k), is_staged(k) ? 3 : 2,
-        hd_product_is_plain(&k->product),
+        c->rows, c->columns, c->cluster_m, c->cluster_n, c->warps, c->alternate,
+        c->sideways, c->turned, slices, panels, is_staged(k),
+        is_staged(k) ? 3 : 2, hd_product_is_plain(&k->product),
         dtype == HD_DTYPE_BF16  ? 1
         : dtype == HD_DTYPE_F16 ? 2
                                 : 0,
@@ -855,9 +909,9 @@ static int64_t add_product(const kernel *k, int i, hd_kernel_grid *grid)
     grid->map[grid->maps++] = operand_map(&one, HD_PRODUCT_A);
     grid->map[grid->maps++] = operand_map(&one, HD_PRODUCT_B);
     if (is_staged(&one))
-        grid->map[grid->maps++] =
-            map_of(&one, HD_PRODUCT_C, one.length[OF_N], one.length[OF_M],
-                   one.product.part[HD_PRODUCT_C].matrix.row_stride);
+        grid->map[grid->maps++] = map_of(
+            &one, HD_PRODUCT_C, one.length[is_turned(&one) ? OF_M : OF_N],
+            one.length[is_turned(&one) ? OF_N : OF_M], result_stride(&one));
     for (int m = first; m < grid->maps; m++)
         grid->map[m].pointer += i * views;
     return count_tiles(&one, one.length);
@@ -877,10 +931,10 @@ static hd_kernel_grid choice_grid(const kernel *k)
     grid.blocks =
         (unsigned)(cluster * hd_tiles_units(c->split, tiles,
                                             cover(k->length[OF_K], SLICE),
-                                            c->processors / cluster));
+                                            hd_tiles_most(c)));
     grid.threads = (unsigned)(128 * (c->warps + 1));
     grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
-                             panels * c->warps * PANEL + ALIGN);
+                             panels * c->warps * PANEL + ORDER + ALIGN);
     grid.cluster = (unsigned)cluster;
     grid.early = true;
     grid.pointers = views_of(k) + 4;
@@ -973,7 +1027,10 @@ static hd_tiles_work work_of(const hd_step *step)
                        (double)k.room[OF_PIECES],
                        k.product.counts < 0 && k.counted == 0,
                        k.product.counts >= 0 && !k.product.ta && groups > 1,
-                       hd_product_is_plain(&k.product)};
+                       hd_product_is_plain(&k.product),
+                       k.product.counts < 0 && k.counted == 0 && is_staged(&k),
+                       {sides_of(&k, HD_PRODUCT_A).along == 1,
+                        sides_of(&k, HD_PRODUCT_B).along == 1}};
 
     if (k.product.counts < 0)
         return w;
@@ -992,6 +1049,8 @@ int hd_tiles_choose(const hd_tiles_row *row, int processors, int room,
 
     for (int i = 0; i < row->products; i++)
         job.work[i] = work_of(row->product[i]);
+    for (int i = 0; job.mixed && i < row->products; i++)
+        job.work[i].turns = false; // own rows and columns stay these
     memcpy(job.late, row->late, sizeof job.late);
     return hd_tiles_pick(&job, processors, room, out);
 }

@@ -249,6 +249,9 @@ bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
     out->splits = true;
     out->ragged = false;
     out->plain = hd_product_is_plain(&p);
+    out->turns = p.n % 8 == 0;
+    out->along[0] = !p.ta;
+    out->along[1] = p.tb;
     return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) && p.batch == 1 &&
            !p.accumulate && p.m >= HD_TILES_LEAST_SIDE &&
            p.n >= HD_TILES_LEAST_SIDE && p.k > 0 && p.scales[0].view < 0 &&

@@ -6,49 +6,54 @@
 
 #include "tiles/choose.h"
 
-typedef struct shape {
-    int rows, columns, warps;
-} shape;
+// How groups of warps share the work: a tile by its rows, or by its columns, or
+// tiles in turns.
+typedef enum way { BY_ROWS, BY_COLUMNS, IN_TURNS } way;
 
-static const shape shapes[] = {
-    {128, 256, 2}, {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 192, 2},
-    {128, 176, 2}, {128, 160, 2}, {128, 144, 2}, {128, 128, 2}, {128, 112, 2},
-    {128, 96, 2},  {128, 64, 2},  {64, 256, 1},  {64, 224, 1},  {64, 192, 1},
-    {64, 160, 1},  {64, 128, 1},  {64, 96, 1},   {64, 64, 1},
+// Of so many rows tiles of all numbers of columns in steps.
+static const struct {
+    int rows, least, most, step;
+    way way;
+} shapes[] = {
+    {128, 64, 256, 16, BY_ROWS}, {256, 96, 128, 16, BY_ROWS},
+    {64, 64, 256, 32, BY_ROWS},  {192, 128, 176, 16, BY_COLUMNS},
+    {128, 64, 176, 8, IN_TURNS}, {192, 64, 112, 8, IN_TURNS},
 };
-enum { NSHAPES = sizeof shapes / sizeof *shapes };
+enum { NSHAPES = sizeof shapes / sizeof *shapes, MOST_CANDIDATES = 64 };
 
-// Blocks of one below each other have columns in common, or beside each other
-// rows.
-static const int clusters[][2] = {{2, 1}, {1, 1}, {1, 2}};
+// Blocks of one below each other have columns in common, those beside each
+// other rows.
+static const int clusters[][2] = {{2, 1}, {1, 1}, {1, 2}, {4, 1},
+                                  {1, 4}, {2, 2}, {4, 2}, {2, 4}};
 enum { NCLUSTERS = sizeof clusters / sizeof *clusters, BK = 64 };
+enum { FEW_CLUSTERS = 3 }; // that are tried for products in a row
 
-// Beside what follows a product registers do not hold more of it; nor beside
-// what each product of a row has of its own.
-enum { MOST_PLAIN = 256, MOST_OWN = 240, MOST_COLUMNS = 208 };
-
-// Fitted to 2,900 times of 72 shapes on an H200, in cycles at 1.7 GHz, of which
-// the chosen one is 2.5 % behind the best in the mean:
-// bench/results/2026-11-29-h200-tiles.txt.
-#define PAIRS_A_CYCLE (2048 * .91)
-#define LINES_A_CYCLE (55 / 128.)    // of 128 bytes, to a processor
-#define MEMORY_A_CYCLE (1770 / 128.) // likewise, from memory, to all of them
-#define BESIDE .19          // what takes less than the longest adds of itself
-#define UNEVEN 1.6          // lines that begin at no multiple of 128 bytes
-#define SHARED_COLUMNS .54  // of what a cluster saves of them
-#define SHARED_ROWS 1.      // likewise
-#define BELOW 1.006         // that a cluster takes longer
-#define ASIDE 1.085         // likewise
-#define CYCLES_OF_A_SUM .06 // that each element of a tile takes at its end
-#define SPLIT_TILES .145    // that sharing the last ones takes, of one
-#define SUMS_CYCLES 13000.  // until sums of others are there
-#define SUMS_A_CYCLE 10.    // that a processor takes then
-#define TOGETHER 1.03       // that products done so should save
-#define LEAST_CYCLES 8500.  // that a kernel takes
-// Of copies between two H200s, at 1.7 GHz.
-#define FIRST_COPY_CYCLES 20000.
-#define COPY_CYCLES 5000.
-#define LINK_A_CYCLE 206. // bytes
+// Fitted to 2,280 times of 78 shapes on an H200, of which the chosen one is
+// 1.4 % behind the best in the mean: bench/results/2026-11-29-h200-tiles.txt.
+#define PAIRS_A_CYCLE (2048 * .9126)
+#define ALTERNATE_PAIRS 2048. // of groups of warps that take turns
+#define LINES_A_CYCLE .4493   // of 128 bytes, to a processor
+#define MISSING 4.21          // as many takes one that is not there
+#define CACHED_A_CYCLE 103.5  // lines, to all processors
+#define MEMORY_A_CYCLE 18.1   // likewise, from memory
+#define LEAST_OF_A_SLICE 202. // cycles
+#define BESIDE .1526          // what takes less than the longest adds of itself
+#define UNEVEN .6116          // of lines that lie across two of 128 bytes
+#define SHARED_COLUMNS .5     // of what a cluster saves of them
+#define SHARED_ROWS .8317     // likewise
+#define TALL 1.069            // that tiles of more than 128 rows take longer
+#define CYCLES_OF_A_SUM .0297 // that each element of a tile takes at its end
+#define ALTERNATE_SUM .0201   // likewise, but for those of the last one
+#define SPLIT_TILES .1067     // that sharing the last ones takes, of one
+#define SUMS_CYCLES 10997.    // until sums of others are there
+#define SUMS_A_CYCLE 4.81     // that a processor takes then
+#define START_CYCLES 3630.    // ahead of the first slice and behind the last
+#define TOGETHER 1.03         // that products done so should save
+#define LEAST_CYCLES (5e-6 * HD_TILES_HERTZ) // that a kernel takes
+// Of copies between two H200s.
+#define FIRST_COPY_CYCLES (11.8e-6 * HD_TILES_HERTZ)
+#define COPY_CYCLES (2.9e-6 * HD_TILES_HERTZ)
+#define LINK_A_CYCLE (350e9 / HD_TILES_HERTZ) // bytes
 
 typedef hd_tiles_work work;
 
@@ -68,20 +73,27 @@ static double at_least(double tiles)
     return tiles < 1 ? 1 : tiles;
 }
 
-static int64_t units_of(int processors, const int cluster[2])
+static double tiles_of(const work *w, const hd_tiles_choice *c)
 {
-    int units = processors / (cluster[0] * cluster[1]);
-
-    return units > 0 ? units : 1;
-}
-
-static double tiles_of(const work *w, const shape *s, const int cluster[2])
-{
-    double rows = s->rows * cluster[0];
-    double down = w->ragged ? w->m / rows + (cluster[0] > 1 ? .5 : .25)
+    double rows = c->rows * c->cluster_m;
+    double down = w->ragged ? w->m / rows + (c->cluster_m > 1 ? .5 : .25)
                             : cover(w->m, rows);
 
-    return down * cover(w->n, s->columns * cluster[1]) * w->pieces;
+    return down * cover(w->n, c->columns * c->cluster_n) * w->pieces;
+}
+
+// As the tiles have it.
+static work turn(work w, const hd_tiles_choice *c)
+{
+    const work is = w;
+
+    if (c->turned) {
+        w.m = is.n;
+        w.n = is.m;
+        w.along[0] = is.along[1];
+        w.along[1] = is.along[0];
+    }
+    return w;
 }
 
 // Products in a row, in one.
@@ -96,21 +108,26 @@ static work join(const work *w, int n)
     return all;
 }
 
+static double area_of(const hd_tiles_choice *c)
+{
+    return (double)c->rows * c->columns;
+}
+
 // Lines of a slice that all blocks that are under way read, of `n` products one
 // behind the other: of as many rows of tiles as a band has, and as many columns
 // as there are then, or of all of a product and the next ones.
-static double lines_of_all(const work *w, int n, const shape *s,
-                           const int cluster[2], double under_way,
-                           int processors)
+static double lines_of_all(const work *w, int n, const hd_tiles_choice *c,
+                           double under_way)
 {
-    double rows = s->rows * cluster[0], columns = s->columns * cluster[1];
+    double rows = c->rows * c->cluster_m, columns = c->columns * c->cluster_n;
     double down = at_least(cover(w->m, rows)), across = cover(w->n, columns);
-    double band = hd_tiles_band(units_of(processors, cluster), (int64_t)rows,
-                                (int64_t)columns);
+    double band =
+        hd_tiles_band(hd_tiles_most(c), (int64_t)rows, (int64_t)columns);
     double products = cover(under_way, down * across);
 
     if (products > 1 && n > 1)
-        return (products < n ? products : n) * w->m + w->n;
+        return (products < n ? products : n) * (c->turned ? w->n : w->m) +
+               (c->turned ? w->m : w->n);
     down = down < band ? down : band;
     across = cover(under_way, down);
     rows = down * rows < w->m ? down * rows : w->m;
@@ -118,64 +135,100 @@ static double lines_of_all(const work *w, int n, const shape *s,
     return rows + columns;
 }
 
-// Where `times` blocks share a tile.
-static double slice_cycles(const work *w, int n, const shape *s,
-                           const int cluster[2], double under_way, double times,
-                           int processors)
+// How many times as long lines take to load for lying across two of 128 bytes,
+// as all do but those that begin at a multiple of it.
+static double uneven(const work *w)
 {
-    double rows = s->rows / (cluster[1] > 1 ? 1 + SHARED_ROWS : 1);
-    double columns = s->columns / (cluster[0] > 1 ? 1 + SHARED_COLUMNS : 1);
-    bool uneven = w->k * 2 / 128 != cover(w->k * 2, 128);
+    int64_t bytes = (int64_t)w->k * 2;
+    double even = (double)(bytes & -bytes) / 128;
+
+    return 1 + (even < 1 ? UNEVEN * (1 - even) : 0);
+}
+
+// As long as so many lines each block of a cluster takes to load its part of
+// `n`, in the mean.
+static double lines_of(double n, int side, int blocks)
+{
+    double there = n / (at_least(cover(n, side * blocks)) * blocks);
+
+    return there + MISSING * (side - there);
+}
+
+// Of a cluster of so many blocks, of what one takes.
+static double cluster_takes(const hd_tiles_choice *c)
+{
+    switch (c->cluster_m * c->cluster_n) {
+    case 2:
+        return .983;
+    case 4:
+        return 1.025;
+    case 8:
+        return 1.046;
+    default:
+        return 1;
+    }
+}
+
+// Where `times` blocks share a tile.
+static double slice_cycles(const work *w, int n, const hd_tiles_choice *c,
+                           double under_way, double times)
+{
+    double rows = w->ragged ? c->rows : lines_of(w->m, c->rows, c->cluster_m);
+    double columns = lines_of(w->n, c->columns, c->cluster_n);
+    double of_cluster = c->rows * c->cluster_m + c->columns * c->cluster_n;
     double takes[] = {
-        s->rows * s->columns * BK / PAIRS_A_CYCLE,
-        (rows + columns) * (uneven ? UNEVEN : 1) / LINES_A_CYCLE,
-        times * lines_of_all(w, n, s, cluster, under_way, processors) /
-            MEMORY_A_CYCLE};
+        area_of(c) * BK / (c->alternate ? ALTERNATE_PAIRS : PAIRS_A_CYCLE),
+        (rows / (1 + SHARED_ROWS * (c->cluster_n - 1)) +
+         columns / (1 + SHARED_COLUMNS * (c->cluster_m - 1))) *
+            uneven(w) / LINES_A_CYCLE,
+        under_way * times * of_cluster * uneven(w) / CACHED_A_CYCLE,
+        times * lines_of_all(w, n, c, under_way) / MEMORY_A_CYCLE};
     double longest = 0, sum = 0;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         longest = longest > takes[i] ? longest : takes[i];
         sum += takes[i];
     }
-    sum = longest + BESIDE * (sum - longest);
-    return sum * (cluster[0] > 1 ? BELOW : 1) * (cluster[1] > 1 ? ASIDE : 1);
+    sum = BESIDE * (sum - longest);
+    longest = longest > LEAST_OF_A_SLICE ? longest : LEAST_OF_A_SLICE;
+    return (longest + sum) * cluster_takes(c) * (c->rows > 128 ? TALL : 1);
 }
 
 // Until the sums of so many other blocks are added.
-static double sums_cycles(const shape *s, double others)
+static double sums_cycles(const hd_tiles_choice *c, double others)
 {
-    return SUMS_CYCLES + others * s->rows * s->columns / SUMS_A_CYCLE;
+    return SUMS_CYCLES + others * area_of(c) / SUMS_A_CYCLE;
 }
 
-static double end_cycles(const shape *s)
+static double end_cycles(const hd_tiles_choice *c)
 {
-    return s->rows * s->columns * CYCLES_OF_A_SUM;
+    return area_of(c) * (c->alternate ? ALTERNATE_SUM : CYCLES_OF_A_SUM);
 }
 
-static double cycles_of(const work *w, const shape *s, const hd_tiles_choice *c)
+static double cycles_of(const work *w, const hd_tiles_choice *c)
 {
-    const int cluster[2] = {c->cluster_m, c->cluster_n};
-    double units = (double)units_of(c->processors, cluster);
-    double tiles = tiles_of(w, s, cluster), slices = cover(w->k, BK);
+    double units = (double)hd_tiles_most(c);
+    double tiles = tiles_of(w, c), slices = cover(w->k, BK);
     double shares = tiles < units ? tiles : units;
     double turns = cover(tiles, units), ends = turns, sums = 0;
 
     if (c->split && tiles > units) {
         turns = tiles / units + SPLIT_TILES;
         ends++;
-        sums = sums_cycles(s, 1);
+        sums = sums_cycles(c, 1);
     } else if (c->split && tiles < units) {
         shares = (double)hd_tiles_units(true, (int64_t)tiles, (int64_t)slices,
                                         (int64_t)units);
         turns = tiles / shares;
         if (shares > tiles)
-            sums = sums_cycles(s, cover(shares, tiles));
+            sums = sums_cycles(c, cover(shares, tiles));
     }
-    return turns * slices *
-               slice_cycles(w, 1, s, cluster, shares < tiles ? shares : tiles,
-                            shares > tiles ? shares / tiles : 1,
-                            c->processors) +
-           ends * end_cycles(s) + sums;
+    if (c->alternate)
+        ends--; // the last one's
+    return START_CYCLES + ends * end_cycles(c) + sums +
+           turns * slices *
+               slice_cycles(w, 1, c, shares < tiles ? shares : tiles,
+                            shares > tiles ? shares / tiles : 1);
 }
 
 // ------------------------------------------------------- products in a row
@@ -283,32 +336,33 @@ static void list_due(course *c, const hd_tiles_job *job)
     }
 }
 
-static double row_cycles(const hd_tiles_job *job, const shape *s,
-                         const hd_tiles_choice *choice)
+static double row_cycles(const hd_tiles_job *job, const hd_tiles_choice *choice)
 {
-    const int cluster[2] = {choice->cluster_m, choice->cluster_n};
-    const work *w = job->work;
-    int64_t units = units_of(choice->processors, cluster), tiles;
-    int64_t slices = (int64_t)cover(w->k, BK);
+    work w[HD_TILES_PRODUCTS], all;
+    int64_t units = hd_tiles_most(choice), tiles;
+    int64_t slices = (int64_t)cover(job->work[0].k, BK);
     course c = {.products = job->products,
                 .together = choice->together,
-                .end = end_cycles(s)};
-    work all = choice->together ? join(w, job->products) : w[0];
+                .end = end_cycles(choice)};
     double sums = 0;
 
-    for (int i = 0; i < job->products; i++)
-        c.from[i + 1] = c.from[i] + (int64_t)tiles_of(&w[i], s, cluster);
+    for (int i = 0; i < job->products; i++) {
+        w[i] = turn(job->work[i], choice);
+        c.from[i + 1] = c.from[i] + (int64_t)tiles_of(&w[i], choice);
+    }
     list_due(&c, job);
     tiles = c.from[job->products];
     units = hd_tiles_units(choice->split, tiles, slices, units);
-    c.slice = slice_cycles(&all, choice->together ? 1 : job->products, s,
-                           cluster, (double)(units < tiles ? units : tiles),
-                           units > tiles ? (double)units / (double)tiles : 1,
-                           choice->processors);
+    all =
+        choice->together ? turn(join(job->work, job->products), choice) : w[0];
+    c.slice = slice_cycles(&all, choice->together ? 1 : job->products, choice,
+                           (double)(units < tiles ? units : tiles),
+                           units > tiles ? (double)units / (double)tiles : 1);
     if (choice->split && tiles % units > 0)
-        sums = sums_cycles(s, cover((double)units, (double)tiles)) +
+        sums = sums_cycles(choice, cover((double)units, (double)tiles)) +
                (tiles > units ? SPLIT_TILES * (double)slices * c.slice : 0);
-    return course_cycles(&c, units, slices, choice->split) + sums;
+    return START_CYCLES + course_cycles(&c, units, slices, choice->split) +
+           sums;
 }
 
 // ------------------------------------------------------------------ choosing
@@ -334,10 +388,9 @@ static bool are_alike(const hd_tiles_job *job)
 
 static double expect(const hd_tiles_job *job, const hd_tiles_choice *c)
 {
-    const shape s = {c->rows, c->columns, c->warps};
+    const work w = turn(job->work[0], c);
 
-    return job->products == 1 ? cycles_of(job->work, &s, c)
-                              : row_cycles(job, &s, c);
+    return job->products == 1 ? cycles_of(&w, c) : row_cycles(job, c);
 }
 
 double hd_tiles_cycles(const hd_tiles_job *job, int first, int n,
@@ -354,32 +407,40 @@ double hd_tiles_cycles(const hd_tiles_job *job, int first, int n,
 // Whether a block of each cluster has nothing to do.
 static bool has_idle(const work *w, const hd_tiles_choice *c)
 {
-    return (c->cluster_m > 1 && w->m <= c->rows) ||
-           (c->cluster_n > 1 && w->n <= c->columns);
+    return (c->cluster_m > 1 && w->m <= c->rows * (c->cluster_m - 1)) ||
+           (c->cluster_n > 1 && w->n <= c->columns * (c->cluster_n - 1));
 }
 
-// Of one shape each the best cluster, whether the last tiles are shared, and
-// products done together.
-static candidate best_of(const hd_tiles_job *job, const shape *s,
-                         int processors)
+// Blocks of a cluster load lines in eights; of more than two it is not known
+// how many are under way at once, as those must be that share tiles.
+static bool may_be(const hd_tiles_job *job, const hd_tiles_choice *c)
 {
-    const work *w = job->work;
+    const work w = turn(job->work[0], c);
+
+    return (!c->split || (c->cluster_m * c->cluster_n <= 2 && !c->sideways)) &&
+           (!(c->split || c->alternate || c->sideways) || w.splits) &&
+           (!c->turned || w.turns) && (!c->sideways || w.along[1]) &&
+           c->columns % (8 * c->cluster_m) == 0 &&
+           c->rows % (8 * c->cluster_n) == 0 && !has_idle(&w, c);
+}
+
+// Of one shape each the best cluster, whether the last tiles are shared, the
+// result turned, and products done together.
+static candidate best_of(const hd_tiles_job *job, hd_tiles_choice choice)
+{
     candidate best = {.cycles = -1};
-    int ways = NCLUSTERS * 2 * (are_alike(job) ? 2 : 1);
+    int n = job->products > 1 ? FEW_CLUSTERS : NCLUSTERS;
+    int ways = n * 4 * (are_alike(job) ? 2 : 1);
 
     for (int i = 0; i < ways; i++) {
-        const int *cluster = clusters[i % NCLUSTERS];
-        hd_tiles_choice choice = {.rows = s->rows,
-                                  .columns = s->columns,
-                                  .cluster_m = cluster[0],
-                                  .cluster_n = cluster[1],
-                                  .warps = s->warps,
-                                  .split = i / NCLUSTERS % 2 > 0,
-                                  .together = i / NCLUSTERS / 2 > 0,
-                                  .processors = processors};
         double cycles;
 
-        if ((choice.split && !w->splits) || has_idle(w, &choice))
+        choice.cluster_m = clusters[i % n][0];
+        choice.cluster_n = clusters[i % n][1];
+        choice.split = i / n % 2 > 0;
+        choice.turned = i / n / 2 % 2 > 0;
+        choice.together = i / n / 4 > 0;
+        if (!may_be(job, &choice))
             continue;
         cycles = expect(job, &choice) * (choice.together ? TOGETHER : 1);
         if (best.cycles < 0 || cycles < best.cycles)
@@ -388,22 +449,42 @@ static candidate best_of(const hd_tiles_job *job, const shape *s,
     return best;
 }
 
-static int most_columns(const hd_tiles_job *job)
+// Beside what follows a product registers do not hold more columns of it; nor
+// beside what each product of a row has of its own.
+static int most_columns(const hd_tiles_job *job, int rows, way way)
 {
-    if (!job->work[0].plain)
-        return MOST_COLUMNS;
-    return job->products == 1 || are_alike(job) ? MOST_PLAIN : MOST_OWN;
+    bool plain = job->work[0].plain;
+
+    if (way == BY_COLUMNS)
+        return plain ? 176 : 144;
+    if (way == IN_TURNS || rows > 128)
+        return (plain ? 176 : 160) * 128 / rows;
+    return !plain ? 208 : job->products == 1 || are_alike(job) ? 256 : 240;
 }
 
 int hd_tiles_pick(const hd_tiles_job *job, int processors, int room,
                   hd_tiles_choice *out)
 {
-    candidate all[NSHAPES];
-    int n = 0, most = most_columns(job);
+    candidate all[MOST_CANDIDATES];
+    int n = 0;
 
-    for (int i = 0; i < NSHAPES; i++)
-        if (shapes[i].columns <= most)
-            all[n++] = best_of(job, &shapes[i], processors);
+    for (int i = 0; i < NSHAPES; i++) {
+        int rows = shapes[i].rows;
+        int most = most_columns(job, rows, shapes[i].way);
+
+        for (int columns = shapes[i].least;
+             columns <= shapes[i].most && columns <= most;
+             columns += shapes[i].step) {
+            all[n] = best_of(
+                job, (hd_tiles_choice){.rows = rows,
+                                       .columns = columns,
+                                       .warps = rows > 64 ? 2 : 1,
+                                       .alternate = shapes[i].way == IN_TURNS,
+                                       .sideways = shapes[i].way == BY_COLUMNS,
+                                       .processors = processors});
+            n += all[n].cycles >= 0;
+        }
+    }
     qsort(all, (size_t)n, sizeof *all, by_cycles);
     n = n < room ? n : room;
     for (int i = 0; i < n; i++)

@@ -9,9 +9,14 @@ HD_BEGIN_DECLS
 
 // How the kernel for sm_90a does it.
 typedef struct hd_tiles_choice {
-    int rows, columns;        // of a block's tile
-    int cluster_m, cluster_n; // blocks of a cluster, below or beside each other
-    int warps;                // groups of four that multiply, of 64 rows or 128
+    int rows, columns; // of a block's tile
+    // Blocks of a cluster, below and beside each other.
+    int cluster_m, cluster_n;
+    int warps; // groups of four that multiply, of 64 rows or more
+    // They take a tile each, in turns, or share one by its columns in place of
+    // its rows: where no counts leave rows out.
+    bool alternate, sideways;
+    bool turned; // of the result, columns are the tile's rows
     // The last tiles are shared by the depth, or all if there are few: so many
     // slices of 64 at least.
     bool split;
@@ -28,9 +33,11 @@ typedef struct hd_tiles_choice {
 // are alike.
 typedef struct hd_tiles_work {
     double m, n, k, pieces;
-    bool splits; // the depth of all tiles is known
-    bool ragged; // rows end within a tile, half of one on average
-    bool plain;  // nothing follows the product
+    bool splits;   // the depth of all tiles is known
+    bool ragged;   // rows end within a tile, half of one on average
+    bool plain;    // nothing follows the product
+    bool turns;    // the result may be made turned
+    bool along[2]; // each operand is dense along the depth
 } hd_tiles_work;
 
 // Products that one kernel does in their order; their depth is the same.
@@ -43,6 +50,16 @@ typedef struct hd_tiles_job {
     bool late[HD_TILES_PRODUCTS];
     bool mixed; // though of the same rows and columns, they lie unlike
 } hd_tiles_job;
+
+// How many blocks, or clusters, are under way at once. Those of more than two
+// do not fit in everywhere: of an H200's 132 processors they have 120.
+static inline int64_t hd_tiles_most(const hd_tiles_choice *choice)
+{
+    int cluster = choice->cluster_m * choice->cluster_n;
+    int most = cluster > 2 ? choice->processors * 10 / 11 : choice->processors;
+
+    return most < cluster ? 1 : most / cluster;
+}
 
 // How many blocks, or clusters, are worth having of so many: where tiles are
 // shared a share is no shorter than some slices.
@@ -73,7 +90,7 @@ int hd_tiles_pick(const hd_tiles_job *job, int processors, int room,
                   hd_tiles_choice *out);
 // How many cycles, at HD_TILES_HERTZ, the first `n` products from `first` on
 // take, of which none is late.
-#define HD_TILES_HERTZ 1.7e9
+#define HD_TILES_HERTZ 1.57e9
 double hd_tiles_cycles(const hd_tiles_job *job, int first, int n,
                        const hd_tiles_choice *choice);
 

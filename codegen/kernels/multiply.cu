@@ -17,10 +17,10 @@ static inline operands operands_of(const hd_kernel_args &args, const tile &t)
 {
     const i64 b_k = B_K_OF(t.product);
 
-    return {(const code_a *)args.at[view_of(t, 1)] + PIECE_A((i64)t.piece) +
-                (i64)t.row * A_M + (i64)t.k * A_K,
-            (const code_b *)args.at[view_of(t, 2)] + PIECE_B((i64)t.piece) +
-                (i64)t.column * B_N + (i64)t.k * b_k,
+    return {(const code_a *)args.at[view_of(t, A_VIEW)] +
+                PIECE_A((i64)t.piece) + (i64)t.row * A_M + (i64)t.k * A_K,
+            (const code_b *)args.at[view_of(t, B_VIEW)] +
+                PIECE_B((i64)t.piece) + (i64)t.column * B_N + (i64)t.k * b_k,
             b_k};
 }
 

@@ -60,6 +60,8 @@
 #define B_K_OF(p) B_K
 #define ALL_TILES TILES_OF(0) // of all products
 #define VIEWS 4               // of at[], from one's addresses to the next one's
+#define A_VIEW 1              // of these, the operands
+#define B_VIEW 2
 #define TOLD 4     // behind all of these: what is told, and the step's number
 #define TOGETHER 0 // tiles of all of them that lie alike follow each other
 #define WORDS 0    // that each waits for: gate.cu

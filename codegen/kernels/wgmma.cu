@@ -6,9 +6,13 @@
 //     loader       wait empty[s] ─ load slice s ──┐            (TMA)
 //     multipliers  wait full[s] <─────────────────┘ multiply ─ arrive empty[s]
 //
-// Blocks may be in clusters of two: of two tiles below each other, which have
-// the second operand in common, or beside each other, which have the first.
-// Each of them loads a half of that for both.
+// Blocks may be in clusters: tiles below each other have the second operand in
+// common, those beside each other the first. Each of them loads a part of that
+// for all.
+//
+// Groups of warps share a tile, or take tiles in turns (ALTERNATE): while one
+// multiplies the other one stores. The result may be made turned, so that its
+// rows are the tile's columns, of which there may be any multiple of 8.
 //
 // With SPLIT the last one to two tiles of each block are shared out by slices
 // of the depth, or all tiles where there are fewer than blocks. The later parts
@@ -21,6 +25,9 @@
 #define CLUSTER_M 2
 #define CLUSTER_N 1
 #define GROUPS_OF_WARPS 2 // that multiply
+#define ALTERNATE 0       // a tile each, in turns
+#define SIDEWAYS 0        // they share a tile by columns, else by rows
+#define TURNED 0          // of the result, columns are the tile's rows
 #define SLICES 4          // in shared memory at once
 #define PANELS_OF_C 2     // of 64 by 64 of a tile, on their way to memory
 #define STAGED 1          // stored by way of shared memory
@@ -55,14 +62,19 @@
 
 #define SLICE 64
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
-#define BLOCK_ROWS (BM / (64 * GROUPS_OF_WARPS)) // of 64, of a group of warps
+#define PEERS (CLUSTER_M + CLUSTER_N - 1) // that have an operand in common
+#define SHARERS (ALTERNATE ? 1 : GROUPS_OF_WARPS) // of a tile
+#define GROUP_COLUMNS (BN / (SIDEWAYS ? SHARERS : 1))
+#define BLOCK_ROWS (BM / (SIDEWAYS ? 64 : 64 * SHARERS)) // of 64, of a group
 #define THREADS (128 * (GROUPS_OF_WARPS + 1))
 #define PANELS ((BN + 63) / 64)
+#define GROUP_PANELS ((GROUP_COLUMNS + 63) / 64)
+static_assert(!SIDEWAYS || B_ALONG, "a group's columns begin within a panel");
 #define A_BYTES (BM * SLICE * 2)
 #define B_BYTES ((B_ALONG ? BN : PANELS * 64) * SLICE * 2)
 #define SLICE_BYTES (A_BYTES + B_BYTES)
 #define C_BYTES (GROUPS_OF_WARPS * PANELS_OF_C * 8192)
-#define PARKED (BLOCK_ROWS * PANELS) // panels of a tile that a group stores
+#define PARKED (BLOCK_ROWS * GROUP_PANELS) // of a tile that a group stores
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 typedef struct map {
@@ -146,16 +158,15 @@ static inline void load(u32 to, const map *from, u32 barrier, int x, int y,
                  : "memory");
 }
 
-// To the same place of all blocks of the cluster.
-static inline void load_for_all(u32 to, const map *from, u32 barrier, int x,
-                                int y, int z)
+// To the same place of those blocks of the cluster.
+static inline void load_for(u32 blocks, u32 to, const map *from, u32 barrier,
+                            int x, int y, int z)
 {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::"
         "bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(
             to),
-        "l"(from), "r"(barrier), "r"(x), "r"(y), "r"(z),
-        "h"((u16)((1 << CLUSTER) - 1))
+        "l"(from), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((u16)blocks)
         : "memory");
 }
 
@@ -217,6 +228,15 @@ static inline void meet_cluster()
 #endif
 #endif
 
+// Which block of the cluster is the `i`th that has an operand in common with
+// that of row `m` and column `n`: those of its column, and of its row.
+static inline int peer_of(int i, int m, int n)
+{
+    const int j = i - CLUSTER_M;
+
+    return i < CLUSTER_M ? n * CLUSTER_M + i : m + (j + (j >= n)) * CLUSTER_M;
+}
+
 // What is left of the tile for the block of a cluster that is `m` rows and `n`
 // columns of blocks behind its first one.
 static inline void take_part(tile *t, int m, int n)
@@ -247,23 +267,25 @@ static inline void take_part(tile *t, int m, int n)
          (past = (t.depth + SLICE - 1) / SLICE, true); \
          i += gridDim.x / CLUSTER)
 #endif
+// Those beside each other, of the first row of blocks.
+#define COLUMN_OF_BLOCKS (((1u << CLUSTER) - 1) / ((1u << CLUSTER_M) - 1))
 #define IS_EMPTY (t.fill_rows <= 0 || t.fill_columns <= 0)
 
 // The loads of a slice of an operand, `SIDE` lines of it, from index `k` of the
-// depth on: where blocks of a cluster have it in common each loads a half.
-template <bool ALONG, int SIDE, bool COMMON>
+// depth on: of as many parts as blocks have it in common each loads one.
+template <bool ALONG, int SIDE, int BLOCKS>
 static inline void load_side(u32 to, const map *from, u32 full, int line, int k,
-                             int piece, int rank)
+                             int piece, int part, u32 blocks)
 {
 #pragma unroll
     for (int i = 0; i < (ALONG ? 1 : (SIDE + 63) / 64); i++) {
         const u32 panel = to + i * 8192;
-        const int half = ALONG ? SIDE / 2 : 32; // lines of 128 bytes
+        const int lines = (ALONG ? SIDE : 64) / BLOCKS; // of 128 bytes
         const int x = ALONG ? k : line + i * 64, y = ALONG ? line : k;
 
-        if (COMMON)
-            load_for_all(panel + rank * half * 128, from, full, x,
-                         y + rank * half, piece);
+        if (BLOCKS > 1)
+            load_for(blocks, panel + part * lines * 128, from, full, x,
+                     y + part * lines, piece);
         else
             load(panel, from, full, x, y, piece);
     }
@@ -334,11 +356,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     base = (base + 1023) & ~1023u;
     const u32 parked = base + SLICES * SLICE_BYTES;
     const u32 full = parked + C_BYTES, empty = full + 8 * SLICES;
+    const u32 order = empty + 8 * SLICES; // of groups that take turns
 #if CLUSTER > 1
     asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
 #endif
-    const int part_m = CLUSTER_M > 1 ? (int)rank : 0;
-    const int part_n = CLUSTER_N > 1 ? (int)rank : 0;
+    const int part_n = CLUSTER_N > 1 ? (int)rank / CLUSTER_M : 0;
+    const int part_m = (int)rank - part_n * CLUSTER_M;
     if (threadIdx.x < SLICES) {
         const u32 i = threadIdx.x;
 
@@ -348,7 +371,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * i));
         asm volatile(
             "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
-            "r"(4 * GROUPS_OF_WARPS * CLUSTER));
+            "r"(4 * SHARERS * PEERS));
+        if (ALTERNATE && i < 2)
+            asm volatile(
+                "mbarrier.init.shared::cta.b64 [%0], 4;" ::"r"(order + 8 * i));
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     meet_cluster();
@@ -386,12 +412,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
                     wait_for(empty + 8 * s, turn ^ 1, told, step);
                     expect(full + 8 * s, SLICE_BYTES);
-                    load_side<A_ALONG, BM, (CLUSTER_N > 1)>(
+                    load_side<A_ALONG, BM, CLUSTER_N>(
                         to, a_, full + 8 * s, t.row, k, A_PIECE(t.piece),
-                        (int)rank);
-                    load_side<B_ALONG, BN, (CLUSTER_M > 1)>(
+                        part_n, COLUMN_OF_BLOCKS << part_m);
+                    load_side<B_ALONG, BN, CLUSTER_M>(
                         to + A_BYTES, b_, full + 8 * s, t.column, k,
-                        B_PIECE(t.piece), (int)rank);
+                        B_PIECE(t.piece), part_m,
+                        ((1u << CLUSTER_M) - 1) << part_n * CLUSTER_M);
                     if (++s == SLICES)
                         s = 0, turn ^= 1;
                 }
@@ -407,15 +434,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 #endif
     const int group = (warp >> 2) - 1, thread = threadIdx.x & 127;
+    const int sharer = ALTERNATE ? 0 : group;
+    // Of the tile the group's first row and column.
+    const int row_of_group = SIDEWAYS ? 0 : sharer * BLOCK_ROWS * 64;
+    const int column_of_group = SIDEWAYS ? sharer * GROUP_COLUMNS : 0;
     const float f = SCALE;
     u32 to = empty;
 #if CLUSTER > 1
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                  : "=r"(to)
-                 : "r"(empty), "r"(lane_ & (CLUSTER - 1)));
+                 : "r"(empty), "r"(peer_of(lane_ % PEERS, part_m, part_n)));
 #define FREE(s)                                                                \
     do {                                                                       \
-        if (lane_ < CLUSTER)                                                   \
+        if (lane_ < PEERS)                                                     \
             asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"( \
                              to + 8 * (s))                                     \
                          : "memory");                                          \
@@ -429,28 +460,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 : "memory");                                                   \
     } while (0)
 #endif
-    float sum[BLOCK_ROWS][BN / 2];
 #if STAGED
     const map *c = &((const map *)args.map)[2];
-    const u32 row_of = (thread >> 5) * 16 + (lane_ & 15);
-    u32 held[BLOCK_ROWS][BN / 4];
+#if TURNED
+#define STMATRIX "stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16"
+    // Of 16 lines a thread's, and of 64 rows which 8.
+    const u32 line_of = (lane_ >> 4) * 8 + (lane_ & 7);
+    const u32 chunk_of = (thread >> 5) * 2 + (lane_ >> 3 & 1);
+#else
+#define STMATRIX "stmatrix.sync.aligned.m8n8.x4.shared::cta.b16"
+    const u32 line_of = (thread >> 5) * 16 + (lane_ & 15);
+    const u32 chunk_of = lane_ >> 4;
+#endif
+    u32 held[BLOCK_ROWS][GROUP_COLUMNS / 4];
     tile kept;
     bool pending = false;
     int buffer = 0;
     // A narrow last panel overlaps its neighbour: the same values twice.
     auto column_of = [](const int p) {
-        return p * 64 + 64 <= BN ? p * 64 : BN - 64;
+        return p * 64 + 64 <= GROUP_COLUMNS ? p * 64 : GROUP_COLUMNS - 64;
     };
     auto park = [&](const int i, const int p, const u32 at) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const u32 *d = held[i] + (column_of(p) + 16 * j) / 4;
-            asm volatile(
-                "stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, "
-                "%3, %4};" ::"r"(at + row_of * 128 +
-                                 ((2 * j + (lane_ >> 4)) ^ (row_of & 7)) * 16),
-                "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
-                : "memory");
+            const u32 line = line_of + (TURNED ? 16 * j : 0);
+            const u32 chunk = chunk_of + (TURNED ? 0 : 2 * j);
+
+            asm volatile(STMATRIX " [%0], {%1, %2, %3, %4};" ::"r"(
+                             at + line * 128 + (chunk ^ (line & 7)) * 16),
+                         "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
+                         : "memory");
         }
     };
     // What threads have parked, for the tensor memory accelerator.
@@ -459,8 +499,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
     };
     auto send = [&](const int i, const int p, const u32 at) {
-        const int column = column_of(p);
-        const int row = (group * BLOCK_ROWS + i) * 64;
+        const int column = column_of_group + column_of(p);
+        const int row = row_of_group + i * 64;
         bool whole = row < kept.rows && column < kept.columns;
 
 #if GROUPED == 1 || COUNTED
@@ -475,8 +515,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
         if (thread == 0) {
             if (whole)
-                store_panel(c + kept.product * MAPS, at, kept.column + column,
-                            kept.row + row, C_PIECE(kept.piece));
+                store_panel(c + kept.product * MAPS, at,
+                            TURNED ? kept.row + row : kept.column + column,
+                            TURNED ? kept.column + column : kept.row + row,
+                            C_PIECE(kept.piece));
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
     };
@@ -504,19 +546,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #define A_STEP (A_ALONG ? 2 : 128)
 #define B_STEP (B_ALONG ? 2 : 128)
-#define ISSUE(first, k)                                                      \
-    do {                                                                     \
-        wait_for(full + 8 * s, turn, told, step);                            \
-        CLEAR_LINES(k);                                                      \
-        const u32 at = base + s * SLICE_BYTES;                               \
-        const u64 left = matrix_at(at + group * BLOCK_ROWS * 8192, A_ALONG); \
-        const u64 right = matrix_at(at + A_BYTES, B_ALONG);                  \
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");              \
-        _Pragma("unroll") for (int q = 0; q < SLICE / 16; q++)               \
-            _Pragma("unroll") for (int i = 0; i < BLOCK_ROWS; i++)           \
-                multiply_add(sum[i], left + A_STEP * q + 512 * i,            \
-                             right + B_STEP * q, q || !(first));             \
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");       \
+#define ISSUE(first, k)                                                \
+    do {                                                               \
+        wait_for(full + 8 * s, turn, told, step);                      \
+        CLEAR_LINES(k);                                                \
+        const u32 at = base + s * SLICE_BYTES;                         \
+        const u64 left = matrix_at(at + row_of_group * 128, A_ALONG);  \
+        const u64 right =                                              \
+            matrix_at(at + A_BYTES + column_of_group * 128, B_ALONG);  \
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");        \
+        _Pragma("unroll") for (int q = 0; q < SLICE / 16; q++)         \
+            _Pragma("unroll") for (int i = 0; i < BLOCK_ROWS; i++)     \
+                multiply_add(sum[i], left + A_STEP * q + 512 * i,      \
+                             right + B_STEP * q, q || !(first));       \
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); \
     } while (0)
 #define RETIRE(before)                                                 \
     do {                                                               \
@@ -527,8 +570,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (++s == SLICES)                                             \
             s = 0, turn ^= 1;                                          \
     } while (0)
+#if ALTERNATE
+    int tiles = 0;
+#endif
+    // All slices of the tile are here: the other group may wait for those of
+    // the next one.
+#define NEXT_GROUP()                                                       \
+    do {                                                                   \
+        if (ALTERNATE && lane_ == 0)                                       \
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"( \
+                             order + 8 * (1 - group))                      \
+                         : "memory");                                      \
+    } while (0)
     EACH_TILE
     {
+        // The first slice's product takes the place of what was there.
+        float sum[BLOCK_ROWS][GROUP_COLUMNS / 2];
         int last = 0;
 
         if (IS_EMPTY) {
@@ -537,14 +594,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             continue;
         }
         take_part(&t, part_m, part_n);
+#if ALTERNATE
+        // In turns: parities tell no more than one round of slices apart.
+        if (tiles % 2 != group) {
+            const int next = s + (int)(past - from);
+
+            turn ^= next / SLICES & 1;
+            s = next % SLICES;
+            tiles++;
+            continue;
+        }
+        if (tiles > 0)
+            wait_for(order + 8 * group, (tiles / 2 + group + 1) & 1, told,
+                     step);
+        tiles++;
+#endif
 #if GROUPED == 1 || COUNTED
         // Rows that counts leave out are not multiplied.
-        if (group * BLOCK_ROWS * 64 >= t.fill_rows) {
+        if (row_of_group >= t.fill_rows) {
 #if STAGED
             if (pending) {
 #pragma unroll
                 for (int p = 0; p < PARKED; p++)
-                    put(p / PANELS, p % PANELS);
+                    put(p / GROUP_PANELS, p % GROUP_PANELS);
                 pending = false;
             }
 #endif
@@ -565,14 +637,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                 for (int p = 0; p < PARKED; p++) {
                     ISSUE(p == 0, from + p);
-                    put(p / PANELS, p % PANELS);
+                    put(p / GROUP_PANELS, p % GROUP_PANELS);
                     RETIRE(p > 0);
                 }
                 k = from + PARKED;
             } else {
 #pragma unroll
                 for (int p = 0; p < PARKED; p++)
-                    put(p / PANELS, p % PANELS);
+                    put(p / GROUP_PANELS, p % GROUP_PANELS);
             }
             pending = false;
         }
@@ -581,15 +653,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             ISSUE(k == from, k);
             RETIRE(k > from);
         }
+        NEXT_GROUP();
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         FREE(last);
 #if SPLIT
         if (past - from < ALL_SLICES) {
             // Of a block and group of warps, which leave sums once at most.
-#define PART_OF(unit) (((unit)*CLUSTER + (int)rank) * GROUPS_OF_WARPS + group)
-#define SUMS_OF(part)                                                       \
-    ((float4 *)args.at[PARTS] + (i64)(part) * (BLOCK_ROWS * BN / 8 * 128) + \
-     thread)
+#define PART_OF(unit) (((unit)*CLUSTER + (int)rank) * SHARERS + sharer)
+#define SUMS_OF(part)           \
+    ((float4 *)args.at[PARTS] + \
+     (i64)(part) * (BLOCK_ROWS * GROUP_COLUMNS / 8 * 128) + thread)
             const coord units = gridDim.x / CLUSTER;
             coord unit = blockIdx.x / CLUSTER;
             u32 *ready = (u32 *)args.at[PARTS + 1];
@@ -601,8 +674,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                 for (int m = 0; m < BLOCK_ROWS; m++)
 #pragma unroll
-                    for (int j = 0; j < BN / 8; j++)
-                        __stcg(left + (m * (BN / 8) + j) * 128,
+                    for (int j = 0; j < GROUP_COLUMNS / 8; j++)
+                        __stcg(left + (m * (GROUP_COLUMNS / 8) + j) * 128,
                                make_float4(sum[m][4 * j], sum[m][4 * j + 1],
                                            sum[m][4 * j + 2],
                                            sum[m][4 * j + 3]));
@@ -643,9 +716,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                 for (int m = 0; m < BLOCK_ROWS; m++)
 #pragma unroll
-                    for (int j = 0; j < BN / 8; j++) {
+                    for (int j = 0; j < GROUP_COLUMNS / 8; j++) {
                         const float4 v =
-                            __ldcg(left + (m * (BN / 8) + j) * 128);
+                            __ldcg(left + (m * (GROUP_COLUMNS / 8) + j) * 128);
 
                         sum[m][4 * j] += v.x;
                         sum[m][4 * j + 1] += v.y;
@@ -655,13 +728,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         }
 #endif
+#if STAGED
+        kept = t;
+        pending = !ALTERNATE;
+#endif
 #pragma unroll
         for (int m = 0; m < BLOCK_ROWS; m++)
 #pragma unroll
-            for (int j = 0; j < BN / 4; j++) {
-                const int row = (group * BLOCK_ROWS + m) * 64 +
-                                (thread >> 5) * 16 + (lane_ >> 2) + j % 2 * 8;
-                const int column = j / 2 * 8 + lane_ % 4 * 2;
+            for (int j = 0; j < GROUP_COLUMNS / 4; j++) {
+                const int row = row_of_group + m * 64 + (thread >> 5) * 16 +
+                                (lane_ >> 2) + j % 2 * 8;
+                const int column = column_of_group + j / 2 * 8 + lane_ % 4 * 2;
                 float low = sum[m][2 * j], high = sum[m][2 * j + 1];
 #if STAGED
 #if !PLAIN
@@ -676,6 +753,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 asm volatile("" : "+f"(low), "+f"(high)::"memory");
 #endif
                 held[m][j] = pair_of(low, high);
+#if ALTERNATE
+                if (j % 16 == 15 || j == GROUP_COLUMNS / 4 - 1)
+                    put(m, j / 16);
+#endif
 #else
                 if (row < t.fill_rows && column < t.fill_columns) {
                     store(args, t, row, column, low, f);
@@ -684,10 +765,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 }
 #endif
             }
-#if STAGED
-        kept = t;
-        pending = true;
-#endif
 #if GROUPED == 1 || COUNTED
         clear(args, t, group * 128 + thread, 128 * GROUPS_OF_WARPS);
 #endif
@@ -696,6 +773,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
     }
 #if STAGED
+#if !ALTERNATE
     // All slices are read: there is room for the last tile at once.
     asm volatile("bar.sync %0, %1;" ::"n"(1 + GROUPS_OF_WARPS),
                  "n"(128 * GROUPS_OF_WARPS)
@@ -705,12 +783,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 #pragma unroll
         for (int p = 0; p < PARKED; p++)
-            park(p / PANELS, p % PANELS, at + p * 8192);
+            park(p / GROUP_PANELS, p % GROUP_PANELS, at + p * 8192);
         show();
 #pragma unroll
         for (int p = 0; p < PARKED; p++)
-            send(p / PANELS, p % PANELS, at + p * 8192);
+            send(p / GROUP_PANELS, p % GROUP_PANELS, at + p * 8192);
     }
+#endif
     if (thread == 0)
         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif

@@ -449,7 +449,8 @@ hd_tiles_job Job(int products, double m, double n, double k)
 
     job.products = products;
     for (int i = 0; i < products; i++)
-        job.work[i] = {m, n, k, 1, true, false, true};
+        job.work[i] = {
+            m, n, k, 1, true, false, true, int(n) % 8 == 0, {true, false}};
     return job;
 }
 

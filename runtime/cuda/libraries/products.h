@@ -6,7 +6,7 @@
 
 #define HD_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) // of cuBLASLt, a stream
 #define HD_CUDA_PLANS 16 // of cuBLASLt's, that are timed for a product
-#define HD_CUDA_OWN 3    // of tiles, likewise
+#define HD_CUDA_OWN 6    // of tiles, likewise
 
 // A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n],
 // plus c, or an addend as large as c. Of a batch it has as many, each so many

@@ -58,7 +58,7 @@ typedef struct entrant {
 // All that a plan depends on. False if the device does not tell.
 static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
 {
-    hd_text_printf(out, "plan or tiles 2\ncuBLASLt %zu\n",
+    hd_text_printf(out, "plan or tiles 3\ncuBLASLt %zu\n",
                    device->products->lt.version());
     if (!hd_cuda_add_device(device, out))
         return false;
