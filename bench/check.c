@@ -33,6 +33,7 @@ static hd_module *lower_ring(int ranks, hd_diag *diag)
     hd_lower_options options = hd_lower_defaults();
     hd_module *module;
 
+    options.transfer = HD_TRANSFER_RING;
     options.streams = 4;
     if (hd_parse("ring", ring, strlen(ring), &define, 1, diag, &module) !=
             HD_OK ||

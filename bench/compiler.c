@@ -81,6 +81,7 @@ static void time_lowering(void)
     hd_lower_options options = hd_lower_defaults();
     hd_diag *diag = hd_diag_create();
 
+    options.transfer = HD_TRANSFER_RING;
     for (int i = 0; i < LIBRARY_RUNS; i++) {
         hd_module *module;
         double start = bench_now();

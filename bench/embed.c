@@ -134,16 +134,19 @@ static void measure_cache(hd_diag *diag)
     hd_cache_request request = ask_for_text(&m);
     hd_cache_request of_module = HD_EMPTY(hd_cache_request);
     hd_module *module = build(diag);
+    hd_lower_options ring = hd_lower_defaults();
     hd_cache *cache;
 
+    ring.transfer = HD_TRANSFER_RING;
+    request.lower = of_module.lower = &ring;
     of_module.module = module;
     try(hd_cache_create(NULL, diag, &cache), diag);
     for (int i = 0; i < MAKES; i++) {
         m.value = i + 1;
         made[i] = get(cache, &request, diag);
-        request.choose = true;
+        request.lower = NULL;
         chosen[i] = get(cache, &request, diag);
-        request.choose = false;
+        request.lower = &ring;
     }
     get(cache, &of_module, diag);
     for (int i = 0; i < SAMPLES; i++) {

@@ -240,8 +240,8 @@ static void put_request(hd_text *key, const hd_cache_request *r)
     else
         put_text(key, r);
     put_lower(key, r->lower);
-    hd_text_printf(key, "against %d choose %d", r->against, r->choose);
-    if (!r->choose)
+    hd_text_printf(key, "against %d", r->against);
+    if (r->lower->transfer != HD_TRANSFER_AUTO)
         return;
     hd_text_printf(key, " %d %d %d", r->most_streams, r->most_chunks, r->parts);
     put_machine(key, r->machine);
@@ -302,7 +302,8 @@ static hd_status lower_and_check(hd_module *module, const hd_cache_request *r,
     hd_lower_options lower = *r->lower;
     hd_check_options check = hd_check_defaults();
 
-    if (r->choose && module->stage != HD_STAGE_HOST)
+    if (lower.transfer == HD_TRANSFER_AUTO && module->stage != HD_STAGE_HOST &&
+        module->nranks <= HD_CHOOSE_RANKS)
         HD_TRY(choose(module, r, diag, &lower));
     HD_TRY(hd_lower(module, &lower, NULL, NULL, diag));
     check.transport = lower.transport;

@@ -9,18 +9,19 @@
 #include "base/sized.h"
 #include "ir/module.h"
 #include "ir/options.h"
+#include "lower/lower.h"
 
 // Bulk and four other pipelines, and bulk and two of them with a stream for
-// transfers, of at most three numbers of streams and, but for bulk, of chunks,
-// and these two with launches, which have one stream: with the options that are
-// given, and without.
-enum { MOST_CANDIDATES = 2 * (3 + 4 * 9 + 3 + 2 * 9 + 2 * 3) };
+// transfers, of at most three numbers of streams and, but for bulk, four of
+// chunks, and these two with launches, which have one stream.
+enum { COUNTS = 4, MOST_CANDIDATES = 3 + 4 * 12 + 3 + 2 * 12 + 2 * 4 };
 
 typedef struct candidate {
     hd_lower_options lower;
     hd_prediction prediction;
     unsigned also;
-    char *text; // owned
+    char *text;    // owned
+    bool launches; // it has some
 } candidate;
 
 struct hd_choice {
@@ -28,14 +29,14 @@ struct hd_choice {
     size_t n;
 };
 
-// Counts that are tried: of 1, 2 and 4 those up to `most`, or the one that is
+// Counts that are tried: the powers of two up to `most`, or the one that is
 // fixed.
-static int list_counts(bool fixed, int given, int most, int out[3])
+static int list_counts(bool fixed, int given, int most, int out[COUNTS])
 {
     int n = 1;
 
     out[0] = fixed ? given : 1;
-    while (!fixed && n < 3 && 1 << n <= most) {
+    while (!fixed && n < COUNTS && 1 << n <= most) {
         out[n] = 1 << n;
         n++;
     }
@@ -58,29 +59,41 @@ static void put_new(list *list, const hd_lower_options *lower)
 
 typedef enum way { WAY_PLAIN, WAY_OWN, WAY_LAUNCH, WAYS } way;
 
-// `transfer` with all counts; bulk has no use for chunks, nor a launch for
-// streams. All but the plain way have a stream for transfers, and on their own
-// sends are deferred, which over NCCL none is.
-static void list_transfer(const hd_choose_options *options,
-                          const hd_lower_options *base, unsigned fixed,
-                          hd_transfer transfer, way way, list *out)
+// What is given, but for which transfer, and what of it is fixed.
+typedef struct base {
+    const hd_choose_options *options;
+    hd_lower_options given;
+    unsigned fixed;
+} base;
+
+static int least(int a, int b)
 {
-    bool bulk = transfer == HD_TRANSFER_BULK, own = way != WAY_PLAIN;
-    int streams[3], chunks[3];
-    int nstreams =
-        list_counts(fixed & HD_OPTION_STREAMS, base->streams,
-                    way == WAY_LAUNCH ? 1 : options->most_streams, streams);
-    int nchunks = list_counts(fixed & HD_OPTION_CHUNKS, base->chunks,
-                              bulk ? 1 : options->most_chunks, chunks);
-    hd_lower_options lower = *base;
+    return a < b ? a : b;
+}
+
+// `transfer` with all counts; bulk has no use for chunks, nor a launch for
+// streams, and more than four of these hide nothing. All but the plain way have
+// a stream for transfers, and on their own sends are deferred, which over NCCL
+// none is.
+static void list_transfer(const base *base, hd_transfer transfer, way way,
+                          list *out)
+{
+    bool bulk = transfer == HD_TRANSFER_BULK;
+    hd_lower_options lower = base->given;
+    int streams[COUNTS], chunks[COUNTS];
+    int nstreams = list_counts(
+        base->fixed & HD_OPTION_STREAMS, lower.streams,
+        way == WAY_LAUNCH ? 1 : least(base->options->most_streams, 4), streams);
+    int nchunks = list_counts(base->fixed & HD_OPTION_CHUNKS, lower.chunks,
+                              bulk ? 1 : base->options->most_chunks, chunks);
 
     lower.transfer = transfer;
-    if ((fixed & HD_OPTION_COMM_STREAM) == 0)
-        lower.comm_stream = own;
-    if ((fixed & HD_OPTION_DEFER_SENDS) == 0)
+    if ((base->fixed & HD_OPTION_COMM_STREAM) == 0)
+        lower.comm_stream = way != WAY_PLAIN;
+    if ((base->fixed & HD_OPTION_DEFER_SENDS) == 0)
         lower.defer_sends =
-            way == WAY_OWN && !bulk && base->transport != HD_TRANSPORT_NCCL;
-    if ((fixed & HD_OPTION_LAUNCH) == 0)
+            way == WAY_OWN && !bulk && lower.transport != HD_TRANSPORT_NCCL;
+    if ((base->fixed & HD_OPTION_LAUNCH) == 0)
         lower.launch = way == WAY_LAUNCH;
     for (int i = 0; i < nstreams * nchunks; i++) {
         lower.streams = streams[i % nstreams];
@@ -109,58 +122,46 @@ static bool has_launches(const hd_module *module,
 
 // What sends by itself may gain by a stream for transfers, and so may a bulk
 // collective beside what has nothing to do with it. A launch has one stream,
-// and is in vain where more are given.
-static bool is_tried(const hd_lower_options *base, unsigned fixed,
-                     hd_transfer transfer, way way)
+// and is in vain where more are given. What is given has to have an effect.
+static bool is_tried(const base *base, hd_transfer transfer, way way)
 {
-    bool sends = transfer >= HD_TRANSFER_DIRECT;
+    const hd_lower_options *given = &base->given;
+    bool sends = transfer == HD_TRANSFER_DIRECT || transfer == HD_TRANSFER_RING;
+    bool bulk = transfer == HD_TRANSFER_BULK;
 
+    if (transfer == HD_TRANSFER_FUSED ||
+        ((given->defer_sends || given->launch ||
+          given->protocol != HD_PROTOCOL_PUT) &&
+         !sends) ||
+        ((given->chunks > 1 || given->copy_own) && bulk))
+        return false;
     if (way == WAY_OWN)
-        return sends || transfer == HD_TRANSFER_BULK;
+        return sends || bulk;
     if (way == WAY_LAUNCH)
         return sends &&
-               ((fixed & HD_OPTION_LAUNCH) != 0 ||
-                (fixed & HD_OPTION_STREAMS) == 0 || base->streams == 1);
+               ((base->fixed & HD_OPTION_STREAMS) == 0 || given->streams == 1);
     return true;
 }
 
-// All pipelines with the options of `base` that are `fixed`, of the first
-// `ways`; the others are tried.
-static void list_all(const hd_choose_options *options,
-                     const hd_lower_options *base, unsigned fixed, int ways,
-                     list *out)
-{
-    for (int w = 0; w < ways; w++)
-        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
-            if (is_tried(base, fixed, (hd_transfer)t, (way)w))
-                list_transfer(options, base, fixed, (hd_transfer)t, (way)w,
-                              out);
-}
-
-// What is given is tried beside what would be tried without it, and first, so
-// that of two ways to one program that one stands which was given. What decides
-// what is computed, or by what it goes, is as it is given.
 static void list_candidates(const hd_module *module,
                             const hd_choose_options *options,
                             const hd_lower_options *given, list *out)
 {
-    int ways = has_launches(module, options, given) ? WAYS : WAY_LAUNCH;
     hd_lower_options usual = hd_lower_defaults();
-    unsigned asked = hd_options_asked(given), fixed;
+    base base = {.options = options, .given = *given};
+    unsigned asked = hd_options_asked(given);
+    int ways = has_launches(module, options, given) ? WAYS : WAY_LAUNCH;
+    bool named = given->transfer != HD_TRANSFER_AUTO;
 
-    usual.wire = given->wire;
-    usual.transport = given->transport;
-    usual.axes = given->axes;
-    usual.until = given->until;
-    fixed = (asked | hd_options_differ(given, &usual)) &
-            ~(unsigned)(HD_OPTION_TRANSFER | HD_OPTION_WIRE);
+    base.fixed = asked | hd_options_differ(given, &usual);
     out->n = 0;
-    if (fixed != 0)
-        list_all(options, given, fixed, ways, out);
-    list_all(options, &usual, 0, ways, out);
+    for (int w = 0; w < ways; w++)
+        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_FUSED; t++)
+            if (named ? given->transfer == (hd_transfer)t
+                      : is_tried(&base, (hd_transfer)t, (way)w))
+                list_transfer(&base, (hd_transfer)t, (way)w, out);
     for (size_t i = 0; i < out->n; i++)
-        out->lower[i].asked = asked & ~(unsigned)HD_OPTION_TRANSFER &
-                              ~hd_options_differ(&out->lower[i], given);
+        out->lower[i].asked = asked & ~(unsigned)HD_OPTION_TRANSFER;
 }
 
 static int compare_candidates(const void *x, const void *y)
@@ -169,11 +170,8 @@ static int compare_candidates(const void *x, const void *y)
 
     if (a->prediction.time != b->prediction.time)
         return a->prediction.time < b->prediction.time ? -1 : 1;
-    // Equal by the model: what was given, and then what leaves no gaps between
-    // transfers, which it does not know.
-    if (a->lower.asked != b->lower.asked)
-        return __builtin_popcount(b->lower.asked) -
-               __builtin_popcount(a->lower.asked);
+    // Equal by the model: what leaves no gaps between transfers, which it does
+    // not know.
     if (a->lower.comm_stream != b->lower.comm_stream)
         return a->lower.comm_stream ? -1 : 1;
     if (a->lower.streams != b->lower.streams)
@@ -183,31 +181,79 @@ static int compare_candidates(const void *x, const void *y)
                : (int)a->lower.transfer - (int)b->lower.transfer;
 }
 
-// Fills `c` but for its options.
-static hd_status predict(const hd_module *module, const hd_machine *machine,
-                         hd_diag *diag, candidate *c)
+static bool has_launch(const hd_block *block)
 {
-    hd_module *lowered = NULL;
-    hd_simulation *simulation = NULL;
-    hd_lower_options lower = c->lower;
-    hd_simulate_options how = hd_simulate_defaults();
-    hd_status status = hd_module_clone(module, diag, &lowered);
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if (s->kind == HD_STMT_LAUNCH || has_launch(&s->body) ||
+            has_launch(&s->otherwise))
+            return true;
+    return false;
+}
+
+// A clone that is lowered, and its text.
+static hd_status lower_clone(const hd_module *module,
+                             const hd_lower_options *options, hd_diag *diag,
+                             hd_module **out, char **text)
+{
+    hd_lower_options lower = *options;
+    hd_module *clone = NULL;
+    hd_status status = hd_module_clone(module, diag, &clone);
 
     lower.until = HD_STAGE_HOST;
+    if (status == HD_OK)
+        status = hd_lower_by(clone, &lower, NULL, NULL, diag);
+    if (status == HD_OK)
+        status = hd_print(clone, text);
+    *out = clone;
+    return status;
+}
+
+// A ring of more than two ranks rounds sums at each, which no other pipeline
+// does: unless somebody asked for that they travel as f32, where there are any.
+static hd_status widen_sums(const hd_module *module, hd_diag *diag,
+                            candidate *c, hd_module **lowered)
+{
+    hd_lower_options wide = c->lower;
+    hd_module *other = NULL;
+    char *text = NULL;
+    hd_status status;
+
+    if (wide.transfer != HD_TRANSFER_RING || module->nranks <= 2 ||
+        (wide.asked & HD_OPTION_WIRE) != 0)
+        return HD_OK;
+    wide.wire = HD_WIRE_F32;
+    status = lower_clone(module, &wide, diag, &other, &text);
+    if (status == HD_OK && strcmp(text, c->text) != 0) {
+        hd_module *narrow = *lowered;
+        char *was = c->text;
+
+        *lowered = other;
+        other = narrow;
+        c->text = text;
+        text = was;
+        c->lower = wide;
+    }
+    hd_module_destroy(other);
+    hd_free(text);
+    return status;
+}
+
+static hd_status simulate(const hd_module *lowered, const hd_machine *machine,
+                          hd_diag *diag, candidate *c)
+{
+    hd_simulation *simulation = NULL;
+    hd_simulate_options how = hd_simulate_defaults();
+    hd_status status;
+
     how.machine = machine;
-    how.transport = lower.transport;
-    how.axes = lower.axes;
-    if (status == HD_OK)
-        status = hd_lower(lowered, &lower, NULL, NULL, diag);
-    if (status == HD_OK)
-        status = hd_print(lowered, &c->text);
-    if (status == HD_OK)
-        status = hd_simulate_over(lowered, &how, diag, &simulation);
+    how.transport = c->lower.transport;
+    how.axes = c->lower.axes;
+    status = hd_simulate_over(lowered, &how, diag, &simulation);
     c->prediction = HD_EMPTY(hd_prediction);
     if (status == HD_OK)
         hd_simulation_predict(simulation, &c->prediction);
+    c->launches = has_launch(&lowered->body);
     hd_simulation_destroy(simulation);
-    hd_module_destroy(lowered);
     return status;
 }
 
@@ -216,7 +262,7 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
 static bool gains_nothing(const hd_choice *choice, const candidate *c)
 {
     if (c->lower.launch && (c->lower.asked & HD_OPTION_LAUNCH) == 0 &&
-        (c->prediction.parts || strstr(c->text, "launch {") == NULL))
+        (c->prediction.parts || !c->launches))
         return true;
     if (c->lower.transfer != HD_TRANSFER_BULK || !c->lower.comm_stream)
         return false;
@@ -231,21 +277,37 @@ static bool gains_nothing(const hd_choice *choice, const candidate *c)
     return false;
 }
 
-// `c` is new, or another way to what is there.
-static void add_candidate(hd_choice *choice, candidate *c)
+// The candidate that makes the same program, or NULL.
+static candidate *find_same(hd_choice *choice, const char *text)
 {
-    size_t i = 0;
+    for (size_t i = 0; i < choice->n; i++)
+        if (strcmp(choice->candidate[i].text, text) == 0)
+            return &choice->candidate[i];
+    return NULL;
+}
 
-    while (i < choice->n && strcmp(choice->candidate[i].text, c->text) != 0)
-        i++;
-    if (i == choice->n && !gains_nothing(choice, c)) {
+// Fills `c`, and its options where sums travel wider. Of a program that is
+// there no more is asked than who makes it.
+static hd_status predict(const hd_module *module, const hd_machine *machine,
+                         hd_diag *diag, hd_choice *choice, candidate *c)
+{
+    hd_module *lowered = NULL;
+    hd_status status = lower_clone(module, &c->lower, diag, &lowered, &c->text);
+    candidate *same;
+
+    if (status == HD_OK)
+        status = widen_sums(module, diag, c, &lowered);
+    same = status == HD_OK ? find_same(choice, c->text) : NULL;
+    if (same != NULL && same->lower.transfer != c->lower.transfer)
+        same->also |= 1u << c->lower.transfer;
+    else if (same == NULL && status == HD_OK)
+        status = simulate(lowered, machine, diag, c);
+    hd_module_destroy(lowered);
+    if (same != NULL || status != HD_OK || gains_nothing(choice, c))
+        hd_free(c->text);
+    else
         choice->candidate[choice->n++] = *c;
-        return;
-    }
-    if (i < choice->n &&
-        choice->candidate[i].lower.transfer != c->lower.transfer)
-        choice->candidate[i].also |= 1u << c->lower.transfer;
-    hd_free(c->text);
+    return status;
 }
 
 // What is said of the options that were given.
@@ -253,9 +315,14 @@ static hd_status tell_why(const hd_module *module, const hd_machine *machine,
                           const hd_lower_options *lower, hd_diag *diag)
 {
     candidate c = {.lower = *lower};
-    hd_status status = predict(module, machine, diag, &c);
+    hd_choice none = {.n = 0};
+    hd_status status;
 
-    hd_free(c.text);
+    if (c.lower.transfer == HD_TRANSFER_AUTO)
+        c.lower.transfer = HD_TRANSFER_RING;
+    status = predict(module, machine, diag, &none, &c);
+    if (none.n > 0)
+        hd_free(none.candidate[0].text);
     return status;
 }
 
@@ -273,19 +340,9 @@ static hd_status try_all(const hd_module *module,
 
         if (options->hook != NULL)
             options->hook(options->context, i, list.n, &list.lower[i]);
-        status = predict(module, options->machine, NULL, &c);
-        if (status == HD_OK)
-            add_candidate(choice, &c);
-        else
-            hd_free(c.text);
+        status = predict(module, options->machine, NULL, choice, &c);
         if (status == HD_ERROR_NO_MEMORY)
             return hd_fail(diag, status, "out of memory");
-        // Of values that are none, where they are those that were given.
-        if (status == HD_ERROR_ARGUMENT) {
-            status = tell_why(module, options->machine, given, NULL);
-            if (status == HD_ERROR_ARGUMENT)
-                return tell_why(module, options->machine, given, diag);
-        }
     }
     if (choice->n > 0)
         return HD_OK;
@@ -322,6 +379,7 @@ hd_status hd_choose(const hd_module *module, const hd_choose_options *given,
     HD_TRY(
         hd_sized_read("hd_choose", options.lower, sizeof lower, diag, &lower));
     HD_TRY(check_options(module, &options, diag));
+    HD_TRY(hd_lower_judge(&lower, diag));
     choice = calloc(1, sizeof *choice);
     if (choice == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a choice");

@@ -551,14 +551,13 @@ static void advise_stream(const hd_module *module, const moved *m,
     if (made == moves)
         hd_note(diag, moves->loc,
                 "each part of %%%s moves while the next one is computed if its "
-                "dimension %d is `%lld%s @stream`, and `--transfer auto` finds "
-                "how",
+                "dimension %d is `%lld%s @stream`",
                 moves->name, m->of_moved, n, blocks);
     else
         hd_note(diag, moves->loc,
                 "each part of %%%s is computed on while the next one moves if "
                 "its dimension %d and dimension %d of %%%s are `%lld%s "
-                "@stream`, and `--transfer auto` finds how",
+                "@stream`",
                 moves->name, m->of_moved, m->of_product, made->name, n, blocks);
 }
 

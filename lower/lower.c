@@ -1,4 +1,4 @@
-// Runs the passes that a module still needs, and verifies after each.
+// See lower.h. Verifies after each pass.
 #include <assert.h>
 
 #include "base/sized.h"
@@ -7,6 +7,7 @@
 #include "ir/verify.h"
 #include "lower/build.h"
 #include "lower/cliff.h"
+#include "lower/lower.h"
 #include "lower/pass.h"
 
 typedef struct pass {
@@ -34,7 +35,7 @@ static hd_status check_value(const char *option, unsigned value, unsigned most,
     return HD_OK;
 }
 
-static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
+hd_status hd_lower_judge(const hd_lower_options *options, hd_diag *diag)
 {
     if (options->comm_stream && options->streams == 64)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
@@ -46,7 +47,7 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%d chunks a shard; 1 to 4096 are possible",
                        options->chunks);
-    HD_TRY(check_value("transfer", options->transfer, HD_TRANSFER_FUSED, diag));
+    HD_TRY(check_value("transfer", options->transfer, HD_TRANSFER_AUTO, diag));
     HD_TRY(check_value("protocol", options->protocol, HD_PROTOCOL_GET, diag));
     HD_TRY(check_value("wire", options->wire, HD_WIRE_F32, diag));
     HD_TRY(check_value("until", options->until, HD_STAGE_HOST, diag));
@@ -163,18 +164,17 @@ static hd_status run_guarded(hd_module *module, const hd_lower_options *options,
     return run_passes(module, options, hook, context, scratch, diag);
 }
 
-hd_status hd_lower(hd_module *module, const hd_lower_options *options,
-                   hd_lower_hook *hook, void *context, hd_diag *diag)
+hd_status hd_lower_by(hd_module *module, const hd_lower_options *options,
+                      hd_lower_hook *hook, void *context, hd_diag *diag)
 {
-    hd_lower_options with = hd_lower_defaults();
+    hd_lower_options with = *options;
     const hd_source *outer;
     hd_arena *scratch;
     hd_status status;
     int64_t now[HD_MAX_SIZES];
 
-    HD_REQUIRE(diag, module);
-    HD_TRY(hd_sized_read("hd_lower", options, sizeof with, diag, &with));
-    HD_TRY(check_options(&with, diag));
+    HD_TRY(hd_lower_judge(&with, diag));
+    assert(with.transfer != HD_TRANSFER_AUTO && "it is chosen by then");
     ask_for_launches(module, &with, diag);
     scratch = hd_arena_create();
     if (scratch == NULL)

@@ -100,7 +100,8 @@ static void set_defaults(bench *bench)
     for (int i = 0; i < KINDS && all; i++)
         kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda) ||
                   (i == KIND_AUTO && bench->suite_path);
-    bench->options.automatic = kind[KIND_AUTO];
+    bench->options.lower.transfer =
+        kind[KIND_AUTO] ? HD_TRANSFER_AUTO : HD_TRANSFER_BULK;
     bench->here.device = measure->session.device;
     bench->options.here = &bench->here;
     bench->options.parts =
@@ -157,7 +158,7 @@ static outcome make_suite(bench *bench)
 
 static outcome choose_pipeline(bench *bench, const content *text)
 {
-    if (!bench->options.automatic)
+    if (bench->options.lower.transfer != HD_TRANSFER_AUTO)
         return FINE;
     TRY(choose_best(bench->path, text, &bench->options));
     bench->make.kind[bench->options.lower.transfer] = true;

@@ -228,6 +228,7 @@ static outcome check_text(check *check, const char *path,
 static outcome check_combination(check *check, const char *path)
 {
     program_options options = check->options;
+    hd_lower_options given = options.lower; // also for the next one
     outcome result;
 
     options.defines =
@@ -236,6 +237,7 @@ static outcome check_combination(check *check, const char *path)
     check->options.lower = options.lower;
     if (result == FINE)
         result = check_text(check, path, &options);
+    check->options.lower = given;
     free(options.defines);
     return result;
 }

@@ -4,6 +4,7 @@
 #include "machine.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 const char *choose_name(hd_transfer transfer)
 {
@@ -38,15 +39,14 @@ static void show_candidate(void *context, size_t i, size_t n,
                  n, choose_name(candidate->transfer));
 }
 
-outcome choose_all(const char *path, const hd_module *module,
-                   const program_options *options, const hd_machine *machine,
-                   hd_choice **out)
+static hd_status choose(const char *path, const hd_module *module,
+                        const program_options *options,
+                        const hd_machine *machine, hd_diag *diag,
+                        hd_choice **out)
 {
     hd_choose_options choose = hd_choose_defaults();
     shown shown = {.path = path, .start = seconds()};
-    hd_diag *diag = need_diag();
     hd_status status;
-    outcome result;
 
     choose.machine = machine;
     choose.lower = &options->lower;
@@ -56,7 +56,17 @@ outcome choose_all(const char *path, const hd_module *module,
     status = hd_choose(module, &choose, diag, out);
     if (shown.any)
         progress_end();
-    result = tell(diag, status, path);
+    return status;
+}
+
+outcome choose_all(const char *path, const hd_module *module,
+                   const program_options *options, const hd_machine *machine,
+                   hd_choice **out)
+{
+    hd_diag *diag = need_diag();
+    hd_status status = choose(path, module, options, machine, diag, out);
+    outcome result = tell(diag, status, path);
+
     hd_diag_destroy(diag);
     return status != HD_OK && status != HD_ERROR_NO_MEMORY
                ? complain(WRONG, "%s: no pipeline fits this program",
@@ -95,15 +105,10 @@ static void write_options(const hd_lower_options *lower, unsigned which,
                 lower->wire == HD_WIRE_F32 ? "f32" : "result");
 }
 
-// Says what is typed for the same program, and what was given in vain.
-static void show_best(const char *path, const hd_lower_options *given,
-                      const hd_machine *machine, const candidate *best)
+// What is typed for the same program.
+static void write_flags(const hd_lower_options *lower, char out[160])
 {
-    const hd_lower_options *lower = &best->lower;
     unsigned shown = HD_OPTION_TRANSFER | HD_OPTION_STREAMS | HD_OPTION_CHUNKS;
-    unsigned left =
-        given->asked & ~lower->asked & ~(unsigned)HD_OPTION_TRANSFER;
-    char flags[160], without[160];
 
     shown |= lower->protocol == HD_PROTOCOL_GET ? HD_OPTION_PROTOCOL : 0u;
     shown |= lower->copy_own ? HD_OPTION_COPY_OWN : 0u;
@@ -111,28 +116,51 @@ static void show_best(const char *path, const hd_lower_options *given,
     shown |= lower->comm_stream ? HD_OPTION_COMM_STREAM : 0u;
     shown |= lower->wire == HD_WIRE_F32 ? HD_OPTION_WIRE : 0u;
     shown |= lower->launch ? HD_OPTION_LAUNCH : 0u;
-    write_options(lower, shown, flags);
-    write_options(given, left, without);
-    put_line(stderr, "%s: auto:%s: %.1f us predicted on %s%s%s",
-             program_name(path), flags, best->prediction.time * 1e6,
-             machine->name, left ? "; no faster with" : "", without);
+    write_options(lower, shown, out);
 }
 
-// Of more ranks predicting all pipelines takes seconds: who wants that asks.
-enum { MOST_RANKS = 64 };
+// The next best that takes longer; false if there is none.
+static bool find_next(const hd_choice *choice, double best, candidate *out)
+{
+    for (size_t i = 1; candidate_get(choice, i, out); i++)
+        if (out->prediction.time > best)
+            return true;
+    return false;
+}
+
+static void show_best(const char *path, const hd_machine *machine,
+                      const hd_choice *choice)
+{
+    candidate best, next;
+    char flags[160], others[160];
+    char *then = NULL;
+
+    candidate_get(choice, 0, &best);
+    write_flags(&best.lower, flags);
+    if (find_next(choice, best.prediction.time, &next)) {
+        write_flags(&next.lower, others);
+        then = need_format("; next%s: %.1f us", others,
+                           next.prediction.time * 1e6);
+    }
+    put_line(stderr, "%s: auto:%s: %.1f us predicted on %s%s",
+             program_name(path), flags, best.prediction.time * 1e6,
+             machine->name, then ? then : "");
+    free(then);
+}
 
 static outcome leave_as_it_is(const char *path, const hd_module *module,
-                              const program_options *options)
+                              program_options *options)
 {
+    options->lower.transfer = HD_TRANSFER_RING;
     if (!options->quiet)
         put_line(stderr,
-                 "%s: --transfer %s, as there are %d ranks; auto, which "
+                 "%s: --transfer ring, as there are %d ranks; auto, which "
                  "predicts all pipelines, takes long",
-                 program_name(path), choose_name(options->lower.transfer),
-                 info_of(module).ranks);
+                 program_name(path), info_of(module).ranks);
     return FINE;
 }
 
+// What no pipeline fits a ring does not either, and the command says why.
 static outcome choose_for(const char *path, const hd_module *module,
                           program_options *options)
 {
@@ -141,17 +169,22 @@ static outcome choose_for(const char *path, const hd_module *module,
     hd_choice *choice;
     hd_machine machine;
 
-    if (!asked && info_of(module).ranks == 1)
-        return FINE; // nothing moves
-    if (!asked && info_of(module).ranks > MOST_RANKS)
+    if (!asked && info_of(module).ranks > HD_CHOOSE_RANKS)
         return leave_as_it_is(path, module, options);
+    if (!asked && info_of(module).ranks == 1) {
+        options->lower.transfer = HD_TRANSFER_RING; // nothing moves
+        return FINE;
+    }
     TRY(options->here && !options->machine
             ? machine_here(options->here, &machine)
             : machine_open(options->machine, &machine));
-    TRY(choose_all(path, module, options, &machine, &choice));
+    if (choose(path, module, options, &machine, NULL, &choice) != HD_OK) {
+        options->lower.transfer = HD_TRANSFER_RING;
+        return FINE;
+    }
     candidate_get(choice, 0, &best);
     if (!options->quiet && (asked || hd_choice_count(choice) > 1))
-        show_best(path, &options->lower, &machine, &best);
+        show_best(path, &machine, choice);
     options->lower = best.lower;
     hd_choice_destroy(choice);
     return FINE;
@@ -164,11 +197,12 @@ outcome choose_best(const char *path, const content *text,
     outcome result = FINE;
 
     // What does not parse is told when it is parsed in earnest.
-    if (!options->automatic ||
+    if (options->lower.transfer != HD_TRANSFER_AUTO ||
+        options->lower.until <= HD_STAGE_RESHARD ||
         hd_parse(path, (const char *)text->bytes, text->length,
                  options->defines, options->ndefines, NULL, &module) != HD_OK)
         return FINE;
-    if (info_of(module).stage != HD_STAGE_HOST)
+    if (info_of(module).stage < HD_STAGE_TRANSFER)
         result = choose_for(path, module, options);
     hd_module_destroy(module);
     return result;

@@ -111,8 +111,6 @@ static outcome lower(dump *dump, hd_module *module)
     hd_lower_options *options = &dump->options.lower;
     hd_status status;
 
-    options->until =
-        dump->stage == STEPS ? HD_STAGE_HOST : (hd_stage)dump->stage;
     if (info_of(module).stage > options->until)
         return complain(WRONG, "%s is already past stage '%s'",
                         program_name(dump->path), stages[dump->stage]);
@@ -152,6 +150,8 @@ static outcome open_program(dump *dump)
     content text;
     outcome result;
 
+    dump->options.lower.until =
+        dump->stage == STEPS ? HD_STAGE_HOST : (hd_stage)dump->stage;
     TRY(program_read(dump->path, &text));
     result = choose_best(dump->path, &text, &dump->options);
     if (result == FINE)

@@ -82,9 +82,7 @@ static outcome take_transfer(void *to, const char *word, const char *value)
     int kind;
 
     TRY(option_choose(word, value, transfers, &kind));
-    options->automatic = kind > HD_TRANSFER_FUSED;
-    if (!options->automatic)
-        options->lower.transfer = (hd_transfer)kind;
+    options->lower.transfer = (hd_transfer)kind;
     return FINE;
 }
 
@@ -125,9 +123,8 @@ const option program_define_option[] = {
 
 const option program_transfer_option[] = {
     {TAKEN, "transfer", "KIND",
-     "bulk, pipelined, broadcast, direct, ring\n(the default of dump, check "
-     "and view), fused,\nor auto, what is predicted to be fastest (the\n"
-     "default of run and simulate)",
+     "bulk, pipelined, broadcast, direct, ring,\nfused, or auto, what is "
+     "predicted to be fastest\nwith the other options (the default)",
      .choices = transfers, .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
     {.name = NULL},
 };
@@ -178,13 +175,6 @@ const option program_lower_options[] = {
     {.name = NULL},
 };
 
-void program_predict(program_options *options)
-{
-    bool given = options->lower.asked & HD_OPTION_TRANSFER;
-
-    options->automatic |= !given;
-}
-
 bool program_parts(const char *device, bool graph)
 {
     return strcmp(device, "cuda") != 0 || graph;
@@ -192,8 +182,9 @@ bool program_parts(const char *device, bool graph)
 
 void program_heed_machine(const program_options *options)
 {
-    if (options->machine && !options->automatic)
-        complain(FINE, "--machine has no effect without --transfer auto");
+    if (options->machine && options->lower.transfer != HD_TRANSFER_AUTO)
+        complain(FINE, "--machine has no effect with a transfer that is no "
+                       "choice, as auto is");
 }
 
 const char *program_name(const char *path)

@@ -13,7 +13,6 @@ typedef struct program_options {
     hd_define *defines; // owned
     size_t ndefines;
     hd_lower_options lower;
-    bool automatic;      // --transfer auto
     bool parts;          // launches would go as their parts: auto takes none
     bool quiet;          // another process says what auto chose, and warns
     const char *machine; // borrowed: a file, or NULL for the default
@@ -47,11 +46,8 @@ void program_options_free(program_options *options);
 // where ranks are all on a device that is numbered, and in graphs.
 bool program_parts(const char *device, bool graph);
 
-// Once all options are taken: --machine describes the device at hand, so auto
-// is the transfer where none was given.
-void program_predict(program_options *options);
-// The same of a command that only --transfer auto has a use for --machine in:
-// says so where it was not given.
+// Of a command that only --transfer auto has a use for --machine in: says so
+// where another one was given.
 void program_heed_machine(const program_options *options);
 // For the transports that it is lowered for.
 hd_check_options program_check_options(const program_options *options);

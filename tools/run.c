@@ -122,7 +122,6 @@ static void settle(run *run)
 
     job->timeline = run->trace || run->svg;
     job->timed = run->stats || job->timeline;
-    program_predict(&run->options);
     program_heed_machine(&run->options);
     run->here.device = job->session.device;
     run->options.here = &run->here;

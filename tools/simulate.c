@@ -222,6 +222,8 @@ static void compare_json(const simulate *s, const hd_choice *choice)
         json_flag(object, "comm_stream", c.lower.comm_stream);
         json_flag(object, "defer_sends", c.lower.defer_sends);
         json_flag(object, "launch", c.lower.launch);
+        json_text(object, "wire",
+                  c.lower.wire == HD_WIRE_F32 ? "f32" : "result");
         json_text(object, "machine", s->machine.name);
         put_prediction(object, &c.prediction);
     }
@@ -231,14 +233,17 @@ static void compare_json(const simulate *s, const hd_choice *choice)
 static void compare_table(const hd_choice *choice)
 {
     double best = 0;
+    char name[24];
     candidate c;
 
     printf("%-10s  %7s  %6s  %4s  %12s  %8s  %7s\n", "transfer", "streams",
            "chunks", "comm", "predicted us", "to best", "overlap");
     for (size_t i = 0; candidate_get(choice, i, &c); i++) {
         best = i == 0 ? c.prediction.time : best;
-        printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%",
-               choose_name(c.lower.transfer), c.lower.streams, c.lower.chunks,
+        snprintf(name, sizeof name, "%s%s", choose_name(c.lower.transfer),
+                 c.lower.wire == HD_WIRE_F32 ? " f32" : "");
+        printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%", name,
+               c.lower.streams, c.lower.chunks,
                c.lower.launch        ? "launch"
                : c.lower.comm_stream ? "own"
                                      : "-",
@@ -296,11 +301,6 @@ static outcome check_output(const simulate *s, const char *option,
 
 static outcome check_usage(simulate *s)
 {
-    if (!s->compare)
-        program_predict(&s->options);
-    else if (s->options.lower.asked & HD_OPTION_TRANSFER)
-        complain(FINE, "--transfer has no effect with --compare, which "
-                       "predicts them all");
     if (is_dash(s->trace) + is_dash(s->svg) + s->json > 1)
         return complain(USAGE, "standard output takes one of --trace, --svg "
                                "and --json");

@@ -151,17 +151,11 @@ static outcome print_page(const view *v, const content *text)
 static outcome view_text(view *v, const content *text)
 {
     hd_status status;
-    outcome result = choose_best(v->path, text, &v->options);
-    bool fits = result == FINE;
+    outcome result;
 
-    // What no pipeline fits the default one does not either, and what is wrong
-    // with it has been told.
-    if (result != FINE && result != WRONG)
-        return result;
+    TRY(choose_best(v->path, text, &v->options));
     status = judge(v, text);
-    if (!fits && is_judged(status))
-        hd_diag_clear(v->diag);
-    result = first_wrong(result, tell(v->diag, status, v->path));
+    result = tell(v->diag, status, v->path);
     return is_judged(status) ? first_wrong(result, print_page(v, text))
                              : result;
 }
@@ -182,8 +176,6 @@ static outcome view_file(view *v)
 
 static outcome check_usage(view *v)
 {
-    if (v->options.machine)
-        program_predict(&v->options);
     if (!v->output && isatty(STDOUT_FILENO))
         return complain(USAGE, "view needs -o FILE: a page is nothing for a "
                                "terminal");

@@ -91,7 +91,6 @@ Compile(const Graph &graph, const Region &region, hd_cache *cache,
         return nullptr;
     std::shared_ptr<hd_module> built = Build(graph, region, true, diag);
     request.module = built.get();
-    request.choose = true;  // the way that is predicted to take the least
     request.against = true; // proven to make what the region says
     Try(hd_cache_get(cache, &request, diag, &module));
     hd_status status =

@@ -9,11 +9,12 @@
 //
 // A program's key: the library's version; the program's text and name, or a
 // module's canonical text and its name in messages; the defines, in order; the
-// lower options, each of them; with `choose` also the machine and the limits.
-// Not in it: sizes that runs are given (a module is of all of them), cookies
-// (what was built again from another graph has the first one's, in messages of
-// lowering and of runs: give what means the same in both, as places in a region
-// do), and the environment. A text and a module are never the same key.
+// lower options, each of them; with HD_TRANSFER_AUTO also the machine and the
+// limits. Not in it: sizes that runs are given (a module is of all of them),
+// cookies (what was built again from another graph has the first one's, in
+// messages of lowering and of runs: give what means the same in both, as places
+// in a region do), and the environment. A text and a module are never the same
+// key.
 //
 // A cache is used by one thread at a time. Modules that it gives out may be
 // read by several, and are never changed: to ask for shards at other sizes,
@@ -60,11 +61,12 @@ typedef struct hd_cache_request {
     const hd_module *module;       // NULL where there is a text
     const hd_lower_options *lower; // NULL is hd_lower_defaults; `until` is
                                    // HD_STAGE_HOST
-    bool choose; // lower as hd_choose says, of a program that is not complete
-    const hd_machine *machine;     // of `choose`; NULL is the default one
-    int most_streams, most_chunks; // of `choose`; 0 is hd_choose_defaults
+    // Of HD_TRANSFER_AUTO, as hd_choose has them: the machine, NULL is the
+    // default one; limits, 0 is hd_choose_defaults.
+    const hd_machine *machine;
+    int most_streams, most_chunks;
     bool against; // also prove that it makes what its tensor program does
-    bool parts;   // of `choose`: launches go as their parts
+    bool parts;   // likewise: launches go as their parts
 } hd_cache_request;
 
 // The complete host program, lowered and accepted by hd_check for the

@@ -328,6 +328,8 @@ typedef enum hd_transfer {
     HD_TRANSFER_DIRECT,    // step i: from rank + i, to rank - i
     HD_TRANSFER_RING,      // neighbours forward
     HD_TRANSFER_FUSED,     // one launch with the matmul that it serves
+    HD_TRANSFER_AUTO,      // what hd_choose predicts to be the fastest on the
+                           // default machine, with what else is not asked for
 } hd_transfer;
 
 typedef enum hd_protocol {
@@ -380,7 +382,7 @@ static inline hd_lower_options hd_lower_defaults(void)
 {
     hd_lower_options options = HD_EMPTY(hd_lower_options);
 
-    options.transfer = HD_TRANSFER_RING;
+    options.transfer = HD_TRANSFER_AUTO;
     options.protocol = HD_PROTOCOL_PUT;
     options.streams = 2;
     options.chunks = 1;

@@ -203,23 +203,26 @@ typedef void hd_choose_hook(void *context, size_t i, size_t n,
 typedef struct hd_choose_options {
     size_t size;
     const hd_machine *machine; // NULL is the default one
-    // NULL, or options that are tried, those together that are `asked` for or
-    // not as hd_lower_defaults has them, beside what is tried without: so no
-    // choice is predicted to be worse for what is given. All candidates have
-    // its `wire`, `transport` and `axes`, and its `until`, which a prediction
-    // does not heed; the transfer is always chosen.
+    // NULL, or options that all candidates have, those that are `asked` for or
+    // not as hd_lower_defaults has them, a transfer too; and all have its
+    // `transport`, `axes` and `until`, which a prediction does not heed.
     const hd_lower_options *lower;
-    int most_streams, most_chunks; // of 1, 2 and 4 those up to it are tried
+    int most_streams, most_chunks; // the powers of two up to it are tried, of
+                                   // streams no more than 4, of chunks 8
     hd_choose_hook *hook;          // NULL, or what is called
     void *context;                 // of it
     bool parts; // launches go as their parts, as in graphs: none is tried
 } hd_choose_options;
 
+// Of more ranks a choice takes seconds, and HD_TRANSFER_AUTO is a ring.
+enum { HD_CHOOSE_RANKS = 64 };
+
 static inline hd_choose_options hd_choose_defaults(void)
 {
     hd_choose_options options = HD_EMPTY(hd_choose_options);
 
-    options.most_streams = options.most_chunks = 4;
+    options.most_streams = 4;
+    options.most_chunks = 8;
     return options;
 }
 
@@ -230,20 +233,20 @@ typedef struct hd_choice hd_choice;
 // chunks, with and without a stream for transfers, and with launches where
 // copies are what goes and the machine has `multiprocessors`, and predicts
 // each; the module is as it was. Those that do not fit it are left out, and
-// those that make the same program as one before. Of few ranks each of the some
-// 60, with options twice as many, takes about 0.1 ms, of many longer. Where two
-// are predicted to take as long, the one with more of what was given is first.
-// HD_ERROR_INVALID, with what is wrong with the options that were given, if
-// none fits; HD_ERROR_ARGUMENT for a program that is complete, and for options
-// that have no such values.
+// those that make the same program as one before. None rounds sums more often
+// than `direct` does unless `wire` is asked for: what a ring of more than two
+// ranks sends on of 16 bits or fewer is f32. Of few ranks each of the some 90
+// takes about 0.1 ms, of many longer. HD_ERROR_INVALID, with what is wrong with
+// the options that were given, if none fits; HD_ERROR_ARGUMENT for a program
+// that is complete, and for options that have no such values.
 HD_API HD_MUST_USE hd_status hd_choose(const hd_module *module,
                                        const hd_choose_options *options,
                                        hd_diag *diag, hd_choice **out);
 HD_API void hd_choice_destroy(hd_choice *choice);
 HD_API size_t hd_choice_count(const hd_choice *choice); // at least 1
 // Candidate `i`; false if there are not so many. Of `lower` is `asked` for what
-// was given and what it has, so hd_lower makes what was predicted and warns of
-// what changes nothing. It borrows what the options that were given borrow.
+// was given but for the transfer, so hd_lower makes what was predicted and warns
+// of what changes nothing. It borrows what the options that were given borrow.
 // `also` has a bit for each other hd_transfer that makes the same program. Each
 // may be NULL.
 HD_API bool hd_choice_candidate(const hd_choice *choice, size_t i,

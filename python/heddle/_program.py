@@ -11,7 +11,7 @@ from ._library import COMMAND, DTYPES, ROLES, STAGES, ffi, info, lib, text_of
 Machine = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
 
 CHOICES = {
-    "transfer": ("bulk", "pipelined", "broadcast", "direct", "ring", "fused"),
+    "transfer": ("bulk", "pipelined", "broadcast", "direct", "ring", "fused", "auto"),
     "protocol": ("put", "get"),
     "wire": ("result", "f32"),
     "transport": ("auto", "copy", "sm", "nccl"),
@@ -260,12 +260,11 @@ class Program:
               transport: Optional[str] = None, machine: Machine = None,
               parts: bool = False, until: str = "host") -> "Program":
         """A new program that is lowered until a stage. The options are those of
-        the command (docs/cli.md): `transfer="auto"` takes what is predicted to be
-        the fastest, on `machine` if one is given, a file or what its JSON has, and
-        tries what else is given beside what it would try without: `wire` and
-        `transport` alone it keeps. With `parts` it takes no launches, where they go
-        as their parts: on the CPU and in CUDA graphs. One that is given and changes nothing is a
-        HeddleWarning.
+        the command (docs/cli.md): without `transfer`, or with "auto", it takes what is
+        predicted to be the fastest, on `machine` if one is given, a file or what its
+        JSON has, with all else that is given. With `parts` it takes no launches, where
+        they go as their parts: on the CPU and in CUDA graphs. One that is given and
+        changes nothing is a HeddleWarning.
         """
         keep: List[Any] = []
         options = lib.hd_lower_defaults()
@@ -273,21 +272,21 @@ class Program:
             "transfer": transfer, "protocol": protocol, "streams": streams, "chunks": chunks,
             "copy_own": copy_own, "defer_sends": defer_sends, "comm_stream": comm_stream,
             "wire": wire, "launch": launch}
-        auto = transfer == "auto"
+        auto = transfer in (None, "auto")
         for name, value in given.items():
-            if value is None or (auto and name == "transfer"):
+            if value is None:
                 continue
             setattr(options, name, pick(name, value) if name in CHOICES else value)
             options.asked |= getattr(lib, "HD_OPTION_" + name.upper())
         set_transport(options, transport, keep)
         options.until = pick("until", until)
         if machine is not None and not auto:
-            refuse("a machine is what transfer='auto' predicts on")
+            refuse("a machine is what auto predicts on, and not where a transfer is named")
         if parts and not auto:
-            refuse("parts is what transfer='auto' is told of launches")
+            refuse("parts is what auto is told of launches, and not where a transfer is named")
         other = self._clone()
         with Diag(self._sites) as diag:
-            if auto:
+            if transfer == "auto" or (auto and self.ranks <= lib.HD_CHOOSE_RANKS):
                 options = self._choose(options, machine, parts, diag)
             diag.check(lib.hd_lower(other._module, ffi.addressof(options), ffi.NULL, ffi.NULL,
                                     diag.p))
@@ -295,11 +294,14 @@ class Program:
         return other
 
     def _choose(self, given: Any, machine: Machine, parts: bool, diag: Diag) -> Any:
+        if self._info.stage >= lib.HD_STAGE_TRANSFER or given.until <= lib.HD_STAGE_RESHARD:
+            return given  # no pass that is left has a choice
         options, out = lib.hd_choose_defaults(), ffi.new("hd_choice **")
         described = read_machine(machine, diag)
         options.machine, options.lower = described, ffi.addressof(given)
         options.parts = parts
-        diag.check(lib.hd_choose(self._module, ffi.addressof(options), diag.p, out))
+        if lib.hd_choose(self._module, ffi.addressof(options), ffi.NULL, out) != lib.HD_OK:
+            return given  # lowering says what is wrong
         best = info("hd_lower_options")
         lib.hd_choice_candidate(out[0], 0, best, ffi.NULL, ffi.NULL)
         lib.hd_choice_destroy(out[0])

@@ -139,8 +139,8 @@ class Errors(unittest.TestCase):
         program = heddle.Program(LINEAR)
         for call, words in ((lambda: program.lower(transfer="rign"), "rign.*bulk"),
                             (lambda: program.lower(streams=65), "65"),
-                            (lambda: program.lower(machine={}), "auto"),
-                            (lambda: program.lower(parts=True), "auto"),
+                            (lambda: program.lower(transfer="ring", machine={}), "auto"),
+                            (lambda: program.lower(transfer="ring", parts=True), "auto"),
                             (lambda: program.shard("z", 0), "'z'.*x, w, y"),
                             (lambda: program.shard("x", 4), "rank 4 of 4"),
                             (lambda: program.resize(n=1), "'n'")):

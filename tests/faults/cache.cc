@@ -117,7 +117,6 @@ TEST(CacheFaults, AProgramOfAModuleThatIsChosenRunsOutCleanly)
     hd_cache_request request = HD_EMPTY(hd_cache_request);
 
     request.module = module;
-    request.choose = true;
     request.most_streams = 1;
     request.most_chunks = 1;
     GetOfAnother(request, false);

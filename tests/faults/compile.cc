@@ -367,6 +367,7 @@ TEST(LowerFaults, EveryTransferAndOptionRunsOutCleanly)
                     hd_module *module = Parse(text);
                     bool fired;
 
+                    options.transfer = HD_TRANSFER_RING;
                     options.transfer = static_cast<hd_transfer>(transfer);
                     options.defer_sends = option == 1;
                     options.copy_own = option == 2;

@@ -3,8 +3,8 @@
 
     base <- ir <- steps <- {lower, simulate}; steps <- eval <- {check, oracle};
     base <- ir <- codegen; tiles <- {codegen, simulate};
-    runtime uses ir, codegen, base; compile uses ir,
-    base, and the groups of runtime/ranks
+    runtime uses ir, codegen, base; compile uses lower,
+    ir, base, and the groups of runtime/ranks
 
 lower, check, simulate, runtime and oracle never include one another, the tools
 use the public headers and the table of ops, and no header needs another one before it. Within
@@ -29,7 +29,7 @@ MAY_USE = {
     "lower": {"base", "ir", "steps", "lower"},
     "check": {"base", "ir", "steps", "eval", "check"},
     "simulate": {"base", "tiles", "ir", "steps", "simulate"},
-    "compile": {"base", "ir", "runtime/ranks", "compile"},
+    "compile": {"base", "ir", "lower", "runtime/ranks", "compile"},
     "codegen": {"base", "tiles", "ir", "codegen"},
     "oracle": {"base", "ir", "steps", "eval", "oracle"},
     "runtime": {"base", "ir", "codegen", "runtime", "runtime/ranks",

@@ -398,6 +398,7 @@ void CompareProgram(const std::string &text, Draw draw, std::mt19937 &random,
     Module module(text);
     hd_lower_options options = hd_lower_defaults();
 
+    options.transfer = HD_TRANSFER_RING;
     ASSERT_NE(module.it, nullptr) << text << module.Said();
     Program program = Parse(module.Text());
     if (program.level == "tensor")

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "ir/module.h"
+#include "ir/options.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
 #include "tests/unit/generated.h"
@@ -186,11 +187,12 @@ Chosen ChooseFor(const std::string &text, const hd_lower_options &given)
 }
 } // namespace
 
-// What decides what is computed, and by what it goes, is no choice. A program
-// that is drawn begins with the line of its version, which Program writes.
-TEST(Choose, IsNeverWorseForWhatIsGivenAndMakesWhatItPredicts)
+// A program that is drawn begins with the line of its version, which Program
+// writes.
+TEST(Choose, HasWhatIsGivenAndMakesWhatItPredicts)
 {
     std::mt19937_64 random(Seed());
+    hd_lower_options usual = hd_lower_defaults();
     hd_machine machine = HD_EMPTY(hd_machine);
     int fit = 0;
 
@@ -199,50 +201,140 @@ TEST(Choose, IsNeverWorseForWhatIsGivenAndMakesWhatItPredicts)
         std::string text = i % 4 == 0
                                ? Mlp(random)
                                : Generate(random(), 1 + i % 8, false).substr(9);
-        hd_lower_options given = DrawOptions(random);
-        hd_lower_options without = hd_lower_defaults(), alone = given;
+        hd_lower_options given = DrawOptions(random), alone = given;
+        Chosen chosen = ChooseFor(text, given);
+        const hd_lower_options &lower = chosen.lower;
 
         SCOPED_TRACE(text);
-        without.wire = given.wire;
-        without.transport = given.transport;
-        Chosen chosen = ChooseFor(text, given);
-        EXPECT_LE(chosen.time, ChooseFor(text, without).time);
         if (std::isinf(chosen.time))
             continue;
         fit++;
-        EXPECT_EQ(Predict(text, chosen.lower, machine), chosen.time);
-        EXPECT_EQ(chosen.lower.wire, given.wire);
-        EXPECT_EQ(chosen.lower.transport, given.transport);
-        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++) {
-            alone.transfer = static_cast<hd_transfer>(t);
+        EXPECT_EQ(Predict(text, lower, machine), chosen.time);
+        EXPECT_EQ(hd_options_differ(&lower, &given) &
+                      hd_options_differ(&given, &usual),
+                  0u);
+        EXPECT_EQ(lower.transport, given.transport);
+        alone.wire = HD_WIRE_F32;
+        for (hd_transfer t : {HD_TRANSFER_DIRECT, HD_TRANSFER_RING}) {
+            alone.transfer = t;
             EXPECT_LE(chosen.time, Predict(text, alone, machine)) << t;
         }
     }
     EXPECT_GT(fit, 20);
 }
 
-TEST(Choose, TriesWhatIsGivenBesideWhatItTriesWithout)
+namespace
+{
+std::vector<hd_lower_options> All(const hd_module *module,
+                                  const hd_lower_options &given)
+{
+    hd_choose_options options = hd_choose_defaults();
+    hd_lower_options lower = hd_lower_defaults();
+    std::vector<hd_lower_options> all;
+
+    options.lower = &given;
+    Choice choice = Choose(module, &options);
+    for (size_t j = 0;
+         hd_choice_candidate(choice.get(), j, &lower, nullptr, nullptr); j++)
+        all.push_back(lower);
+    return all;
+}
+} // namespace
+
+TEST(Choose, WhatIsGivenNarrowsTheSearch)
 {
     std::mt19937_64 random(Seed());
     Program program(Mlp(random));
-    hd_choose_options options = hd_choose_defaults();
-    hd_lower_options given = hd_lower_defaults(), lower = given;
-    std::set<int> streams;
+    hd_lower_options given = hd_lower_defaults();
+    std::set<int> transfers, chunks;
 
-    given.streams = 3;
-    given.asked |= HD_OPTION_STREAMS;
+    given.streams = 2;
+    given.asked |= HD_OPTION_STREAMS; // though it is the default
     given.copy_own = true;
-    options.lower = &given;
-    Choice choice = Choose(program.module, &options);
-    for (size_t j = 0;
-         hd_choice_candidate(choice.get(), j, &lower, nullptr, nullptr); j++) {
-        // What it says that was asked for, it has.
-        EXPECT_EQ(lower.asked & HD_OPTION_CHANGED, 0u);
-        EXPECT_EQ((lower.asked & HD_OPTION_STREAMS) != 0, lower.streams == 3);
-        EXPECT_EQ((lower.asked & HD_OPTION_COPY_OWN) != 0, lower.copy_own);
-        streams.insert(lower.streams);
+    for (const hd_lower_options &lower : All(program.module, given)) {
+        EXPECT_EQ(lower.asked,
+                  unsigned(HD_OPTION_STREAMS | HD_OPTION_COPY_OWN));
+        EXPECT_EQ(lower.streams, 2);
+        EXPECT_TRUE(lower.copy_own);
+        EXPECT_FALSE(lower.launch); // which has one stream
+        transfers.insert(lower.transfer);
     }
-    EXPECT_EQ(streams, (std::set<int>{1, 2, 3, 4}));
+    EXPECT_EQ(transfers.count(HD_TRANSFER_BULK), 0u); // which copies nothing
+    EXPECT_GT(transfers.size(), 1u);
+    given.transfer = HD_TRANSFER_RING;
+    for (const hd_lower_options &lower : All(program.module, given)) {
+        EXPECT_EQ(lower.transfer, HD_TRANSFER_RING);
+        chunks.insert(lower.chunks);
+    }
+    EXPECT_EQ(chunks.count(4), 1u);
+}
+
+// Of more than two ranks a ring would round sums of 16 bits more often than all
+// others do.
+TEST(Choose, SumsOfARingTravelAsF32UnlessSomebodyAsksForOthers)
+{
+    auto summed = [](int tp, const std::string &dtype) {
+        std::string n = std::to_string(tp);
+        return "tensor program s mesh tp=" + n + " in %a : " + dtype + "[" + n +
+               "@tp, " + n + ", 64, 32] in %b : " + dtype + "[" + n +
+               "@tp, 1, 32, 48] temp %p : " + dtype + "[" + n + "@tp, " + n +
+               "@stream, 64, 48] out %c : " + dtype + "[" + n +
+               "@tp, 64, 48] { %p = matmul %a, %b %c = sum %p dim 0 }";
+    };
+    struct Case {
+        int tp;
+        const char *dtype;
+        unsigned asked;
+        hd_wire_dtype want;
+    } cases[] = {
+        {4, "bf16", 0, HD_WIRE_F32},
+        {3, "f16", 0, HD_WIRE_F32},
+        {4, "bf16", HD_OPTION_WIRE, HD_WIRE_RESULT},
+        {2, "bf16", 0, HD_WIRE_RESULT},
+        {4, "f32", 0, HD_WIRE_RESULT},
+    };
+
+    for (const Case &c : cases) {
+        Program program(summed(c.tp, c.dtype));
+        hd_lower_options given = hd_lower_defaults();
+        int rings = 0;
+
+        ASSERT_EQ(program.status, HD_OK) << program.Said();
+        given.asked |= c.asked;
+        given.transfer = HD_TRANSFER_RING;
+        for (const hd_lower_options &lower : All(program.module, given)) {
+            rings++;
+            EXPECT_EQ(lower.wire, c.want) << c.tp << c.dtype;
+        }
+        EXPECT_GT(rings, 0);
+    }
+}
+
+// hd_lower takes the first, and of very many ranks a ring.
+TEST(Choose, IsWhatLoweringDoesWhereNoTransferIsNamed)
+{
+    std::mt19937_64 random(Seed());
+    std::string text = Mlp(random);
+    std::string wide = "tensor program w mesh tp=65 in %a : f32[65@tp, 8, 8] "
+                       "out %b : f32[65@stream, 8, 8] temp %g : f32[65@stream, "
+                       "8, 8] { %g = set %a %b = relu %g }";
+    Program chosen(text), named(text), many(wide), ring(wide);
+    hd_lower_options by_ring = hd_lower_defaults();
+
+    by_ring.transfer = HD_TRANSFER_RING;
+    by_ring.asked = 0;
+    hd_lower_options first = All(named.module, hd_lower_defaults()).at(0);
+    for (auto [program, options] :
+         {std::pair{&chosen, (hd_lower_options *)nullptr},
+          std::pair{&named, &first},
+          std::pair{&many, (hd_lower_options *)nullptr},
+          std::pair{&ring, &by_ring}})
+        ASSERT_EQ(
+            hd_lower(program->module, options, nullptr, nullptr, program->diag),
+            HD_OK)
+            << program->Said();
+    EXPECT_EQ(chosen.Print(), named.Print());
+    EXPECT_EQ(many.Print(), ring.Print());
 }
 
 // Launches are tried where they may be kernels, and only those that there are.
@@ -292,7 +384,7 @@ TEST(Choose, TriesLaunchesWhereTheyMayBeKernels)
     EXPECT_EQ(launches(), 0);
 }
 
-TEST(Choose, OfEqualPredictionsTheOneThatWasGivenIsFirst)
+TEST(Choose, HasWhatIsGivenWhereAllAreEqual)
 {
     // Nothing is transferred, so all are equal.
     Program program("tensor program p in %x : f32[8] out %y : f32[8] "

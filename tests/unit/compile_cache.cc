@@ -205,18 +205,12 @@ TEST(CompileCache, TheKeyHasAllThatMattersAndNothingElse)
             [](auto, auto l, auto) { l->axes = "tp=sm"; },
             [](auto, auto l, auto) { l->asked = 0; },
             [](auto r, auto, auto) { r->against = true; },
-            [](auto r, auto, auto) { r->choose = true; },
-            [](auto r, auto, auto) {
-                r->choose = true;
-                r->most_chunks = 1;
-            },
+            [](auto r, auto, auto) { r->most_chunks = 1; },
             [](auto r, auto, auto m) {
-                r->choose = true;
                 r->machine = m;
                 m->link /= 2;
             },
             [](auto r, auto, auto m) {
-                r->choose = true;
                 r->machine = m;
                 m->matmul[HD_DTYPE_I32] = 1;
             },

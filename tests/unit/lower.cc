@@ -905,7 +905,7 @@ void Reparse(void *context, const char *pass, const hd_module *module)
 
 hd_lower_options RandomOptions(Generator *g)
 {
-    hd_lower_options o = hd_lower_defaults();
+    hd_lower_options o = RingDefaults();
 
     o.transfer = static_cast<hd_transfer>(g->Pick(5));
     o.protocol = static_cast<hd_protocol>(g->Pick(2));
@@ -992,7 +992,7 @@ const char *const kLinear =
     "temp %ag : f32[4@stream, 12, 8] { %ag = set %a %c = matmul %ag, %w tb }";
 
 std::string Lowered(const std::string &text,
-                    const hd_lower_options &options = hd_lower_defaults())
+                    const hd_lower_options &options = RingDefaults())
 {
     Program p(text);
 
@@ -1015,7 +1015,7 @@ int Count(const std::string &text, const std::string &what)
 
 TEST(Lower, TheOwnShardIsComputedOnInPlace)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
 
     EXPECT_EQ(Count(Lowered(kLinear), " copy "), 0);
     EXPECT_EQ(Count(Lowered(kLinear), "matmul %a[tp], %w"), 1);
@@ -1051,7 +1051,7 @@ void ExpectSendsOf(void *context, hd_op *op)
 std::vector<double> BoundsOfRing(const char *text, hd_wire_dtype wire,
                                  hd_dtype sent, std::vector<double> *values)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     Program p(text);
     auto data = RandomData(p.module, Seed());
     std::vector<const void *> whole;
@@ -1110,7 +1110,7 @@ const char *const kBatch =
 // What is summed is moved as it lies, packed, and read from there.
 TEST(Lower, ASumBehindABatchForAllRanksHasEveryPipeline)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     std::string text = Lowered(kBatch, options);
 
     EXPECT_EQ(Count(text, "all_reduce"), 0) << text;
@@ -1152,7 +1152,7 @@ TEST(Lower, OnlyKeysThatNothingElseNeedsArriveInSlots)
     const std::string attends = "{ %g = set %k %o, %l = attention %q, %g, %g "
                                 "blocks ";
     const std::string temp = "temp %g : f32[5@stream, 1, 3, 4] ";
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     std::string text;
 
     options.transfer = HD_TRANSFER_DIRECT;
@@ -1190,7 +1190,7 @@ TEST(Lower, OnlyKeysThatNothingElseNeedsArriveInSlots)
 // attention ahead of it has ended.
 TEST(Lower, DeferredSendsLeaveReceivesBesideWhatIsAddedUp)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
 
     options.transfer = HD_TRANSFER_DIRECT;
     options.comm_stream = options.defer_sends = true;
@@ -1221,7 +1221,7 @@ TEST(Lower, ARingNeedsNoForkAndOneEventAnIteration)
 TEST(Lower, OneStreamNeedsNoEvents)
 {
     for (int transfer = 0; transfer <= HD_TRANSFER_FUSED; transfer++) {
-        hd_lower_options options = hd_lower_defaults();
+        hd_lower_options options = RingDefaults();
 
         options.transfer = static_cast<hd_transfer>(transfer);
         options.streams = 1;
@@ -1231,7 +1231,7 @@ TEST(Lower, OneStreamNeedsNoEvents)
 
 TEST(Lower, FusesWhatReshardHasLeftInATextToo)
 {
-    hd_lower_options half = hd_lower_defaults(), rest = half;
+    hd_lower_options half = RingDefaults(), rest = half;
 
     half.until = HD_STAGE_RESHARD;
     rest.transfer = HD_TRANSFER_FUSED;
@@ -1245,7 +1245,7 @@ TEST(Lower, FusesWhatReshardHasLeftInATextToo)
 
 TEST(Lower, ChunksThatDoNotDivideAreRefusedByNumber)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
 
     options.chunks = 5;
     std::string said = Lowered(kLinear, options);
@@ -1257,7 +1257,7 @@ TEST(Lower, ChunksThatDoNotDivideAreRefusedByNumber)
 TEST(Lower, GoesOnFromTheTextOfAnyStage)
 {
     for (int stage = HD_STAGE_RESHARD; stage < HD_STAGE_HOST; stage++) {
-        hd_lower_options options = hd_lower_defaults();
+        hd_lower_options options = RingDefaults();
 
         options.until = static_cast<hd_stage>(stage);
         std::string half = Lowered(kLinear, options);
@@ -1268,7 +1268,7 @@ TEST(Lower, GoesOnFromTheTextOfAnyStage)
 
 TEST(Lower, ACompleteHostProgramIsLeftAlone)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     std::string text = Lowered(kLinear);
 
     options.transfer = HD_TRANSFER_BULK;
@@ -1294,7 +1294,7 @@ TEST(Lower, GathersOnTwoAxesAreTwoLoops)
 std::string Ordered(const std::string &text, std::string *lowered)
 {
     Program p(text);
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
 
     if (p.status != HD_OK ||
         hd_lower(p.module, &options, nullptr, nullptr, p.diag) != HD_OK)
@@ -1390,7 +1390,7 @@ std::string RandomIteration(std::mt19937 *random)
 // do not wait for each other.
 TEST(Lower, ReductionsToEachRankKeepTheirStreams)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
 
     options.transfer = HD_TRANSFER_BROADCAST;
     std::string text = Lowered(
@@ -1421,7 +1421,7 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
 {
     const std::string args = " inout %x : f32[9, 4] shared inout %y : f32[9, 4]"
                              " shared inout %z : f32[9, 4] shared { ";
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     unsigned first = SeedFrom(1);
     int split = 0, made = 0;
 
@@ -1496,7 +1496,7 @@ Program BodyProgram(unsigned seed, bool lowered)
 // changes.
 TEST(Lower, RandomBodiesKeepTheirAnswer)
 {
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     unsigned first = SeedFrom(1);
     int beside = 0, passed = 0;
 
@@ -1549,7 +1549,7 @@ TEST(Lower, EachEventBesideACollectiveIsNeeded)
         "in %b : f32[16, 6] inout %gw : f32[8, 6] out %y : f32[size tp, 4, 8] "
         "{ %xg = set %x %p = matmul %g, %w %gx = sum %p dim 0 "
         "%gw = matmul %a, %b ta accumulate %y = relu %xg }";
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     int removed = 0;
 
     options.transfer = HD_TRANSFER_BULK;
@@ -1577,7 +1577,7 @@ TEST(Lower, EachEventBesideACollectiveIsNeeded)
 double SecondsToLower(int ops)
 {
     std::string decls = "in %t0 : f32[4@tp, 2, 3] ", body;
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     timespec start, end;
 
     for (int i = 1; i <= ops; i++) {
@@ -1625,7 +1625,7 @@ TEST(Lower, TemporariesOfTheCallersStreamShareBytes)
     EXPECT_EQ(Count(lowered, "%d : f32[8] of %a"), 1) << lowered;
     EXPECT_EQ(Count(lowered, "of %b"), 0);
     EXPECT_EQ(Count(lowered, "%c"), 0);
-    EXPECT_EQ(Try(text, hd_lower_defaults(), 1), "");
+    EXPECT_EQ(Try(text, RingDefaults(), 1), "");
 }
 
 } // namespace

@@ -13,6 +13,16 @@
 #include "heddle/heddle.h"
 #include "ir/walk.h"
 
+// By a ring, so that what is made does not hang on what is predicted.
+inline hd_lower_options RingDefaults()
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    options.transfer = HD_TRANSFER_RING;
+    options.asked = 0;
+    return options;
+}
+
 struct Program {
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;

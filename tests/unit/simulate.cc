@@ -113,7 +113,7 @@ TEST(Simulation, BlocksOfKeysThatArriveByTurnsTakeSlotsAlone)
     for (int ranks : {1, 2, 3, 4, 8})
         for (int streams = 1; streams <= 4; streams++)
             for (int kind = 0; kind < 4; kind++) {
-                hd_lower_options options = hd_lower_defaults();
+                hd_lower_options options = RingDefaults();
                 bool beside = kind % 2 != 0, copies = kind / 2 != 0;
 
                 options.asked = 0;
@@ -749,7 +749,7 @@ TEST(Simulation, TheSameProgramTakesTheSameTime)
 
     for (int i = 0; i < 3; i++) {
         Program p(text);
-        hd_lower_options o = hd_lower_defaults();
+        hd_lower_options o = RingDefaults();
         hd_simulation *simulation = nullptr;
         hd_prediction prediction = HD_EMPTY(hd_prediction);
 

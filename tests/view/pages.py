@@ -53,9 +53,7 @@ def text_of(page, key):
 
 
 def simulate(*words):
-    """As view and dump lower it, which choose no pipeline."""
-    chosen = "--transfer" in words or "--machine" in words or folder / "host.hd" in words
-    return run("simulate", *words, *([] if chosen else ["--transfer", "ring"]))[0]
+    return run("simulate", *words)[0]
 
 
 def trace_of(*words):
@@ -173,7 +171,7 @@ def check_broken(path):
 
 def check_trips():
     """In trip j of a ring rank r multiplies what is of rank r - j."""
-    page = view("examples/ag_matmul.hd", "-D", "tp=3")
+    page = view("examples/ag_matmul.hd", "-D", "tp=3", "--transfer", "ring")
     rows = [list(row.find("td")) for row in page.root.find("tr") if next(row.find("td"), None)]
     assert len(rows) == 3
     for j, row in enumerate(rows):
@@ -183,7 +181,7 @@ def check_trips():
 
 def check_two_places():
     """Of a lowered program findings have their place in both texts."""
-    page = view("examples/mesh2d.hd")
+    page = view("tests/golden/view/ring.hd", "--transfer", "ring")
     for p in next(page.root.find("section", id="findings")).find("p"):
         source, host = p.find("a")
         for a in (source, host):
