@@ -2,7 +2,6 @@
 // that they are made of.
 #include <heddle/launch.h>
 
-#include "choose.h"
 #include "commands.h"
 #include "contest.h"
 #include "measure.h"
@@ -98,8 +97,8 @@ static void set_defaults(bench *bench)
     for (int i = 0; i < KINDS; i++)
         all = all && !kind[i];
     for (int i = 0; i < KINDS && all; i++)
-        kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda) ||
-                  (i == KIND_AUTO && bench->suite_path);
+        kind[i] =
+            i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda) || i == KIND_AUTO;
     bench->options.lower.transfer =
         kind[KIND_AUTO] ? HD_TRANSFER_AUTO : HD_TRANSFER_BULK;
     bench->here.device = measure->session.device;
@@ -156,20 +155,10 @@ static outcome make_suite(bench *bench)
     return FINE;
 }
 
-static outcome choose_pipeline(bench *bench, const content *text)
-{
-    if (bench->options.lower.transfer != HD_TRANSFER_AUTO)
-        return FINE;
-    TRY(choose_best(bench->path, text, &bench->options));
-    bench->make.kind[bench->options.lower.transfer] = true;
-    return FINE;
-}
-
 static outcome make_text(bench *bench, const content *text)
 {
     measure *measure = &bench->measure;
 
-    TRY(choose_pipeline(bench, text));
     bench->contest = need(1, sizeof *bench->contest);
     measure->contest = bench->contest;
     measure->n = 1;
@@ -368,7 +357,7 @@ static const option bench_options[] = {
 static const option kind_options[] = {
     {LIST, "transfer", "KIND,..",
      "only these of bulk, pipelined, broadcast, direct,\nring, fused, auto, "
-     "nccl and sm (default all but\nfused, and auto of a suite alone)",
+     "nccl and sm (default all but\nfused)",
      INTO(bench, make.kind), .choices = kinds,
      .marks = offsetof(bench, options.lower.asked), .mark = HD_OPTION_TRANSFER},
     {.name = NULL},

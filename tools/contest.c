@@ -250,14 +250,19 @@ typedef struct maker {
     size_t length;
 } maker;
 
+static bool is_file(const maker *maker)
+{
+    return maker->contest->shape.m == 0; // no suite's
+}
+
 static outcome parse(const maker *maker, hd_module **out)
 {
     const program_options *program = maker->options->program;
-    bool file = maker->contest->shape.m == 0;
 
     return tell(maker->options->diag,
                 hd_parse(maker->path, maker->text, maker->length,
-                         program->defines, file ? program->ndefines : 0,
+                         program->defines,
+                         is_file(maker) ? program->ndefines : 0,
                          maker->options->diag, out),
                 maker->path);
 }
@@ -435,19 +440,20 @@ static outcome add_pipelines(maker *maker, judge judge)
 
 // The one that is predicted to be fastest, with what streams and chunks it
 // likes best: standard error says which.
-static outcome add_automatic(maker *maker)
+static outcome add_automatic(maker *maker, judge judge)
 {
     program_options options = *maker->options->program;
     content text = {.bytes = (const unsigned char *)maker->text,
                     .length = maker->length};
     contender c = {.name = "auto",
                    .part = PART_WHOLE,
-                   .judge = JUDGE_ROWS,
+                   .judge = judge,
                    .transport = options.lower.transport};
 
     if (!maker->options->kind[KIND_AUTO])
         return FINE;
-    options.ndefines = 0; // the text has the ranks
+    if (!is_file(maker))
+        options.ndefines = 0; // the text has the ranks
     TRY(choose_best(maker->path, &text, &options));
     c.hops = has_hops(maker, options.lower.transfer);
     options.lower.asked = 0;
@@ -590,7 +596,7 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
     text = take_text(maker, shape->id, programs->whole, ranks, true);
     result = add_pipelines(maker, JUDGE_ROWS);
     if (result == FINE)
-        result = add_automatic(maker);
+        result = add_automatic(maker, JUDGE_ROWS);
     free(text);
     return result;
 }
@@ -726,7 +732,8 @@ static outcome read_contenders(maker *maker, const content *text)
     if (info_of(contest->program).stage == HD_STAGE_HOST)
         return add_written(maker, judge);
     TRY(add_bulks(maker, judge));
-    return add_pipelines(maker, judge);
+    TRY(add_pipelines(maker, judge));
+    return add_automatic(maker, judge);
 }
 
 outcome contest_file(const char *path, const content *text,
