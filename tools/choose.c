@@ -119,11 +119,11 @@ static void write_flags(const hd_lower_options *lower, char out[160])
     write_options(lower, shown, out);
 }
 
-// The next best that takes longer; false if there is none.
+// The next best that takes longer by what is shown; false if there is none.
 static bool find_next(const hd_choice *choice, double best, candidate *out)
 {
     for (size_t i = 1; candidate_get(choice, i, out); i++)
-        if (out->prediction.time > best)
+        if (out->prediction.time > best * 1.001)
             return true;
     return false;
 }
