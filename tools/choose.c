@@ -76,7 +76,7 @@ outcome choose_all(const char *path, const hd_module *module,
 
 // Those of `which`, as they are typed.
 static void write_options(const hd_lower_options *lower, unsigned which,
-                          char out[160])
+                          char out[CHOOSE_FLAGS])
 {
     size_t n = 0;
 
@@ -106,7 +106,7 @@ static void write_options(const hd_lower_options *lower, unsigned which,
 }
 
 // What is typed for the same program.
-static void write_flags(const hd_lower_options *lower, char out[160])
+void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS])
 {
     unsigned shown = HD_OPTION_TRANSFER | HD_OPTION_STREAMS | HD_OPTION_CHUNKS;
 
@@ -132,13 +132,13 @@ static void show_best(const char *path, const hd_machine *machine,
                       const hd_choice *choice)
 {
     candidate best, next;
-    char flags[160], others[160];
+    char flags[CHOOSE_FLAGS], others[CHOOSE_FLAGS];
     char *then = NULL;
 
     candidate_get(choice, 0, &best);
-    write_flags(&best.lower, flags);
+    choose_flags(&best.lower, flags);
     if (find_next(choice, best.prediction.time, &next)) {
-        write_flags(&next.lower, others);
+        choose_flags(&next.lower, others);
         then = need_format("; next%s: %.1f us", others,
                            next.prediction.time * 1e6);
     }
@@ -160,6 +160,13 @@ static outcome leave_as_it_is(const char *path, const hd_module *module,
     return FINE;
 }
 
+outcome choose_machine(const program_options *options, hd_machine *out)
+{
+    return options->here && !options->machine
+               ? machine_here(options->here, out)
+               : machine_open(options->machine, out);
+}
+
 // What no pipeline fits a ring does not either, and the command says why.
 static outcome choose_for(const char *path, const hd_module *module,
                           program_options *options)
@@ -175,9 +182,7 @@ static outcome choose_for(const char *path, const hd_module *module,
         options->lower.transfer = HD_TRANSFER_RING; // nothing moves
         return FINE;
     }
-    TRY(options->here && !options->machine
-            ? machine_here(options->here, &machine)
-            : machine_open(options->machine, &machine));
+    TRY(choose_machine(options, &machine));
     if (choose(path, module, options, &machine, NULL, &choice) != HD_OK) {
         options->lower.transfer = HD_TRANSFER_RING;
         return FINE;
@@ -190,20 +195,29 @@ static outcome choose_for(const char *path, const hd_module *module,
     return FINE;
 }
 
-outcome choose_best(const char *path, const content *text,
-                    program_options *options)
+bool choose_has(const char *path, const content *text,
+                const program_options *options, hd_module **out)
 {
-    hd_module *module = NULL;
-    outcome result = FINE;
-
-    // What does not parse is told when it is parsed in earnest.
     if (options->lower.transfer != HD_TRANSFER_AUTO ||
         options->lower.until <= HD_STAGE_RESHARD ||
         hd_parse(path, (const char *)text->bytes, text->length,
-                 options->defines, options->ndefines, NULL, &module) != HD_OK)
+                 options->defines, options->ndefines, NULL, out) != HD_OK)
+        return false;
+    if (info_of(*out).stage < HD_STAGE_TRANSFER)
+        return true;
+    hd_module_destroy(*out);
+    return false;
+}
+
+outcome choose_best(const char *path, const content *text,
+                    program_options *options)
+{
+    hd_module *module;
+    outcome result;
+
+    if (!choose_has(path, text, options, &module))
         return FINE;
-    if (info_of(module).stage < HD_STAGE_TRANSFER)
-        result = choose_for(path, module, options);
+    result = choose_for(path, module, options);
     hd_module_destroy(module);
     return result;
 }

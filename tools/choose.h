@@ -27,6 +27,16 @@ outcome choose_all(const char *path, const hd_module *module,
 outcome choose_best(const char *path, const content *text,
                     program_options *options);
 
+// Whether there is a choice: then `*out` is the program, which the caller
+// destroys. What does not parse is told when it is parsed in earnest.
+bool choose_has(const char *path, const content *text,
+                const program_options *options, hd_module **out);
+// That which is chosen for.
+outcome choose_machine(const program_options *options, hd_machine *out);
+// What is typed for the same program.
+enum { CHOOSE_FLAGS = 160 };
+void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS]);
+
 const char *choose_name(hd_transfer transfer);
 
 #endif

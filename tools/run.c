@@ -11,6 +11,7 @@
 #include "ranks.h"
 #include "report.h"
 #include "timeline.h"
+#include "tune.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -34,6 +35,7 @@ typedef struct run {
                         // where there is none
     job job;
     at_hand here;
+    bool tune;
     hd_place place; // where a launcher has started the ranks
     FILE *to;       // where the report goes; owned on ranks other than 0
 } run;
@@ -56,8 +58,7 @@ static int count_dashes(const run *run)
 // The option that only cuda has, or NULL.
 static const char *cuda_option(const hd_session_options *session)
 {
-    return session->graph  ? "--graph"
-           : session->tune ? "--tune"
+    return session->graph ? "--graph"
            : session->axes || session->transport != HD_TRANSPORT_AUTO
                ? "--transport"
                : NULL;
@@ -123,6 +124,7 @@ static void settle(run *run)
     job->timeline = run->trace || run->svg;
     job->timed = run->stats || job->timeline;
     program_heed_machine(&run->options);
+    job->session.tune = run->tune && is_cuda(run);
     run->here.device = job->session.device;
     run->options.here = &run->here;
     job->session.transport = run->options.lower.transport;
@@ -158,6 +160,9 @@ static outcome parse_program(run *run, const content *text)
 
     run->options.parts =
         program_parts(run->job.session.device, run->job.session.graph);
+    if (run->tune)
+        TRY(tune_best(run->path, text, &run->options, &run->job.session,
+                      run->job.place));
     TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     TRY(program_check_calls(run->path, run->module));
@@ -571,9 +576,9 @@ static const option run_options[] = {
     {FLAG, "graph", NULL, "replay runs as one CUDA graph",
      INTO(run, job.session.graph)},
     {FLAG, "tune", NULL,
-     "time several of cuBLASLt's plans for each matmul\nahead of the first "
-     "run, and keep the fastest on\ndisk",
-     INTO(run, job.session.tune)},
+     "run the best predictions, and on CUDA several of\ncuBLASLt's plans for "
+     "each matmul, ahead of the\nfirst run, and keep the fastest on disk",
+     INTO(run, tune)},
     {FLAG, "deterministic", NULL,
      "the same bits in each run, also where a library\nis faster without",
      INTO(run, job.session.deterministic)},

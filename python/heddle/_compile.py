@@ -14,7 +14,7 @@ from ._error import ArgumentError, Diag, PeerError, TimeoutError, refuse
 from ._event import event_of
 from ._group import Group
 from ._library import DTYPES, ffi, info, lib, text_of, uninterrupted
-from ._program import NUMPY, Argument, Machine, Program, set_transport
+from ._program import NUMPY, Argument, Machine, Program, read_machine, set_transport
 
 SLICE = 0.05  # s that a wait blocks in C, and so signals
 LATE = 20  # slices, after which a wait is a long one
@@ -691,6 +691,26 @@ def device_of(device: str) -> Tuple[int, int]:
     return CUDA, int(device[5:]) if device[5:].isdigit() else -1
 
 
+def fastest(program: Program, group: Group, session: Any, options: Mapping[str, Any]) -> Program:
+    """Lowered as runs fastest, of what `options` choose from (hd_tune). Collective."""
+    how, choose, given = lib.hd_tune_defaults(), lib.hd_choose_defaults(), lib.hd_lower_defaults()
+    pointer, found = group._open(), info("hd_tuned")
+    choose.parts, choose.lower = options["parts"], ffi.addressof(given)
+    how.choose, how.session = ffi.addressof(choose), ffi.addressof(session)
+
+    def tune() -> None:
+        with Diag(program._sites) as diag:
+            choose.machine = read_machine(options["machine"], diag)
+            diag.check(lib.hd_tune(pointer, program._module, ffi.addressof(how), diag.p, found))
+
+    if ffi.string(session.device) == b"cuda":
+        tune()  # of the context that is current, on this thread
+    else:
+        uninterrupted(tune, group.abort)
+    with Diag(program._sites) as diag:
+        return program._lowered(found.lower, diag)
+
+
 def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any]] = "auto", *,
             device: str = "cpu", calls: Optional[Mapping[str, Function]] = None,
             machine: Machine = None, check: bool = True, timeout: Optional[float] = None,
@@ -704,10 +724,11 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     or, with "auto", as is predicted to be the fastest on `machine`: without one on
     that of rank 0, as `heddle calibrate` has measured it, else the shipped one. `check` has it
     proven first, against the tensor program that it is made from. `device` is
-    "cpu", "cuda" or "cuda:3"; `calls` has the functions that the program calls, by
+    "cpu", "cuda" or "cuda:3"; with `tune` and "auto" the best predictions are run, and the
+    fastest is taken and kept on disk, on CUDA each with the fastest plans; `calls` has the functions that the program calls, by
     name (heddle.Call); `timeout`, in seconds, bounds what a rank waits for another, and is
     the group's if it is None;
-    `transport`, `graph`, `tune`, `capturable` and `deterministic` are for CUDA (docs/cuda.md).
+    `transport`, `graph`, `capturable` and `deterministic` are for CUDA (docs/cuda.md).
 
     `fixed` has arrays, by name, of arguments that are at one place in every run, the
     same names on all ranks: peers read and write them where they are, and no copy is
@@ -726,13 +747,10 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
         options = {"transfer": "auto", "machine": group._machine(device) if at_hand else machine,
                    "parts": device == "cpu" or graph or capturable
                    or transport not in (None, "auto", "copy")}
-    complete = program
-    if program.stage != "host":
-        complete = program.lower(**options)
-    if check:
-        complete.check(program if program.stage == "tensor" else None, transport=transport)
+        tune_ways = tune and program.stage != "host"
+    else:
+        tune_ways = False
     table = Table(calls or {}, device_of(device))
-    places = Fixed(complete, fixed or {}, table.device)
     name = ffi.new("char[]", device.encode())
     keep: List[Any] = []
     session = lib.hd_session_defaults()
@@ -742,6 +760,14 @@ def compile(program: Program, group: Group, options: Union[str, Mapping[str, Any
     session.deterministic = deterministic
     session.calls, session.ncalls = table.rows, len(table.functions)
     set_transport(session, transport, keep)
+    complete = program
+    if tune_ways:
+        complete = fastest(program, group, session, options)
+    elif program.stage != "host":
+        complete = program.lower(**options)
+    if check:
+        complete.check(program if program.stage == "tensor" else None, transport=transport)
+    places = Fixed(complete, fixed or {}, table.device)
     places.tell(session)
     pointer, out = group._open(), ffi.new("hd_session **")
     for core in list(group._cores):

@@ -284,12 +284,14 @@ class Program:
             refuse("a machine is what auto predicts on, and not where a transfer is named")
         if parts and not auto:
             refuse("parts is what auto is told of launches, and not where a transfer is named")
-        other = self._clone()
         with Diag(self._sites) as diag:
             if transfer == "auto" or (auto and self.ranks <= lib.HD_CHOOSE_RANKS):
                 options = self._choose(options, machine, parts, diag)
-            diag.check(lib.hd_lower(other._module, ffi.addressof(options), ffi.NULL, ffi.NULL,
-                                    diag.p))
+            return self._lowered(options, diag)
+
+    def _lowered(self, options: Any, diag: Diag) -> "Program":
+        other = self._clone()
+        diag.check(lib.hd_lower(other._module, ffi.addressof(options), ffi.NULL, ffi.NULL, diag.p))
         lib.hd_module_info(other._module, other._info)
         return other
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import heddle
 import numpy as np
@@ -156,6 +157,12 @@ def fail(group, how):
     heddle.compile(program, group, timeout=0.5)
 
 
+def tuned(group, x, w):
+    program = heddle.Program(LINEAR, defines={"tp": group.size})
+    run = heddle.compile(program, group, tune=True)
+    return str(run.program), run(x[group.rank:group.rank + 1], w)
+
+
 class Ranks(unittest.TestCase):
     def test_answers_of_one_to_four_ranks(self):
         for n, start, options in ((1, "spawn", {}), (2, "fork", {"transfer": "bulk"}),
@@ -166,6 +173,19 @@ class Ranks(unittest.TestCase):
             for rank, y in enumerate(answers):
                 values, bounds = reference.local("y", rank)
                 self.assertTrue((abs(y - values) <= bounds).all(), (n, rank))
+
+    def test_what_is_tuned_is_right_and_kept(self):
+        x, w = floats(2, 8, 32), floats(32, 16)
+        program = heddle.Program(LINEAR, defines={"tp": 2})
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(
+                os.environ, HEDDLE_CACHE_DIR=folder):
+            for _ in range(2):
+                answers = heddle.launch(2, tuned, x, w, start="fork")
+                self.assertEqual(len(os.listdir(folder)), 1)
+        for rank, (text, y) in enumerate(answers):
+            self.assertEqual(text, answers[0][0])
+            values, bounds = program.reference({"x": x, "w": w}).local("y", rank)
+            self.assertTrue((abs(y - values) <= bounds).all(), rank)
 
     def test_sized_outputs_are_whole_whatever_there_is_room_for(self):
         most = int(RANDOM.integers(3, 14))

@@ -23,6 +23,7 @@
 #include <heddle/launch.h>
 #include <heddle/memory.h>
 #include <heddle/simulate.h>
+#include <heddle/tune.h>
 #include <heddle/verify.h>
 
 #include <heddle/async.h>
@@ -244,6 +245,7 @@ std::map<std::string, Row> Rows()
     static hd_boot *boot;
     static hd_builder *builder;
     static hd_machine machine = HD_EMPTY(hd_machine);
+    static hd_tuned tuned = HD_EMPTY(hd_tuned);
     static hd_machine_origin origin = HD_EMPTY(hd_machine_origin);
     static hd_env_kind kind = HD_EMPTY(hd_env_kind);
     static hd_choice *choice;
@@ -472,6 +474,13 @@ std::map<std::string, Row> Rows()
          {{},
           {DOES(hd_machine_shipped("cpu", nullptr))},
           {DOES(hd_machine_shipped(nullptr, &machine))}}},
+        {"hd_tune",
+         {{REFUSED(hd_tune(nullptr, w.tensor.module, nullptr, w.diag, &tuned)),
+           REFUSED(hd_tune(w.group, nullptr, nullptr, w.diag, &tuned)),
+           REFUSED(hd_tune(w.group, w.tensor.module, nullptr, w.diag, nullptr)),
+           REFUSED(hd_tune(w.group, w.module, nullptr, w.diag, &tuned))},
+          {},
+          {}}},
         {"hd_machine_here",
          {{REFUSED(hd_machine_here(nullptr, w.diag, &machine, &origin)),
            REFUSED(hd_machine_here("gpu", w.diag, &machine, &origin)),
@@ -894,6 +903,10 @@ TEST(Api, OlderCallersAreToldNoMoreThanTheyKnow)
 
             EXPECT_EQ(hd_machine_here("cpu", nullptr, &machine, out), HD_OK);
         });
+    ExpectNoMoreThanItsSize<hd_tuned>("tuned", [&](hd_tuned *out) {
+        EXPECT_EQ(hd_tune(w.group, w.tensor.module, nullptr, nullptr, out),
+                  HD_OK);
+    });
     ExpectNoMoreThanItsSize<hd_env_kind>("kind", [](hd_env_kind *out) {
         EXPECT_EQ(hd_environment_kind("cpu", nullptr, out), HD_OK);
     });
