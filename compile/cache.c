@@ -281,19 +281,14 @@ static hd_status choose(const hd_module *module, const hd_cache_request *r,
                         hd_diag *diag, hd_lower_options *lower)
 {
     hd_choose_options options = hd_choose_defaults();
-    hd_choice *choice;
 
     options.machine = r->machine;
-    options.lower = r->lower;
     options.parts = r->parts;
     if (r->most_streams > 0)
         options.most_streams = r->most_streams;
     if (r->most_chunks > 0)
         options.most_chunks = r->most_chunks;
-    HD_TRY(hd_choose(module, &options, diag, &choice));
-    hd_choice_candidate(choice, 0, lower, NULL, NULL);
-    hd_choice_destroy(choice);
-    return HD_OK;
+    return hd_choose_lower(module, &options, diag, lower);
 }
 
 static hd_status lower_and_check(hd_module *module, const hd_cache_request *r,
@@ -302,9 +297,7 @@ static hd_status lower_and_check(hd_module *module, const hd_cache_request *r,
     hd_lower_options lower = *r->lower;
     hd_check_options check = hd_check_defaults();
 
-    if (lower.transfer == HD_TRANSFER_AUTO && module->stage != HD_STAGE_HOST &&
-        module->nranks <= HD_CHOOSE_RANKS)
-        HD_TRY(choose(module, r, diag, &lower));
+    HD_TRY(choose(module, r, diag, &lower));
     HD_TRY(hd_lower(module, &lower, NULL, NULL, diag));
     check.transport = lower.transport;
     check.axes = lower.axes;

@@ -3,6 +3,7 @@
 #include <heddle/simulate.h>
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,22 +12,32 @@
 #include "ir/options.h"
 #include "lower/lower.h"
 
-// Bulk and four other pipelines, and bulk and two of them with a stream for
-// transfers, of at most three numbers of streams and, but for bulk, four of
-// chunks, and these two with launches, which have one stream.
-enum { COUNTS = 4, MOST_CANDIDATES = 3 + 4 * 12 + 3 + 2 * 12 + 2 * 4 };
+// Bulk and four other pipelines; bulk and two of them with a stream for
+// transfers, these two with and without sends that are deferred; of at most
+// three numbers of streams and, but for bulk, four of chunks; and these two
+// with launches, which have one stream.
+enum { COUNTS = 4, MOST_CANDIDATES = 3 + 4 * 12 + 3 + 4 * 12 + 2 * 4 };
+
+// No more is predicted once so many steps of all ranks have been, and some for
+// each statement: some tenths of a second, and 5 ms for each. Those with fewer
+// chunks and streams come first.
+enum { MOST_STEPS = 300000, STEPS_OF_A_STATEMENT = 10000 };
 
 typedef struct candidate {
     hd_lower_options lower;
     hd_prediction prediction;
     unsigned also;
     char *text;    // owned
+    size_t index;  // in the order in which they are tried
+    unsigned vain; // what was given and changes nothing of it
     bool launches; // it has some
 } candidate;
 
 struct hd_choice {
     candidate candidate[MOST_CANDIDATES];
     size_t n;
+    int64_t steps; // that were predicted
+    bool named;    // the transfer was given
 };
 
 // Counts that are tried: the powers of two up to `most`, or the one that is
@@ -57,49 +68,43 @@ static void put_new(list *list, const hd_lower_options *lower)
     list->lower[list->n++] = *lower;
 }
 
-typedef enum way { WAY_PLAIN, WAY_OWN, WAY_LAUNCH, WAYS } way;
+typedef enum way { WAY_PLAIN, WAY_OWN, WAY_AHEAD, WAY_LAUNCH, WAYS } way;
 
 // What is given, but for which transfer, and what of it is fixed.
 typedef struct base {
-    const hd_choose_options *options;
     hd_lower_options given;
     unsigned fixed;
 } base;
+
+// By steps of its own, and not by collectives.
+static bool sends(hd_transfer transfer)
+{
+    return transfer == HD_TRANSFER_DIRECT || transfer == HD_TRANSFER_RING;
+}
 
 static int least(int a, int b)
 {
     return a < b ? a : b;
 }
 
-// `transfer` with all counts; bulk has no use for chunks, nor a launch for
-// streams, and more than four of these hide nothing. All but the plain way have
-// a stream for transfers, and on their own sends are deferred, which over NCCL
-// none is.
+// All but the plain way have a stream for transfers, and on their own sends are
+// deferred, which over NCCL none is.
 static void list_transfer(const base *base, hd_transfer transfer, way way,
-                          list *out)
+                          int streams, int chunks, list *out)
 {
-    bool bulk = transfer == HD_TRANSFER_BULK;
     hd_lower_options lower = base->given;
-    int streams[COUNTS], chunks[COUNTS];
-    int nstreams = list_counts(
-        base->fixed & HD_OPTION_STREAMS, lower.streams,
-        way == WAY_LAUNCH ? 1 : least(base->options->most_streams, 4), streams);
-    int nchunks = list_counts(base->fixed & HD_OPTION_CHUNKS, lower.chunks,
-                              bulk ? 1 : base->options->most_chunks, chunks);
 
     lower.transfer = transfer;
+    lower.streams = streams;
+    lower.chunks = chunks;
     if ((base->fixed & HD_OPTION_COMM_STREAM) == 0)
         lower.comm_stream = way != WAY_PLAIN;
     if ((base->fixed & HD_OPTION_DEFER_SENDS) == 0)
-        lower.defer_sends =
-            way == WAY_OWN && !bulk && lower.transport != HD_TRANSPORT_NCCL;
+        lower.defer_sends = way == WAY_OWN && sends(transfer) &&
+                            lower.transport != HD_TRANSPORT_NCCL;
     if ((base->fixed & HD_OPTION_LAUNCH) == 0)
         lower.launch = way == WAY_LAUNCH;
-    for (int i = 0; i < nstreams * nchunks; i++) {
-        lower.streams = streams[i % nstreams];
-        lower.chunks = chunks[i / nstreams];
-        put_new(out, &lower);
-    }
+    put_new(out, &lower);
 }
 
 // Whether launches may be kernels: where copies within a host are what goes.
@@ -121,47 +126,64 @@ static bool has_launches(const hd_module *module,
 }
 
 // What sends by itself may gain by a stream for transfers, and so may a bulk
-// collective beside what has nothing to do with it. A launch has one stream,
-// and is in vain where more are given. What is given has to have an effect.
-static bool is_tried(const base *base, hd_transfer transfer, way way)
+// collective beside what has nothing to do with it, which has no use for
+// chunks. A launch has one stream, and is in vain where more are given.
+static bool is_tried(const base *base, hd_transfer transfer, way way,
+                     int streams, int chunks)
 {
     const hd_lower_options *given = &base->given;
-    bool sends = transfer == HD_TRANSFER_DIRECT || transfer == HD_TRANSFER_RING;
     bool bulk = transfer == HD_TRANSFER_BULK;
 
+    if (given->transfer != HD_TRANSFER_AUTO && transfer != given->transfer)
+        return false;
+    if (way == WAY_LAUNCH && streams > 1)
+        return false;
+    if (given->transfer != HD_TRANSFER_AUTO)
+        return true;
     if (transfer == HD_TRANSFER_FUSED ||
-        ((given->defer_sends || given->launch ||
-          given->protocol != HD_PROTOCOL_PUT) &&
-         !sends) ||
-        ((given->chunks > 1 || given->copy_own) && bulk))
+        (bulk && chunks > 1 && (base->fixed & HD_OPTION_CHUNKS) == 0))
         return false;
     if (way == WAY_OWN)
-        return sends || bulk;
-    if (way == WAY_LAUNCH)
-        return sends &&
-               ((base->fixed & HD_OPTION_STREAMS) == 0 || given->streams == 1);
-    return true;
+        return sends(transfer) || bulk;
+    return way == WAY_PLAIN || sends(transfer);
 }
+
+static void list_ways(const base *base, int ways, int streams, int chunks,
+                      list *out)
+{
+    for (int w = 0; w < ways; w++)
+        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_FUSED; t++)
+            if (is_tried(base, (hd_transfer)t, (way)w, streams, chunks))
+                list_transfer(base, (hd_transfer)t, (way)w, streams, chunks,
+                              out);
+}
+
+// Of many ranks a shard in chunks is so many steps that none hides anything.
+enum { MOST_PIECES = 64 };
 
 static void list_candidates(const hd_module *module,
                             const hd_choose_options *options,
                             const hd_lower_options *given, list *out)
 {
     hd_lower_options usual = hd_lower_defaults();
-    base base = {.options = options, .given = *given};
-    unsigned asked = hd_options_asked(given);
+    base base = {.given = *given};
     int ways = has_launches(module, options, given) ? WAYS : WAY_LAUNCH;
-    bool named = given->transfer != HD_TRANSFER_AUTO;
+    int streams[COUNTS], chunks[COUNTS], nstreams, nchunks;
 
-    base.fixed = asked | hd_options_differ(given, &usual);
+    base.fixed = hd_options_asked(given) | hd_options_differ(given, &usual);
+    // More than four streams hide nothing.
+    nstreams = list_counts(base.fixed & HD_OPTION_STREAMS, given->streams,
+                           least(options->most_streams, 4), streams);
+    nchunks = list_counts(base.fixed & HD_OPTION_CHUNKS, given->chunks,
+                          options->most_chunks, chunks);
     out->n = 0;
-    for (int w = 0; w < ways; w++)
-        for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_FUSED; t++)
-            if (named ? given->transfer == (hd_transfer)t
-                      : is_tried(&base, (hd_transfer)t, (way)w))
-                list_transfer(&base, (hd_transfer)t, (way)w, out);
+    for (int i = 0; i < nchunks; i++)
+        for (int j = 0; j < nstreams; j++)
+            if (i == 0 || chunks[i] * module->nranks <= MOST_PIECES)
+                list_ways(&base, ways, streams[j], chunks[i], out);
     for (size_t i = 0; i < out->n; i++)
-        out->lower[i].asked = asked & ~(unsigned)HD_OPTION_TRANSFER;
+        out->lower[i].asked =
+            hd_options_asked(given) & ~(unsigned)HD_OPTION_TRANSFER;
 }
 
 static int compare_candidates(const void *x, const void *y)
@@ -176,18 +198,29 @@ static int compare_candidates(const void *x, const void *y)
         return a->lower.comm_stream ? -1 : 1;
     if (a->lower.streams != b->lower.streams)
         return a->lower.streams - b->lower.streams;
-    return a->lower.chunks != b->lower.chunks
-               ? a->lower.chunks - b->lower.chunks
-               : (int)a->lower.transfer - (int)b->lower.transfer;
+    if (a->lower.chunks != b->lower.chunks)
+        return a->lower.chunks - b->lower.chunks;
+    if (a->lower.transfer != b->lower.transfer)
+        return (int)a->lower.transfer - (int)b->lower.transfer;
+    return a->index < b->index ? -1 : 1;
 }
 
-static bool has_launch(const hd_block *block)
+static bool has(const hd_block *block, bool (*is)(const hd_stmt *s))
 {
     for (const hd_stmt *s = block->first; s != NULL; s = s->next)
-        if (s->kind == HD_STMT_LAUNCH || has_launch(&s->body) ||
-            has_launch(&s->otherwise))
+        if (is(s) || has(&s->body, is) || has(&s->otherwise, is))
             return true;
     return false;
+}
+
+static bool is_launch(const hd_stmt *s)
+{
+    return s->kind == HD_STMT_LAUNCH;
+}
+
+static bool is_sum(const hd_stmt *s)
+{
+    return s->kind == HD_STMT_OP && hd_op_fold(s->op) == HD_FOLD_SUM;
 }
 
 // A clone that is lowered, and its text.
@@ -208,9 +241,20 @@ static hd_status lower_clone(const hd_module *module,
     return status;
 }
 
+// Whether a ring may add up, along an axis of more than two ranks.
+static bool has_sums(const hd_module *module)
+{
+    bool many = false;
+
+    for (int i = 0; i < module->naxes; i++)
+        many = many || module->axis[i].size > 2;
+    return many && has(&module->body, is_sum);
+}
+
 // A ring of more than two ranks rounds sums at each, which no other pipeline
-// does: unless somebody asked for that they travel as f32, where there are any.
-static hd_status widen_sums(const hd_module *module, hd_diag *diag,
+// does: unless somebody asked for the wire or the ring they travel as f32,
+// where there are any.
+static hd_status widen_sums(const hd_module *module, bool named, hd_diag *diag,
                             candidate *c, hd_module **lowered)
 {
     hd_lower_options wide = c->lower;
@@ -218,8 +262,8 @@ static hd_status widen_sums(const hd_module *module, hd_diag *diag,
     char *text = NULL;
     hd_status status;
 
-    if (wide.transfer != HD_TRANSFER_RING || module->nranks <= 2 ||
-        (wide.asked & HD_OPTION_WIRE) != 0)
+    if (named || wide.transfer != HD_TRANSFER_RING ||
+        (wide.asked & HD_OPTION_WIRE) != 0 || !has_sums(module))
         return HD_OK;
     wide.wire = HD_WIRE_F32;
     status = lower_clone(module, &wide, diag, &other, &text);
@@ -238,8 +282,37 @@ static hd_status widen_sums(const hd_module *module, hd_diag *diag,
     return status;
 }
 
+// Which of the options that were given change nothing: without each the text is
+// the same.
+static hd_status find_vain(const hd_module *module, candidate *c)
+{
+    hd_lower_options usual = hd_lower_defaults();
+    unsigned given;
+    hd_status status = HD_OK;
+
+    usual.transfer = c->lower.transfer;
+    given = c->lower.asked & hd_options_differ(&c->lower, &usual);
+    for (unsigned bit = 1; bit <= given && status == HD_OK; bit <<= 1) {
+        hd_lower_options without = c->lower;
+        hd_module *other = NULL;
+        char *text = NULL;
+
+        if ((given & bit) == 0)
+            continue;
+        hd_options_take(&without, &usual, bit);
+        status = lower_clone(module, &without, NULL, &other, &text);
+        if (status == HD_OK && strcmp(text, c->text) == 0)
+            c->vain |= bit;
+        else if (status != HD_ERROR_NO_MEMORY)
+            status = HD_OK; // it needs the option
+        hd_module_destroy(other);
+        hd_free(text);
+    }
+    return status;
+}
+
 static hd_status simulate(const hd_module *lowered, const hd_machine *machine,
-                          hd_diag *diag, candidate *c)
+                          hd_diag *diag, candidate *c, int64_t *steps)
 {
     hd_simulation *simulation = NULL;
     hd_simulate_options how = hd_simulate_defaults();
@@ -250,9 +323,11 @@ static hd_status simulate(const hd_module *lowered, const hd_machine *machine,
     how.axes = c->lower.axes;
     status = hd_simulate_over(lowered, &how, diag, &simulation);
     c->prediction = HD_EMPTY(hd_prediction);
-    if (status == HD_OK)
+    if (status == HD_OK) {
         hd_simulation_predict(simulation, &c->prediction);
-    c->launches = has_launch(&lowered->body);
+        *steps += hd_simulation_intervals(simulation);
+    }
+    c->launches = has(&lowered->body, is_launch);
     hd_simulation_destroy(simulation);
     return status;
 }
@@ -296,18 +371,36 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
     candidate *same;
 
     if (status == HD_OK)
-        status = widen_sums(module, diag, c, &lowered);
+        status = widen_sums(module, choice->named, diag, c, &lowered);
     same = status == HD_OK ? find_same(choice, c->text) : NULL;
     if (same != NULL && same->lower.transfer != c->lower.transfer)
         same->also |= 1u << c->lower.transfer;
     else if (same == NULL && status == HD_OK)
-        status = simulate(lowered, machine, diag, c);
+        status = simulate(lowered, machine, diag, c, &choice->steps);
+    if (same == NULL && status == HD_OK)
+        status = find_vain(module, c);
     hd_module_destroy(lowered);
     if (same != NULL || status != HD_OK || gains_nothing(choice, c))
         hd_free(c->text);
     else
         choice->candidate[choice->n++] = *c;
     return status;
+}
+
+// Those on which more of what was given does nothing than on others are none.
+static void drop_vain(hd_choice *choice)
+{
+    int fewest = INT_MAX;
+    size_t n = 0;
+
+    for (size_t i = 0; i < choice->n; i++)
+        fewest = least(fewest, __builtin_popcount(choice->candidate[i].vain));
+    for (size_t i = 0; i < choice->n; i++)
+        if (__builtin_popcount(choice->candidate[i].vain) == fewest)
+            choice->candidate[n++] = choice->candidate[i];
+        else
+            hd_free(choice->candidate[i].text);
+    choice->n = n;
 }
 
 // What is said of the options that were given.
@@ -332,11 +425,15 @@ static hd_status try_all(const hd_module *module,
                          hd_choice *choice)
 {
     hd_status status = HD_OK;
+    int64_t most = MOST_STEPS;
     list list;
 
+    for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
+        most += STEPS_OF_A_STATEMENT;
     list_candidates(module, options, given, &list);
-    for (size_t i = 0; i < list.n; i++) {
-        candidate c = {.lower = list.lower[i]};
+    choice->named = given->transfer != HD_TRANSFER_AUTO;
+    for (size_t i = 0; i < list.n && choice->steps <= most; i++) {
+        candidate c = {.lower = list.lower[i], .index = i};
 
         if (options->hook != NULL)
             options->hook(options->context, i, list.n, &list.lower[i]);
@@ -344,6 +441,7 @@ static hd_status try_all(const hd_module *module,
         if (status == HD_ERROR_NO_MEMORY)
             return hd_fail(diag, status, "out of memory");
     }
+    drop_vain(choice);
     if (choice->n > 0)
         return HD_OK;
     status = tell_why(module, options->machine, given, diag);
@@ -391,6 +489,59 @@ hd_status hd_choose(const hd_module *module, const hd_choose_options *given,
     qsort(choice->candidate, choice->n, sizeof *choice->candidate,
           compare_candidates);
     *out = choice;
+    return HD_OK;
+}
+
+static bool has_choice(const hd_module *module,
+                       const hd_choose_options *options,
+                       const hd_lower_options *lower)
+{
+    return module->stage < HD_STAGE_TRANSFER &&
+           lower->until > HD_STAGE_RESHARD && module->nranks > 1 &&
+           (module->nranks <= HD_CHOOSE_RANKS || options->machine != NULL ||
+            (lower->asked & HD_OPTION_TRANSFER) != 0);
+}
+
+static hd_status choose_lower(const hd_module *module,
+                              const hd_choose_options *options, hd_diag *diag,
+                              hd_lower_options *lower)
+{
+    hd_choice *choice;
+    hd_status status = HD_ERROR_INVALID;
+
+    HD_TRY(hd_lower_judge(lower, diag));
+    if (has_choice(module, options, lower))
+        status = hd_choose(module, options, NULL, &choice);
+    if (status == HD_ERROR_NO_MEMORY)
+        return hd_fail(diag, status, "out of memory");
+    if (status == HD_ERROR_ARGUMENT) // such as a machine that is none
+        return hd_choose(module, options, diag, &choice);
+    if (status == HD_OK) {
+        hd_choice_candidate(choice, 0, lower, NULL, NULL);
+        hd_choice_destroy(choice);
+        return HD_OK;
+    }
+    lower->asked = hd_options_asked(lower);
+    lower->transfer = HD_TRANSFER_RING;
+    return HD_OK;
+}
+
+hd_status hd_choose_lower(const hd_module *module,
+                          const hd_choose_options *given, hd_diag *diag,
+                          hd_lower_options *lower)
+{
+    hd_choose_options options = hd_choose_defaults();
+    hd_lower_options with = hd_lower_defaults();
+
+    HD_REQUIRE(diag, module);
+    HD_REQUIRE(diag, lower);
+    HD_TRY(hd_sized_read("hd_choose_lower", given, sizeof options, diag,
+                         &options));
+    HD_TRY(hd_sized_read("hd_choose_lower", lower, sizeof with, diag, &with));
+    options.lower = &with;
+    if (with.transfer == HD_TRANSFER_AUTO)
+        HD_TRY(choose_lower(module, &options, diag, &with));
+    hd_sized_write(&with, sizeof with, lower);
     return HD_OK;
 }
 

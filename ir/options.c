@@ -14,6 +14,42 @@ unsigned hd_options_differ(const hd_lower_options *a, const hd_lower_options *b)
            (a->launch != b->launch) * HD_OPTION_LAUNCH;
 }
 
+void hd_options_take(hd_lower_options *options, const hd_lower_options *from,
+                     unsigned bit)
+{
+    switch ((hd_option)bit) {
+    case HD_OPTION_TRANSFER:
+        options->transfer = from->transfer;
+        break;
+    case HD_OPTION_PROTOCOL:
+        options->protocol = from->protocol;
+        break;
+    case HD_OPTION_STREAMS:
+        options->streams = from->streams;
+        break;
+    case HD_OPTION_CHUNKS:
+        options->chunks = from->chunks;
+        break;
+    case HD_OPTION_COPY_OWN:
+        options->copy_own = from->copy_own;
+        break;
+    case HD_OPTION_DEFER_SENDS:
+        options->defer_sends = from->defer_sends;
+        break;
+    case HD_OPTION_COMM_STREAM:
+        options->comm_stream = from->comm_stream;
+        break;
+    case HD_OPTION_WIRE:
+        options->wire = from->wire;
+        break;
+    case HD_OPTION_LAUNCH:
+        options->launch = from->launch;
+        break;
+    case HD_OPTION_CHANGED:
+        break;
+    }
+}
+
 unsigned hd_options_asked(const hd_lower_options *options)
 {
     hd_lower_options usual = hd_lower_defaults();

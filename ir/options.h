@@ -10,6 +10,10 @@ HD_BEGIN_DECLS
 unsigned hd_options_differ(const hd_lower_options *a,
                            const hd_lower_options *b);
 
+// Makes one of them, a bit, what it is in another.
+void hd_options_take(hd_lower_options *options, const hd_lower_options *from,
+                     unsigned bit);
+
 // Those that were asked for, without HD_OPTION_CHANGED, in whose place stand
 // those that it means.
 unsigned hd_options_asked(const hd_lower_options *options);

@@ -45,7 +45,6 @@ static outcome check_output(const bench *bench, const char *option,
 
 static outcome check_usage(const bench *bench)
 {
-    program_heed_machine(&bench->options);
     if (!bench->path == !bench->suite_path)
         return complain(USAGE, "bench needs a file or --suite, and not both");
     if (bench->ids && !bench->suite_path)

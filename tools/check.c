@@ -265,7 +265,6 @@ static outcome check_usage(const check *check)
 {
     int dashes = is_dash(check->against);
 
-    program_heed_machine(&check->options);
     for (int i = 0; i < check->npaths; i++)
         dashes += is_dash(check->paths[i]);
     if (dashes > 1)

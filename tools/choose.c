@@ -168,6 +168,14 @@ outcome choose_machine(const program_options *options, hd_machine *out)
 }
 
 // What no pipeline fits a ring does not either, and the command says why.
+// Where a ring makes the same, auto said nothing.
+static bool is_silent(const hd_choice *choice, const candidate *best)
+{
+    return hd_choice_count(choice) == 1 &&
+           (best->lower.transfer == HD_TRANSFER_RING ||
+            best->also & 1u << HD_TRANSFER_RING);
+}
+
 static outcome choose_for(const char *path, const hd_module *module,
                           program_options *options)
 {
@@ -188,7 +196,7 @@ static outcome choose_for(const char *path, const hd_module *module,
         return FINE;
     }
     candidate_get(choice, 0, &best);
-    if (!options->quiet && (asked || hd_choice_count(choice) > 1))
+    if (!options->quiet && (asked || !is_silent(choice, &best)))
         show_best(path, &machine, choice);
     options->lower = best.lower;
     hd_choice_destroy(choice);
@@ -215,8 +223,11 @@ outcome choose_best(const char *path, const content *text,
     hd_module *module;
     outcome result;
 
-    if (!choose_has(path, text, options, &module))
+    if (!choose_has(path, text, options, &module)) {
+        if (options->machine && !options->predicts && !options->quiet)
+            complain(FINE, "--machine has no effect: nothing is predicted");
         return FINE;
+    }
     result = choose_for(path, module, options);
     hd_module_destroy(module);
     return result;

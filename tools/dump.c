@@ -169,7 +169,6 @@ static outcome dump_program(dump *dump)
 
 static outcome check_usage(const dump *dump)
 {
-    program_heed_machine(&dump->options);
     if (dump->options.lower.asked != 0 && dump->stage <= HD_STAGE_RESHARD &&
         dump->after == NO_PASS)
         complain(FINE,

@@ -180,13 +180,6 @@ bool program_parts(const char *device, bool graph)
     return strcmp(device, "cuda") != 0 || graph;
 }
 
-void program_heed_machine(const program_options *options)
-{
-    if (options->machine && options->lower.transfer != HD_TRANSFER_AUTO)
-        complain(FINE, "--machine has no effect with a transfer that is no "
-                       "choice, as auto is");
-}
-
 const char *program_name(const char *path)
 {
     return is_dash(path) ? "<stdin>" : path;

@@ -14,6 +14,7 @@ typedef struct program_options {
     size_t ndefines;
     hd_lower_options lower;
     bool parts;          // launches would go as their parts: auto takes none
+    bool predicts;       // the command has a use for a machine in any case
     bool quiet;          // another process says what auto chose, and warns
     const char *machine; // borrowed: a file, or NULL for the default
     at_hand *here;       // borrowed: what is the default where the program is
@@ -46,9 +47,6 @@ void program_options_free(program_options *options);
 // where ranks are all on a device that is numbered, and in graphs.
 bool program_parts(const char *device, bool graph);
 
-// Of a command that only --transfer auto has a use for --machine in: says so
-// where another one was given.
-void program_heed_machine(const program_options *options);
 // For the transports that it is lowered for.
 hd_check_options program_check_options(const program_options *options);
 hd_status program_simulate(const program_options *options,

@@ -123,7 +123,6 @@ static void settle(run *run)
 
     job->timeline = run->trace || run->svg;
     job->timed = run->stats || job->timeline;
-    program_heed_machine(&run->options);
     job->session.tune = run->tune && is_cuda(run);
     run->here.device = job->session.device;
     run->options.here = &run->here;

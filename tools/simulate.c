@@ -331,6 +331,7 @@ static outcome run_simulate(const command *command, int argc, char **argv)
     outcome result;
 
     program_options_init(&s.options);
+    s.options.predicts = true;
     result = options_take_one(command, argc, argv, &s, &s.path);
     if (result == FINE)
         result = check_usage(&s);

@@ -202,6 +202,7 @@ static outcome run_view(const command *command, int argc, char **argv)
     outcome result;
 
     program_options_init(&v.options);
+    v.options.predicts = true;
     result = options_take_one(command, argc, argv, &v, &v.path);
     if (result == FINE)
         result = check_usage(&v);

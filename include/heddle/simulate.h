@@ -242,6 +242,15 @@ typedef struct hd_choice hd_choice;
 HD_API HD_MUST_USE hd_status hd_choose(const hd_module *module,
                                        const hd_choose_options *options,
                                        hd_diag *diag, hd_choice **out);
+// Makes `lower` of HD_TRANSFER_AUTO the best of them, as hd_lower does; the
+// `lower` of `options` is not heeded. It is a ring where the passes that are
+// left make the same of any, of one rank, of more than HD_CHOOSE_RANKS where
+// neither a machine nor the transfer is asked for, and where no pipeline fits,
+// which hd_lower tells of then. What names a transfer stays as it is.
+HD_API HD_MUST_USE hd_status hd_choose_lower(const hd_module *module,
+                                             const hd_choose_options *options,
+                                             hd_diag *diag,
+                                             hd_lower_options *lower);
 HD_API void hd_choice_destroy(hd_choice *choice);
 HD_API size_t hd_choice_count(const hd_choice *choice); // at least 1
 // Candidate `i`; false if there are not so many. Of `lower` is `asked` for what

@@ -285,8 +285,10 @@ class Program:
         if parts and not auto:
             refuse("parts is what auto is told of launches, and not where a transfer is named")
         with Diag(self._sites) as diag:
-            if transfer == "auto" or (auto and self.ranks <= lib.HD_CHOOSE_RANKS):
-                options = self._choose(options, machine, parts, diag)
+            choose = lib.hd_choose_defaults()
+            choose.machine, choose.parts = read_machine(machine, diag), parts
+            diag.check(lib.hd_choose_lower(self._module, ffi.addressof(choose), diag.p,
+                                           ffi.addressof(options)))
             return self._lowered(options, diag)
 
     def _lowered(self, options: Any, diag: Diag) -> "Program":
@@ -294,20 +296,6 @@ class Program:
         diag.check(lib.hd_lower(other._module, ffi.addressof(options), ffi.NULL, ffi.NULL, diag.p))
         lib.hd_module_info(other._module, other._info)
         return other
-
-    def _choose(self, given: Any, machine: Machine, parts: bool, diag: Diag) -> Any:
-        if self._info.stage >= lib.HD_STAGE_TRANSFER or given.until <= lib.HD_STAGE_RESHARD:
-            return given  # no pass that is left has a choice
-        options, out = lib.hd_choose_defaults(), ffi.new("hd_choice **")
-        described = read_machine(machine, diag)
-        options.machine, options.lower = described, ffi.addressof(given)
-        options.parts = parts
-        if lib.hd_choose(self._module, ffi.addressof(options), ffi.NULL, out) != lib.HD_OK:
-            return given  # lowering says what is wrong
-        best = info("hd_lower_options")
-        lib.hd_choice_candidate(out[0], 0, best, ffi.NULL, ffi.NULL)
-        lib.hd_choice_destroy(out[0])
-        return best[0]
 
     def check(self, against: Optional["Program"] = None, *, transport: Optional[str] = None,
               waiting_streams: int = 7, seed: int = 0) -> None:

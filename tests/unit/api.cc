@@ -246,6 +246,7 @@ std::map<std::string, Row> Rows()
     static hd_builder *builder;
     static hd_machine machine = HD_EMPTY(hd_machine);
     static hd_tuned tuned = HD_EMPTY(hd_tuned);
+    static hd_lower_options lower = hd_lower_defaults();
     static hd_machine_origin origin = HD_EMPTY(hd_machine_origin);
     static hd_env_kind kind = HD_EMPTY(hd_env_kind);
     static hd_choice *choice;
@@ -535,6 +536,11 @@ std::map<std::string, Row> Rows()
          {{},
           {DOES(hd_cache_count(nullptr, &counted)),
            DOES(hd_cache_count(w.cache, nullptr))},
+          {}}},
+        {"hd_choose_lower",
+         {{REFUSED(hd_choose_lower(nullptr, nullptr, w.diag, &lower)),
+           REFUSED(hd_choose_lower(w.module, nullptr, w.diag, nullptr))},
+          {},
           {}}},
         {"hd_choose",
          {{REFUSED(hd_choose(nullptr, nullptr, w.diag, &choice)),

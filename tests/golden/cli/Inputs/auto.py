@@ -1,7 +1,7 @@
 """What --transfer auto announces is what it makes, of examples with options that are drawn.
 
 usage: auto.py EXAMPLES: what is announced are options, with which the same text is made, and
-its prediction; those that were given are among them, and without them it is no worse.
+its prediction; those that were given are among them. What fits no pipeline is an error by name, too.
 """
 import json
 import os
@@ -17,7 +17,7 @@ drawn = random.Random(seed)
 
 
 def heddle(command, path, *words):
-    return subprocess.run(["heddle", command, *words, path], capture_output=True, text=True, check=True)
+    return subprocess.run(["heddle", command, *words, path], capture_output=True, text=True)
 
 
 def announced(said):
@@ -33,13 +33,15 @@ def check(path):
     given = [word for option in options if drawn.random() < 0.4 for word in option]
     print(path.name, *given)
     automatic = heddle("dump", path, "--transfer", "auto", *given)
+    if automatic.returncode != 0:
+        assert heddle("dump", path, "--transfer", "ring", *given).returncode != 0
+        return
     flags, time = announced(automatic.stderr)
     assert automatic.stdout == heddle("dump", path, *flags).stdout, flags
     predicted = json.loads(heddle("simulate", path, "--transfer", "auto", *given, "--json").stdout)["time"]
     assert f"{predicted * 1e6:.1f}" == time, (predicted, time)
     words = " ".join(flags + ["--protocol", "put"]) + " "
     assert all(" ".join(option) + " " in words for option in options if option[0] in given), words
-    assert float(time) >= float(announced(heddle("dump", path, "--transfer", "auto").stderr)[1])
 
 
 programs = [path for path in pathlib.Path(sys.argv[1]).glob("*.hd") if "tensor program" in path.read_text()]
