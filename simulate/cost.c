@@ -38,7 +38,7 @@ static double bytes_of(const hd_span *span)
            (double)hd_dtype_size(span->buffer->type.dtype);
 }
 
-static double matmul_rate(const hd_machine *machine, hd_dtype dtype)
+double hd_cost_rate(const hd_machine *machine, hd_dtype dtype)
 {
     double rate = machine->matmul[dtype];
 
@@ -62,7 +62,7 @@ typedef struct work {
 // fill.
 static hd_cost work_cost(const hd_machine *machine, work w, hd_dtype dtype)
 {
-    double rate = matmul_rate(machine, dtype);
+    double rate = hd_cost_rate(machine, dtype);
     double tiles, full;
 
     if (machine->units == 0)

@@ -18,6 +18,8 @@ typedef struct hd_cost {
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
                    const hd_node *node);
 
+// Operations/s of products.
+double hd_cost_rate(const hd_machine *machine, hd_dtype dtype);
 // What a product is for tiles of sm_90a; false if they do not take it.
 bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
                    hd_tiles_work *out);

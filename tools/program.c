@@ -147,10 +147,13 @@ const option program_lower_options[] = {
      INTO(program_options, lower.protocol), .choices = protocols,
      ASKS(HD_OPTION_PROTOCOL)},
     {NUMBER, "streams", "N",
-     "work streams of a pipelined loop, 1 to 64\n(default 2)",
+     "work streams of a pipelined loop, 1 to 64\n(default 2 where the transfer "
+     "is named)",
      INTO(program_options, lower.streams), .low = 1, .high = 64,
      ASKS(HD_OPTION_STREAMS)},
-    {NUMBER, "chunks", "N", "chunks a shard travels in, 1 to 4096 (default 1)",
+    {NUMBER, "chunks", "N",
+     "chunks a shard travels in, 1 to 4096 (default 1\nwhere the transfer is "
+     "named)",
      INTO(program_options, lower.chunks), .low = 1, .high = 4096,
      ASKS(HD_OPTION_CHUNKS)},
     {FLAG, "copy-own", NULL,
@@ -166,7 +169,7 @@ const option program_lower_options[] = {
      INTO(program_options, lower.launch), ASKS(HD_OPTION_LAUNCH)},
     {CHOICE, "wire", "DTYPE",
      "what a ring's partial sums travel as: result\n(the dtype of the result, "
-     "the default) or f32",
+     "the default of a named ring) or f32",
      INTO(program_options, lower.wire), .choices = wires, ASKS(HD_OPTION_WIRE)},
     {TEXT, "machine", "FILE",
      "what the device at hand costs, for --transfer\nauto and simulate "

@@ -230,6 +230,18 @@ static void compare_json(const simulate *s, const hd_choice *choice)
     json_print(array);
 }
 
+// Of the stream for transfers: whether sends are waited for there.
+static const char *name_stream(const hd_lower_options *lower)
+{
+    bool sends = lower->transfer == HD_TRANSFER_DIRECT ||
+                 lower->transfer == HD_TRANSFER_RING;
+
+    return lower->launch                  ? "launch"
+           : !lower->comm_stream          ? "-"
+           : sends && !lower->defer_sends ? "ahead"
+                                          : "own";
+}
+
 static void compare_table(const hd_choice *choice)
 {
     double best = 0;
@@ -243,10 +255,7 @@ static void compare_table(const hd_choice *choice)
         snprintf(name, sizeof name, "%s%s", choose_name(c.lower.transfer),
                  c.lower.wire == HD_WIRE_F32 ? " f32" : "");
         printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%", name,
-               c.lower.streams, c.lower.chunks,
-               c.lower.launch        ? "launch"
-               : c.lower.comm_stream ? "own"
-                                     : "-",
+               c.lower.streams, c.lower.chunks, name_stream(&c.lower),
                c.prediction.time * 1e6,
                // A program that does nothing takes no time by any of them.
                best > 0 ? c.prediction.time / best : 1,

@@ -235,8 +235,9 @@ typedef struct hd_choice hd_choice;
 // each; the module is as it was. Those that do not fit it are left out, and
 // those that make the same program as one before. None rounds sums more often
 // than `direct` does unless `wire` is asked for: what a ring of more than two
-// ranks sends on of 16 bits or fewer is f32. Of few ranks each of the some 90
-// takes about 0.1 ms, of many longer. HD_ERROR_INVALID, with what is wrong with
+// ranks sends on of 16 bits or fewer is f32. The some 100 take 10 to 50 ms
+// of a few statements on few ranks; of many steps only the first are tried, those
+// with fewer chunks and streams. HD_ERROR_INVALID, with what is wrong with
 // the options that were given, if none fits; HD_ERROR_ARGUMENT for a program
 // that is complete, and for options that have no such values.
 HD_API HD_MUST_USE hd_status hd_choose(const hd_module *module,

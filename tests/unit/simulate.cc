@@ -462,6 +462,14 @@ double Seconds(const hd_tiles_job &job, int first, int n)
     return hd_tiles_cycles(&job, first, n, &choice) / HD_TILES_HERTZ;
 }
 
+hd_machine Shipped()
+{
+    hd_machine machine = HD_EMPTY(hd_machine);
+
+    hd_machine_default(&machine);
+    return machine;
+}
+
 // Tiles of products follow each other; where they take none, or the device has
 // no such kernels, products do.
 TEST(Simulation, ProductsOfALaunchAreTilesOfOneKernel)
@@ -479,10 +487,13 @@ TEST(Simulation, ProductsOfALaunchAreTilesOfOneKernel)
     const double apart = Simulated(text + body, m).p.time;
     EXPECT_DOUBLE_EQ(apart, 2 * 2. * 640 * 640 * 1024 / 1e12);
     m.multiprocessors = 132;
+    m.matmul[HD_DTYPE_BF16] = Shipped().matmul[HD_DTYPE_BF16];
     const double together = Simulated(text + body, m).p.time;
     EXPECT_NEAR(together, Seconds(job, 0, 2), 1e-12);
     // Neither product has tiles for all processors.
     EXPECT_LT(together, 2 * Seconds(job, 0, 1));
+    m.matmul[HD_DTYPE_BF16] *= 1.25; // all products are faster
+    EXPECT_NEAR(Simulated(text + body, m).p.time, together / 1.25, 1e-12);
     const std::string f32 =
         std::regex_replace(text + body, std::regex("bf16"), "f32");
     EXPECT_DOUBLE_EQ(Simulated(f32, m).p.time, 2 * 2. * 640 * 640 * 1024);
@@ -495,6 +506,7 @@ TEST(Simulation, AProductOfALaunchThatWaitsBeginsAnew)
     hd_tiles_job job = Job(2, 128, 128, 256);
 
     job.late[1] = true;
+    m.matmul[HD_DTYPE_BF16] = Shipped().matmul[HD_DTYPE_BF16];
     m.memory = 1e30;
     m.multiprocessors = 132;
     Simulated gathered(
