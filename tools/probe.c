@@ -153,26 +153,6 @@ static const char reductions_text[] = HEAD("reductions") //
     "    }\n"
     "}\n";
 
-// A product, and beside it collectives that take no longer.
-static const char beside_text[] = HEAD("beside") //
-    "streams 2\n"
-    "in %x : $T[$M, $M]\n"
-    "in %a : $T[$R @tp, $M, $W]\n"
-    "out %y : $O[$M, $M]\n"
-    "temp %b : $T[$N, $R, $M, $W] shared\n"
-    "{\n"
-    "    fork\n"
-    "    on stream 0 {\n"
-    "        %y = matmul %x, %x tb\n"
-    "    }\n"
-    "    on stream 1 {\n"
-    "        for i in 0..$N {\n"
-    "            %b[i] = all_gather %a[tp]\n"
-    "        }\n"
-    "    }\n"
-    "    join\n"
-    "}\n";
-
 #define TERM(name) .term = #name, .at = offsetof(hd_machine, name)
 #define PRODUCT(type, as)                                                  \
     .term = "matmul." as, .at = offsetof(hd_machine, matmul[type]),        \
@@ -226,9 +206,6 @@ const probe probes[] = {
      .devices = PROBE_CUDA, .ranks = 2, MEGABYTES, .longest = 0.003},
     {TERM(reduction_latency), .in = UNIT_SECONDS, .text = reductions_text, F32,
      .devices = BOTH, .ranks = 2, SMALL, .few = 2, .many = 18},
-    {TERM(collective_units), .in = UNIT_SHARE, .text = beside_text, BF16,
-     .devices = PROBE_CUDA, .ranks = 2, .base = 128, .levels = 7, .growth = 8,
-     .few = 1, .many = 4, .longest = 0.01},
     {.term = NULL},
 };
 
