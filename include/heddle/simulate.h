@@ -236,10 +236,10 @@ typedef struct hd_choice hd_choice;
 // those that make the same program as one before. None rounds sums more often
 // than `direct` does unless `wire` is asked for: what a ring of more than two
 // ranks sends on of 16 bits or fewer is f32. The some 100 take 10 to 50 ms
-// of a few statements on few ranks; of many steps only the first are tried, those
-// with fewer chunks and streams. HD_ERROR_INVALID, with what is wrong with
-// the options that were given, if none fits; HD_ERROR_ARGUMENT for a program
-// that is complete, and for options that have no such values.
+// of a few statements on few ranks; of many steps only the first are tried,
+// those with fewer chunks and streams. HD_ERROR_INVALID, with what is wrong
+// with the options that were given, if none fits; HD_ERROR_ARGUMENT for a
+// program that is complete, and for options that have no such values.
 HD_API HD_MUST_USE hd_status hd_choose(const hd_module *module,
                                        const hd_choose_options *options,
                                        hd_diag *diag, hd_choice **out);
@@ -255,10 +255,10 @@ HD_API HD_MUST_USE hd_status hd_choose_lower(const hd_module *module,
 HD_API void hd_choice_destroy(hd_choice *choice);
 HD_API size_t hd_choice_count(const hd_choice *choice); // at least 1
 // Candidate `i`; false if there are not so many. Of `lower` is `asked` for what
-// was given but for the transfer, so hd_lower makes what was predicted and warns
-// of what changes nothing. It borrows what the options that were given borrow.
-// `also` has a bit for each other hd_transfer that makes the same program. Each
-// may be NULL.
+// was given but for the transfer, so hd_lower makes what was predicted and
+// warns of what changes nothing. It borrows what the options that were given
+// borrow. `also` has a bit for each other hd_transfer that makes the same
+// program. Each may be NULL.
 HD_API bool hd_choice_candidate(const hd_choice *choice, size_t i,
                                 hd_lower_options *lower,
                                 hd_prediction *prediction, unsigned *also);
