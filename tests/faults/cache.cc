@@ -106,7 +106,10 @@ TEST(CacheFaults, CreatingOneRunsOutCleanly)
 TEST(CacheFaults, AProgramOfATextRunsOutCleanly)
 {
     hd_cache_request request = Ask(kGather);
+    hd_lower_options ring = hd_lower_defaults();
 
+    ring.transfer = HD_TRANSFER_RING;
+    request.lower = &ring;
     request.against = true;
     GetOfAnother(request, true);
 }

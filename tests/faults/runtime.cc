@@ -2,6 +2,7 @@
 // documented status, the others with news of it, and nobody may hang or keep
 // anything.
 #include <heddle/launch.h>
+#include <heddle/tune.h>
 
 #include <heddle/async.h>
 
@@ -434,6 +435,50 @@ TEST(NoFaults, RunsAskForNothing)
         EXPECT_EQ(hd_session_finish(session, nullptr), HD_OK);
         EXPECT_FALSE(rank == 1 && fault_end()) << fault_count();
         hd_session_destroy(session);
+        hd_group_destroy(group);
+        return true;
+    });
+    hd_module_destroy(module);
+}
+
+// A candidate for which there is no memory is not tried; without any for the
+// rest that is told.
+TEST(NoFaults, TuningEndsWellOrSaysThatMemoryRanOut)
+{
+    hd_module *module =
+        Parse("heddle 2 tensor program t mesh tp=1 in %a : f32[4, 4, 8] "
+              "in %b : f32[8, 4] out %c : f32[4@stream, 4, 4] "
+              "{ %c = matmul %a, %b }");
+
+    setenv("HEDDLE_CACHE_DIR", "off", 1);
+    AsThreads(1, [&](int, const hd_oob &oob) {
+        hd_group *group = nullptr;
+        hd_tuned first = HD_EMPTY(hd_tuned);
+
+        EXPECT_EQ(hd_group_create(&oob, kPatience, nullptr, &group), HD_OK);
+        // What sessions need is the group's from then on.
+        EXPECT_EQ(hd_tune(group, module, nullptr, nullptr, &first), HD_OK);
+        EXPECT_GT(first.tried, 1);
+        Sweep sweep = SweepFaults([&](long k) {
+            hd_tune_options options = hd_tune_defaults();
+            hd_choose_options choose = hd_choose_defaults();
+            hd_tuned tuned = HD_EMPTY(hd_tuned);
+
+            choose.most_chunks = 1;
+            options.choose = &choose;
+            options.most = 2;
+            options.seconds = 0;
+            fault_begin(k, FAULT_MEMORY);
+            hd_status status =
+                hd_tune(group, module, &options, nullptr, &tuned);
+            bool fired = fault_end();
+            EXPECT_TRUE(status == HD_OK ||
+                        (fired && status == HD_ERROR_NO_MEMORY))
+                << k << " " << status;
+            EXPECT_EQ(status == HD_OK, tuned.predicted > 0);
+            return fired;
+        });
+        EXPECT_GT(sweep.requests, 50);
         hd_group_destroy(group);
         return true;
     });

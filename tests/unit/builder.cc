@@ -17,6 +17,7 @@
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
+#include "tests/unit/program.h"
 #include "tests/unit/generated.h"
 
 namespace
@@ -294,7 +295,7 @@ Finished Rebuild(const std::string &printed, const hd_module *module)
 void ExpectSame(const std::string &text, bool lower)
 {
     hd_diag *diag = hd_diag_create();
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     hd_module *parsed = nullptr;
 
     ASSERT_EQ(
@@ -447,7 +448,7 @@ TEST(Builder, MessagesAboutWhatWasBuiltHaveCookies)
 {
     std::mt19937_64 random(Seed());
     hd_diag *diag = hd_diag_create();
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = RingDefaults();
     hd_module *module = nullptr, *clone = nullptr;
     uint64_t cookie;
     Builder b = Gather(random, "matmul-", &cookie);

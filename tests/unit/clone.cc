@@ -40,6 +40,8 @@ std::string Lower(hd_module *module, hd_stage until)
     hd_lower_options options = hd_lower_defaults();
     hd_diag *diag = hd_diag_create();
 
+    options.transfer = HD_TRANSFER_RING;
+    options.asked = 0;
     options.until = until;
     hd_status status = hd_lower(module, &options, nullptr, nullptr, diag);
     std::string said = hd_diag_text(diag);
