@@ -575,7 +575,7 @@ TEST(Tiles, AProductWaitsForItsWordsAndThoseAheadOfIt)
 TEST_F(TilesNvrtc, EveryChoiceCompilesWithoutSpills)
 {
     const bool all = std::getenv("HEDDLE_ALL_KERNELS") != nullptr;
-    const size_t first = std::random_device()() % kForms.size();
+    const size_t first = std::random_device()() % 17;
 
     for (size_t f = 0; f < kForms.size(); f++) {
         Tiles tiles(kForms[f]);
@@ -586,7 +586,7 @@ TEST_F(TilesNvrtc, EveryChoiceCompilesWithoutSpills)
                              std::make_pair(b.rows, b.columns);
                   });
         for (size_t i = 0; i < tiles.choices.size(); i++)
-            if (all || (i + first) % 11 == f)
+            if (all || (i + first) % 17 == f)
                 CheckLog(Log(tiles.Of(tiles.choices[i]).text, "sm_90a"),
                          Name(tiles.choices[i]) + " of form " +
                              std::to_string(f));
