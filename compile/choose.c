@@ -323,10 +323,11 @@ static hd_status simulate(const hd_module *lowered, const hd_machine *machine,
     how.axes = c->lower.axes;
     status = hd_simulate_over(lowered, &how, diag, &simulation);
     c->prediction = HD_EMPTY(hd_prediction);
-    if (status == HD_OK) {
+    if (status == HD_OK)
         hd_simulation_predict(simulation, &c->prediction);
-        *steps += hd_simulation_intervals(simulation);
-    }
+    // What fails may have been too long to look at.
+    *steps +=
+        status == HD_OK ? hd_simulation_intervals(simulation) : MOST_STEPS / 4;
     c->launches = has(&lowered->body, is_launch);
     hd_simulation_destroy(simulation);
     return status;
