@@ -201,6 +201,14 @@ static hd_status align(builder *b, const shape *x, const shape *y)
 
 // -------------------------------------------------------------------- steps
 
+static void shapes_of(const shape *s, int n, hd_shape *out)
+{
+    for (int i = 0; i < n; i++) {
+        out[i].ndims = s[i].ndims;
+        memcpy(out[i].extent, s[i].extent, sizeof out[i].extent);
+    }
+}
+
 // Dimensions that lie along the same one of what the op iterates over have
 // their indices in common. Each scale is told apart, and what it is of from
 // what the next one is of.
@@ -209,10 +217,7 @@ static void pair_dims(const builder *b, const hd_op *op, const shape *s, int n)
     hd_shape view[HD_MAX_VIEWS];
     hd_space space;
 
-    for (int i = 0; i < n; i++) {
-        view[i].ndims = s[i].ndims;
-        memcpy(view[i].extent, s[i].extent, sizeof view[i].extent);
-    }
+    shapes_of(s, n, view);
     hd_space_of(op, view, &space);
     for (int d = 0; d < space.ndims; d++) {
         int32_t first = -1;
@@ -256,22 +261,22 @@ static int64_t piece_of_dim(const builder *b, bool dense,
     return range != NULL || hd_view_picks(view, d) ? 1 : 0;
 }
 
-// Of a grouped product the counts, and a bias that has a row for each, are
-// along the matrices, which lie along nothing there. Each of a sequence is a
-// value of its own.
+// Of a grouped product the counts, and what has a part for each group, are
+// along each other, where these lie along nothing of the result. Each of a
+// sequence is a value of its own.
 static void pair_groups(const builder *b, const hd_op *op, const shape *s)
 {
     int counts = hd_op_key_view(op, HD_KEY_GROUPS);
-    int bias = hd_op_key_view(op, HD_KEY_BIAS);
-    int matrices = hd_op_key(op, HD_KEY_TA) != NULL ? 0 : 2;
+    hd_shape view[HD_MAX_VIEWS];
 
-    if (hd_op_has_sequences(op))
+    if (hd_op_has_sequences(op)) {
         narrow(b, s[counts].dim[s[counts].ndims - 1], 1);
-    else if (counts >= 0)
-        join(b, s[counts].dim[0], s[matrices].dim[0]);
-    if (counts >= 0 && bias >= 0 && s[bias].ndims > 1 &&
-        s[bias].extent[0] == s[counts].extent[0])
-        join(b, s[counts].dim[0], s[bias].dim[0]);
+        return;
+    }
+    shapes_of(s, op->nviews, view);
+    for (int i = 0; counts >= 0 && i < op->nviews; i++)
+        if (i != counts && hd_space_leads_groups(op, view, i))
+            join(b, s[counts].dim[0], s[i].dim[0]);
 }
 
 // Counts of what is moved are along the first dimensions of that.

@@ -512,6 +512,7 @@ typedef struct scales {
     int64_t behind, lines; // rows (columns) are these elements of it, so many
     int64_t grain, stride; // and have a scale each so many
     int64_t k_grain, k_stride;
+    int64_t to_group; // of a grouped product, to those of the next matrix
 } scales;
 
 // How many indices that are kept have one scale in common. Those of an operand
@@ -538,7 +539,10 @@ static scales scales_of(const hd_work_item *item, const hd_space *space,
                 .behind = operand == 1 ? space->extent[k - 1] : 1,
                 .lines = 1,
                 .grain = 1,
-                .k_grain = 1};
+                .k_grain = 1,
+                .to_group = operand == 2
+                                ? hd_space_to_group(&item->step, HD_KEY_SCALE_B)
+                                : 0};
 
     if (line >= 0 && hd_space_is_grained(space, view, line)) {
         s.lines = space->extent[line];
@@ -611,6 +615,20 @@ static uint64_t dot(const hd_values *values, const product *p, int64_t i)
         hd_field_multiply(hd_field_reduce(sum[1]), p->weight[1]));
 }
 
+// The scales of term `k` of element `i`, of matrix `m`, times each other.
+static uint64_t scale_of(const hd_values *values, const product *p, int64_t i,
+                         int64_t k, int64_t m)
+{
+    uint64_t x = 1;
+
+    for (int s = 0; s < 2; s++)
+        if (p->scales[s].any)
+            x = hd_field_multiply(x,
+                                  values->value[scale_at(&p->scales[s], i, k) +
+                                                m * p->scales[s].to_group]);
+    return x;
+}
+
 // Terms that have scales, each with its own.
 static uint64_t scaled_dot(const hd_values *values, const product *p, int64_t i)
 {
@@ -622,10 +640,7 @@ static uint64_t scaled_dot(const hd_values *values, const product *p, int64_t i)
         uint64_t x =
             hd_field_multiply(left[k * p->a_stride], right[k * p->b_stride]);
 
-        for (int s = 0; s < 2; s++)
-            if (p->scales[s].any)
-                x = hd_field_multiply(
-                    x, values->value[scale_at(&p->scales[s], i, k)]);
+        x = hd_field_multiply(x, scale_of(values, p, i, k, 0));
         total = hd_field_add(total, hd_field_multiply(x, p->weight[k % 2]));
     }
     return total;
@@ -679,7 +694,7 @@ static grouping grouping_of(const hd_values *values, const hd_work_item *item)
     const hd_span *counts =
         &item->span[hd_op_key_view(item->step.op, HD_KEY_GROUPS)];
     grouping g = {.matrices = 1,
-                  .to_bias = hd_space_to_bias(&item->step),
+                  .to_bias = hd_space_to_group(&item->step, HD_KEY_BIAS),
                   .each = elements_behind(out),
                   .ta = !is_stacked(item)};
 
@@ -718,6 +733,7 @@ static uint64_t grouped_dot(const hd_values *values, const product *p,
                                    : share_of(g, i / g->each, m);
 
             x = hd_field_multiply(x, p->weight[k % 2]);
+            x = hd_field_multiply(x, scale_of(values, p, i, k, m));
             total = hd_field_add(total, hd_field_multiply(x, share));
         }
     return total;
@@ -929,12 +945,16 @@ static int64_t terms_of(const hd_space *space, int view)
 // of the bias; 0 if the view has none.
 static int64_t to_matrix(const hd_work_item *item, int view)
 {
+    static const hd_key_code by_groups[] = {HD_KEY_BIAS, HD_KEY_SCALE_B};
+
     if (!is_stacked(item))
         return 0;
-    return view == 2 ? item->span[2].stride[0]
-           : view == hd_op_key_view(item->step.op, HD_KEY_BIAS)
-               ? hd_space_to_bias(&item->step)
-               : 0;
+    if (view == 2)
+        return item->span[2].stride[0];
+    for (int i = 0; i < 2; i++)
+        if (view == hd_op_key_view(item->step.op, by_groups[i]))
+            return hd_space_to_group(&item->step, by_groups[i]);
+    return 0;
 }
 
 static bool is_counts(const hd_work_item *item, int view)
@@ -1038,7 +1058,7 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
     if (hd_op_has_scales(item->step.op, view)) {
         scales s = scales_of(item, &space, view);
 
-        return scale_at(&s, i, k % n);
+        return scale_at(&s, i, k % n) + k / n * to_matrix(item, view);
     }
     at = hd_span_place(&along, i);
     if (n > 1)

@@ -170,13 +170,19 @@ static void set_tiles(kernel *k)
         k->tile_m /= 2;
 }
 
+static bool is_scaled(const kernel *k)
+{
+    return k->product.scales[0].view >= 0 || k->product.scales[1].view >= 0;
+}
+
 // Tensor cores multiply numbers of 16 bits that lie side by side.
 static bool is_tensor(const kernel *k)
 {
     hd_dtype a = dtype_of(k, HD_PRODUCT_A), b = dtype_of(k, HD_PRODUCT_B);
     sides of_a = sides_of(k, HD_PRODUCT_A), of_b = sides_of(k, HD_PRODUCT_B);
 
-    return a == b && (a == HD_DTYPE_F16 || a == HD_DTYPE_BF16) &&
+    return a == b && !is_scaled(k) &&
+           (a == HD_DTYPE_F16 || a == HD_DTYPE_BF16) &&
            (of_a.across == 1 || of_a.along == 1) &&
            (of_b.across == 1 || of_b.along == 1);
 }
@@ -243,8 +249,8 @@ bool hd_tiles_fit(const hd_step *step)
     const hd_space *space = &k.product.space;
 
     return k.product.counts >= 0 ||
-           (k.product.scales[0].view < 0 && k.product.scales[1].view < 0 &&
-            k.room[OF_M] >= LEAST_SIDE && k.room[OF_N] >= LEAST_SIDE &&
+           (!is_scaled(&k) && k.room[OF_M] >= LEAST_SIDE &&
+            k.room[OF_N] >= LEAST_SIDE &&
             (space->counted < 0 || space->counted >= k.product.outer));
 }
 
@@ -538,6 +544,26 @@ static void add_places(kernel *k)
         hd_text_puts(&k->text, "#define SCALE 1\n");
 }
 
+// Of a grouped product: along the result's rows and the depth, and its columns
+// and the depth.
+static void add_scales(kernel *k)
+{
+    for (int i = 0; i < 2; i++) {
+        const hd_scales *s = &k->product.scales[i];
+        char c = "AB"[i];
+
+        hd_text_printf(&k->text, "#define SCALES_%c %d\n", c,
+                       s->view >= 0 ? s->view : 0);
+        if (s->view >= 0)
+            hd_text_printf(&k->text,
+                           "#define S%c_AT(p, line, k) ((p) * %lldll + (line) "
+                           "/ %lldll * %lldll + (k) / %lldll * %lldll)\n",
+                           c, (long long)s->to_group, (long long)s->lines,
+                           (long long)s->line_stride, (long long)s->deep,
+                           (long long)s->deep_stride);
+    }
+}
+
 static void add_loads(kernel *k)
 {
     static const char *const name[] = {"a", "b"};
@@ -648,6 +674,7 @@ static void add_all(kernel *k)
     add_strides(k);
     add_own(k);
     add_places(k);
+    add_scales(k);
     add_loads(k);
     add_finish(k);
     add_check(k);

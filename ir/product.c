@@ -115,7 +115,8 @@ static void add_groups(hd_product *p, const hd_step *step)
     p->rows = p->ta ? p->k : p->m;
     p->groups = step->span[p->counts].extent[0];
     p->to_group = step->span[matrices].stride[0];
-    p->to_bias = hd_space_to_bias(step);
+    p->to_bias = hd_space_to_group(step, HD_KEY_BIAS);
+    p->scales[1].to_group = hd_space_to_group(step, HD_KEY_SCALE_B);
     p->batch = 1;
 }
 

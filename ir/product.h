@@ -56,6 +56,7 @@ typedef struct hd_scales {
     hd_span span; // hd_space_span
     int64_t lines, deep;
     int64_t line_stride, deep_stride; // in elements
+    int64_t to_group; // of b, from one group's to the next; 0: they share
 } hd_scales;
 
 typedef struct hd_product {

@@ -188,28 +188,48 @@ void hd_space_of(const hd_op *op, const hd_shape *view, hd_space *out)
         lay_extents(op, view, i, out);
 }
 
-void hd_space_of_step(const hd_step *step, hd_space *out)
+static void shape_step(const hd_step *step, hd_shape *view)
 {
-    hd_shape view[HD_MAX_VIEWS];
-
     for (int i = 0; i < step->op->nviews; i++) {
         view[i].ndims = step->span[i].ndims;
         for (int d = 0; d < view[i].ndims; d++)
             view[i].extent[d] = step->span[i].extent[d];
     }
+}
+
+void hd_space_of_step(const hd_step *step, hd_space *out)
+{
+    hd_shape view[HD_MAX_VIEWS];
+
+    shape_step(step, view);
     hd_space_of(step->op, view, out);
 }
 
-int64_t hd_space_to_bias(const hd_step *step)
+bool hd_space_leads_groups(const hd_op *op, const hd_shape *view, int i)
 {
-    int bias = hd_op_key_view(step->op, HD_KEY_BIAS);
-    int counts = hd_op_key_view(step->op, HD_KEY_GROUPS);
-    const hd_span *span = step->span;
+    int counts = hd_op_key_view(op, HD_KEY_GROUPS), ndims[HD_MAX_VIEWS];
+    const hd_bound *bound;
+    hd_bound room;
 
-    return bias >= 0 && counts >= 0 && span[bias].ndims > 1 &&
-                   span[bias].extent[0] == span[counts].extent[0]
-               ? span[bias].stride[0]
-               : 0;
+    if (counts < 0 || view[i].ndims == 0)
+        return false;
+    for (int k = 0; k < op->nviews; k++)
+        ndims[k] = view[k].ndims;
+    bound = hd_bound_of(op, ndims, &room);
+    return bound->along[i][0] == bound->along[counts][0] &&
+           view[i].extent[0] == view[counts].extent[0];
+}
+
+int64_t hd_space_to_group(const hd_step *step, hd_key_code code)
+{
+    int i = hd_op_key_view(step->op, code);
+    hd_shape view[HD_MAX_VIEWS];
+
+    if (i < 0)
+        return 0;
+    shape_step(step, view);
+    return hd_space_leads_groups(step->op, view, i) ? step->span[i].stride[0]
+                                                    : 0;
 }
 
 // Of the dimensions that the op's views keep.

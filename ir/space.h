@@ -68,9 +68,13 @@ static inline bool hd_space_is_grained(const hd_space *space, int view, int d)
 // if it repeats there.
 int hd_space_along(const hd_space *space, int view, int own);
 
-// From one group's row of a grouped product's bias to the next, in elements; 0
-// if all have the same, or there is none.
-int64_t hd_space_to_bias(const hd_step *step);
+// Whether the first dimension of view `i` is that of a grouped product's
+// groups, with an index for each.
+bool hd_space_leads_groups(const hd_op *op, const hd_shape *view, int i);
+// From one group's part of what a key of a grouped product reads, a bias or
+// scales, to the next one's, in elements; 0 if all have the same, or there is
+// no such key.
+int64_t hd_space_to_group(const hd_step *step, hd_key_code code);
 
 // A view of a step along the dimensions of its result; along those in a grain
 // where the first index lies.

@@ -105,15 +105,13 @@ static hd_status check_grouped_keys(verifier *v, const hd_op *op)
                         op_text(op));
     for (int i = 0; i < op->nkeys; i++) {
         hd_key_code code = op->key[i].code;
-        bool scales = hd_op_has_scales(op, op->key[i].view);
 
-        if (scales || (ta && (code == HD_KEY_TB || code == HD_KEY_BIAS ||
-                              code == HD_KEY_ACT || code == HD_KEY_AUX ||
-                              code == HD_KEY_KEEP)))
+        if (ta &&
+            (code == HD_KEY_TB || code == HD_KEY_BIAS || code == HD_KEY_ACT ||
+             code == HD_KEY_AUX || code == HD_KEY_KEEP))
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
-                            "%s takes no key %s with groups%s", op_text(op),
-                            hd_key_info_get(code)->text,
-                            scales ? "" : " and ta");
+                            "%s takes no key %s with groups and ta",
+                            op_text(op), hd_key_info_get(code)->text);
     }
     return HD_OK;
 }

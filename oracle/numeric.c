@@ -573,7 +573,8 @@ static void release(dense *p)
 typedef struct scaling {
     const hd_scales *of; // none, of which the view is -1
     const item *from;
-    bool deep; // rows of the matrix are of what is contracted
+    int64_t first; // row that the matrix begins with, of those they are of
+    bool deep;     // rows of the matrix are of what is contracted
     double unit;
 } scaling;
 
@@ -581,6 +582,7 @@ static item times_scale(const scaling *s, int64_t i, int64_t j, item x)
 {
     if (s->of->view < 0)
         return x;
+    i += s->first;
     return multiply(
         x, s->from[hd_scales_at(s->of, s->deep ? j : i, s->deep ? i : j)],
         s->unit);
@@ -727,10 +729,10 @@ static void multiply_rows(dense *d, const hd_product *p, item factor,
 }
 
 // Rows of A and B as `a` and `b` have them, which begin at these elements, of
-// piece `piece`.
+// piece `piece`; `first` is the row that they begin with, of a group.
 static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
                           int64_t a_at, const hd_matrix *b, int64_t b_at,
-                          int64_t piece, item *memory)
+                          int64_t piece, int64_t first, item *memory)
 {
     scaling scales[2];
 
@@ -740,6 +742,7 @@ static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
             p->scales[i].view < 0
                 ? NULL
                 : memory + hd_scales_offset(p, &p->scales[i], piece);
+        scales[i].first = i == 0 || p->ta ? first : 0;
         scales[i].deep = i == 0 ? p->ta : !p->tb;
         scales[i].unit = unit_of_compute(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32);
     }
@@ -788,7 +791,7 @@ static void compute_group(dense *d, const hd_product *p, item factor,
     a.rows = rows;
     if (!p->ta) {
         d->m = rows;
-        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, 0,
+        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, 0, from,
                       memory);
         multiply_rows(d, p, factor, memory, from);
         return;
@@ -798,7 +801,8 @@ static void compute_group(dense *d, const hd_product *p, item factor,
         clear_rows(p, memory, group * d->m, (group + 1) * d->m);
         return;
     }
-    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, 0, memory);
+    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, 0, from,
+                  memory);
     multiply_rows(d, p, factor, memory, group * d->m);
 }
 
@@ -812,6 +816,7 @@ static void compute_groups(dense *d, const hd_step *step, const hd_product *p,
         hd_product own = *p;
 
         own.part[HD_PRODUCT_BIAS].span.offset += g * p->to_bias;
+        own.scales[1].span.offset += g * p->scales[1].to_group;
         compute_group(d, &own, factor, memory, g, from, rows);
         from += rows;
     }
@@ -826,7 +831,8 @@ static void compute_pieces(dense *d, const hd_product *p, item factor,
         take_operands(d, p, &p->part[HD_PRODUCT_A].matrix,
                       hd_product_offset(p, HD_PRODUCT_A, piece),
                       &p->part[HD_PRODUCT_B].matrix,
-                      hd_product_offset(p, HD_PRODUCT_B, piece), piece, memory);
+                      hd_product_offset(p, HD_PRODUCT_B, piece), piece, 0,
+                      memory);
         multiply_rows(d, p, factor, memory, piece * d->m);
     }
 }

@@ -267,14 +267,17 @@ static inline void multiply_few(const hd_kernel_args &args, const tile &t,
         lane left[4], right[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int y = row + i * EACH_M;
-            left[i] = take_a(o.a[(y < t.fill_rows ? y : row) * A_M + k * A_K]);
+            const int y =
+                row + i * EACH_M < t.fill_rows ? row + i * EACH_M : row;
+            left[i] = take_a(o.a[y * A_M + k * A_K]) * scale_a(args, t, y, k);
         }
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const int x = column + j * EACH_N;
-            right[j] = take_b(
-                o.b[k * o.b_k + (x < t.fill_columns ? x : column) * B_N]);
+            const int x = column + j * EACH_N < t.fill_columns
+                              ? column + j * EACH_N
+                              : column;
+            right[j] =
+                take_b(o.b[k * o.b_k + x * B_N]) * scale_b(args, t, x, k);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)

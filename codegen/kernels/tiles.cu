@@ -48,6 +48,8 @@
 #define AUX 0
 #define BIAS 2
 #define SCALE 1.f  // or *(const float *)args.at[i]
+#define SCALES_A 0 // which of at[] those of the operands are; 0: none
+#define SCALES_B 0
 #define CLEARS_C 1 // what counts leave out
 #define CLEARS_X 0
 #define ROOM 100ll         // as much as a count may say
@@ -346,6 +348,30 @@ static inline const code_v *v_at(const hd_kernel_args &args, const tile &t,
 {
     return (const code_v *)args.at[view_of(t, BIAS)] + PIECE_V((i64)t.piece) +
            (i64)(t.row + i) * V_M + (i64)(t.column + j) * V_N;
+}
+
+// What an element of the first operand is multiplied by, in row `i` of the tile
+// and at index `k` of the depth; of the second one, in column `j`.
+static inline float scale_a(const hd_kernel_args &args, const tile &t, int i,
+                            coord k)
+{
+#if SCALES_A
+    return ((const float *)
+                args.at[SCALES_A])[SA_AT(0, (i64)(t.row + i), (i64)(t.k + k))];
+#else
+    return 1;
+#endif
+}
+
+static inline float scale_b(const hd_kernel_args &args, const tile &t, int j,
+                            coord k)
+{
+#if SCALES_B
+    return ((const float *)args.at[SCALES_B])[SB_AT(
+        (i64)t.piece, (i64)(t.column + j), (i64)(t.k + k))];
+#else
+    return 1;
+#endif
 }
 
 static inline rest value_at(const hd_kernel_args &args, const tile &t, int i,

@@ -580,6 +580,8 @@ class Built(unittest.TestCase):
                 (ops.matmul(x, m[0:2], crossed=True), (2, 2, 3, 8), 1),
                 (ops.matmul(rows, rows, ta=True, groups=n), (7, 4, 4), None),
                 (ops.matmul(rows, w, groups=n, bias=w[:, 0]), (9, 8), None),
+                (ops.matmul(rows, w, groups=n, scale_a=rows[:, 0:1], scale_b=w[:, 0:1]),
+                 (9, 8), None),
                 (ops.attention(q, k, k)[0], (6, 4, 5, 8), None)):
             with self.subTest(repr(made)):
                 self.assertEqual(made.shape, shape)

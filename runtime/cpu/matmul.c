@@ -32,6 +32,7 @@ typedef struct matrix {
     int64_t row_stride, column_stride; // in elements
     const char *scale;       // that of the first element; NULL: there is none
     const hd_scales *scales; // of rows of the result, or its columns
+    int64_t first;           // row of what these are of
 } matrix;
 
 typedef struct job {
@@ -169,8 +170,8 @@ static void scale_row(const hd_product *p, const matrix *m, int64_t row,
                       int64_t column, int64_t n, bool deep, char *to)
 {
     for (int64_t i = 0; i < n; i++) {
-        double scale =
-            deep ? scale_at(m, column + i, row) : scale_at(m, row, column + i);
+        double scale = deep ? scale_at(m, column + i, m->first + row)
+                            : scale_at(m, m->first + row, column + i);
 
         if (p->wide)
             ((double *)(void *)to)[i] *= scale;
@@ -351,6 +352,7 @@ static void clear(const job *job, const matrix *part, int64_t from, int64_t end)
 static void narrow(matrix *m, int64_t from, int64_t rows)
 {
     m->at += from * m->row_stride * (int64_t)m->size;
+    m->first += from;
     m->rows = rows;
 }
 
@@ -370,6 +372,9 @@ static void run_group(const job *job, const matrix *whole, int64_t group,
     if (part[HD_PRODUCT_BIAS].at != NULL)
         part[HD_PRODUCT_BIAS].at +=
             group * job->product.to_bias * (int64_t)part[HD_PRODUCT_BIAS].size;
+    if (part[HD_PRODUCT_B].scale != NULL)
+        part[HD_PRODUCT_B].scale +=
+            group * job->product.scales[1].to_group * (int64_t)sizeof(float);
     if (ta && rows == 0) {
         clear(job, part, 0, part[HD_PRODUCT_C].rows);
         return;

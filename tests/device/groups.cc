@@ -64,13 +64,34 @@ const Form kForms[] = {
      "in %g : $[3, R, N]",
      "%y[:, 1] = matmul %x[:, 1], %g[1] ta accumulate groups %n[:, 1]", true,
      true},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, R, N] "
+     "in %w : $[E, N, K] in %s : f32[R, P] in %t : f32[E, Q, P]",
+     "%y[1] = matmul %x[1], %w tb scale_a %s scale_b %t grain 4 act relu "
+     "groups %n[1]",
+     false, false},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : f32[3, R, N] "
+     "in %w : $[E, K, N] in %s : f32[R, 2, 1] in %t : f32[E, 2, 1, N]",
+     "%y[1] = matmul %x[1], %w scale_a %s[:, 1] scale_b %t[:, 1] groups %n[1] "
+     "keep",
+     true, false},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, E, K, N] "
+     "in %g : $[3, R, N] in %s : f32[O, K] in %t : f32[R, 1]",
+     "%y[1] = matmul %x[1], %g[1] ta scale_a %s scale_b %t grain 4 "
+     "groups %n[1]",
+     false, true},
 };
 
 std::string TextOf(const Form &form, const Sizes &s)
 {
     return Filled(std::string("heddle 2 host program grouped ") +
                       form.arguments + " { " + form.step + " }",
-                  {{'R', s.rows}, {'K', s.k}, {'N', s.n}, {'E', s.groups}});
+                  {{'R', s.rows},
+                   {'K', s.k},
+                   {'N', s.n},
+                   {'E', s.groups},
+                   {'O', (s.rows + 3) / 4}, // scales of a grain
+                   {'P', (s.k + 3) / 4},
+                   {'Q', (s.n + 3) / 4}});
 }
 
 // Counts that fit: of all rows or of some, of one group, or of none.

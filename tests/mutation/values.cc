@@ -46,6 +46,16 @@ const Written kWritten[] = {
      "%c[0] = copy %b[0] %c[1..3] = copy %b[1..3] for i in 0..2 { "
      "%y[:, 2 * i..2 * i + 2] = matmul %x, %w[:, :, 2 * i..2 * i + 2] "
      "bias %c[:, 2 * i..2 * i + 2] groups %n } }"},
+    {"scales of groups",
+     "tensor program t in %x : f32[4, 3] in %w : f32[3, 3, 4] in %n : i32[3] "
+     "in %s : f32[4, 2] in %v : f32[3, 1, 4] out %y : f32[4, 4] "
+     "{ %y = matmul %x, %w scale_a %s scale_b %v grain 2 groups %n }",
+     "host program t in %x : f32[4, 3] in %w : f32[3, 3, 4] in %n : i32[3] "
+     "in %s : f32[4, 2] in %v : f32[3, 1, 4] out %y : f32[4, 4] "
+     "temp %c : f32[3, 1, 4] { %c[0] = copy %v[0] %c[1..3] = copy %v[1..3] "
+     "for i in 0..2 { %y[:, 2 * i..2 * i + 2] = "
+     "matmul %x, %w[:, :, 2 * i..2 * i + 2] scale_a %s "
+     "scale_b %c[:, :, 2 * i..2 * i + 2] grain 2 groups %n } }"},
     {"scales",
      "tensor program t in %x : f32[4, 6] in %w : f32[6, 5] in %s : f32[4, 3] "
      "in %v : f32[3, 3] out %y : f32[4, 5] "

@@ -54,6 +54,12 @@ const char *const kEach[] = {
     "tensor program t in %x : f32[7, 3] in %w : f32[3, 2, 3] in %n : i32[3] "
     "in %b : f32[3, 2] out %y : f32[7, 2] out %u : f32[7, 2] "
     "{ %y = matmul %x, %w tb bias %b act relu aux %u groups %n }",
+    "tensor program t in %x : f32[7, 3] in %w : f32[3, 2, 3] in %n : i32[3] "
+    "in %s : f32[7, 2] in %v : f32[3, 1, 2] in %r : f32[4, 1] in %h : f32[7, "
+    "2] "
+    "out %y : f32[7, 2] out %z : f32[3, 3, 2] "
+    "{ %y = matmul %x, %w tb scale_a %s scale_b %v grain 2 groups %n "
+    "%z = matmul %x, %h ta scale_a %r scale_b %h grain 2 groups %n }",
     "tensor program t in %x : f32[7, 3] in %w : f32[7, 2] in %n : i32[3] "
     "inout %y : f32[3, 3, 2] { %y = matmul %x, %w ta scale 2.0 accumulate "
     "groups %n }",

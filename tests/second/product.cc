@@ -136,7 +136,7 @@ std::vector<int64_t> GroupOfRows(const std::vector<Scalar> &counts,
 }
 
 // y[row] = x[row] w[the group of row]. Loops: groups, rows, n, k.
-void MultiplyGroups(const Work &work, Memory *memory)
+void MultiplyGroups(const Work &work, const Shape &shape, Memory *memory)
 {
     const auto &x = work.from[0].region, &w = work.from[1].region;
     const auto &y = work.to[0].region;
@@ -145,8 +145,10 @@ void MultiplyGroups(const Work &work, Memory *memory)
                                     y.dims.at(1).first, x.dims.at(1).first};
     std::vector<int64_t> group =
         GroupOfRows(Read(memory, work.keys.at("groups"), false), extents[1]);
-    Span a(memory, x, {1, 3}, extents);
-    Span b(memory, w, tb ? Loops{0, 2, 3} : Loops{0, 3, 2}, extents);
+    Loops of_w = tb ? Loops{0, 2, 3} : Loops{0, 3, 2};
+    Span a(memory, x, {1, 3}, extents), b(memory, w, of_w, extents);
+    Scales of_a(work, shape, "scale_a", {1, 3}, extents, memory);
+    Scales of_b(work, shape, "scale_b", of_w, extents, memory);
     Epilogue epilogue(work, {1, 2}, {0, 2}, extents, memory);
 
     ForEach({extents[1], extents[2]}, [&](const Point &c) {
@@ -158,13 +160,14 @@ void MultiplyGroups(const Work &work, Memory *memory)
             return epilogue.Skip(at);
         }
         for (; at[3] < extents[3]; at[3]++)
-            sum = Add(sum, Mul(a.At(at), b.At(at)));
+            sum = Add(sum,
+                      Mul(of_a.Times(a.At(at), at), of_b.Times(b.At(at), at)));
         epilogue.Store(at, sum);
     });
 }
 
 // w[g] = the product over the rows of group g. Loops: groups, k, n, rows.
-void ContractGroups(const Work &work, Memory *memory)
+void ContractGroups(const Work &work, const Shape &shape, Memory *memory)
 {
     const auto &x = work.from[0].region, &g = work.from[1].region;
     const auto &w = work.to[0].region;
@@ -173,6 +176,8 @@ void ContractGroups(const Work &work, Memory *memory)
     std::vector<int64_t> group =
         GroupOfRows(Read(memory, work.keys.at("groups"), false), extents[3]);
     Span a(memory, x, {3, 1}, extents), b(memory, g, {3, 2}, extents);
+    Scales of_a(work, shape, "scale_a", {3, 1}, extents, memory);
+    Scales of_b(work, shape, "scale_b", {3, 2}, extents, memory);
     Epilogue epilogue(work, {0, 1, 2}, {}, extents, memory);
 
     ForEach({extents[0], extents[1], extents[2]}, [&](const Point &c) {
@@ -181,7 +186,8 @@ void ContractGroups(const Work &work, Memory *memory)
 
         for (; at[3] < extents[3]; at[3]++)
             if (group[static_cast<size_t>(at[3])] == c[0])
-                sum = Add(sum, Mul(a.At(at), b.At(at)));
+                sum = Add(sum, Mul(of_a.Times(a.At(at), at),
+                                   of_b.Times(b.At(at), at)));
         epilogue.Store(at, sum);
     });
 }
@@ -241,9 +247,9 @@ void Product(const Work &work, const Shape &shape, Memory *memory)
     if (!work.stmt->Find("groups"))
         Multiply(work, shape, memory);
     else if (work.stmt->Find("ta"))
-        ContractGroups(work, memory);
+        ContractGroups(work, shape, memory);
     else
-        MultiplyGroups(work, memory);
+        MultiplyGroups(work, shape, memory);
 }
 
 } // namespace second

@@ -756,6 +756,17 @@ std::vector<Case> GroupedMatmuls()
         "groups %n keep }",
         "in %a : X[30, 70] in %b : W[30, 7] in %n : i32[2, 4] "
         "inout %c : Y[4, 70, 7] { %c = matmul %a, %b ta groups %n[1] }",
+        "in %a : X[30, 9] in %b : W[5, 7, 9] in %n : i32[5] "
+        "in %s : f32[30, 2, 3] in %t : f32[5, 2, 3] inout %c : Y[30, 7] "
+        "{ %c = matmul %a, %b tb scale_a %s[:, 1] scale_b %t grain 4 act relu "
+        "groups %n }",
+        "in %a : X[30, 9] in %b : W[5, 9, 7] in %n : i32[5] "
+        "in %s : f32[30, 1] in %t : f32[5, 2, 1, 7] inout %c : Y[30, 7] "
+        "{ %c = matmul %a, %b scale_a %s scale_b %t[:, 1] groups %n keep }",
+        "in %a : X[30, 9] in %b : W[30, 7] in %n : i32[4] "
+        "in %s : f32[10, 9] in %t : f32[30, 7] inout %c : Y[4, 9, 7] "
+        "{ %c = matmul %a, %b ta scale_a %s scale_b %t grain 3 scale 0.5 "
+        "groups %n }",
     };
     std::vector<Case> cases;
     unsigned seed = Seed();

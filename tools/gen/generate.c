@@ -1354,7 +1354,7 @@ static void draw_all_scales(maker *m, statement *s)
 }
 
 // What a product takes beside its form's keys. Of groups of rows that are
-// joined neither bias nor activation; of what is counted no scales in a grain.
+// joined neither bias nor activation; of what is counted no scales.
 // False if what is made may be too large.
 static bool draw_product_keys(maker *m, statement *s)
 {
@@ -1363,7 +1363,7 @@ static bool draw_product_keys(maker *m, statement *s)
     bool joins = groups && row_has(s->row, KEY_TA);
     bool counted = s->name[1][1] == 'c';
 
-    if (!groups && !counted && once_in(m, 5))
+    if (!counted && once_in(m, 5))
         draw_all_scales(m, s);
     if (!joins && once_in(m, 3))
         draw_bias(m, s);
