@@ -17,6 +17,7 @@
 
 #include "base/sized.h"
 #include "base/text.h"
+#include "compile/key.h"
 #include "ir/module.h"
 #include "runtime/ranks/group.h"
 
@@ -161,59 +162,13 @@ static void drop_last(shelf *shelf)
 
 // -------------------------------------------------------------------- keys
 
-static void put_bytes(hd_text *key, const char *bytes, size_t length)
-{
-    hd_text_printf(key, "%zu:", length);
-    hd_text_add(key, bytes, length);
-}
-
-static void put_string(hd_text *key, const char *text)
-{
-    hd_text_puts(key, text != NULL ? "+" : "-");
-    put_bytes(key, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
-}
-
-// What is new in a struct is part of its key.
-#define HAS_ALL_OF(type, last)                                             \
-    _Static_assert(sizeof(type) - offsetof(type, last) <=                  \
-                       ((sizeof(((type *)0)->last) + 7) & ~(size_t)7) + 4, \
-                   "a new member of " #type " belongs in the key")
-
-HAS_ALL_OF(hd_lower_options, launch);
-HAS_ALL_OF(hd_machine, multiprocessors);
-HAS_ALL_OF(hd_session_options, deterministic);
-
-static void put_lower(hd_text *key, const hd_lower_options *o)
-{
-    hd_text_printf(key, "lower %d %d %d %d %d %d %d %d %d %u %d",
-                   (int)o->transfer, (int)o->protocol, o->streams, o->chunks,
-                   o->copy_own, o->defer_sends, o->comm_stream, (int)o->wire,
-                   (int)o->transport, o->asked, o->launch);
-    put_string(key, o->axes);
-}
-
-static void put_machine(hd_text *key, const hd_machine *m)
-{
-    hd_text_printf(key, "machine %d %d %d %d %d %d", m->ranks_per_node,
-                   m->processors, m->units, m->tile_m, m->tile_n,
-                   m->multiprocessors);
-    for (int i = 0; i < HD_DTYPE_EVENT; i++)
-        hd_text_printf(key, " %a", m->matmul[i]);
-    hd_text_printf(key, " %a %a %a %a %a %a %a %a %a %a %a %a %a %a", m->issue,
-                   m->launch, m->memory, m->hop, m->copy_latency,
-                   m->copy_bandwidth, m->link, m->collision,
-                   m->collective_latency, m->collective_bandwidth,
-                   m->collective_units, m->network_latency,
-                   m->network_bandwidth, m->reduction_latency);
-}
-
 static void put_text(hd_text *key, const hd_cache_request *r)
 {
     hd_text_puts(key, "text");
-    put_string(key, r->name);
-    put_bytes(key, r->text, r->length);
+    hd_key_string(key, r->name);
+    hd_key_bytes(key, r->text, r->length);
     for (size_t i = 0; i < r->ndefines; i++) {
-        put_string(key, r->defines[i].name);
+        hd_key_string(key, r->defines[i].name);
         hd_text_printf(key, "=%" PRId64, r->defines[i].value);
     }
 }
@@ -227,24 +182,38 @@ static void put_module(hd_text *key, const hd_module *module)
         return;
     }
     hd_text_puts(key, "module");
-    put_string(key, module->source.name);
-    put_string(key, text);
+    hd_key_string(key, module->source.name);
+    hd_key_string(key, text);
     hd_free(text);
+}
+
+static hd_choose_options choose_of(const hd_cache_request *r)
+{
+    hd_choose_options options = hd_choose_defaults();
+
+    options.machine = r->machine;
+    options.parts = r->parts;
+    if (r->most_streams > 0)
+        options.most_streams = r->most_streams;
+    if (r->most_chunks > 0)
+        options.most_chunks = r->most_chunks;
+    return options;
 }
 
 static void put_request(hd_text *key, const hd_cache_request *r)
 {
-    put_string(key, hd_version());
+    hd_key_string(key, hd_version());
     if (r->module != NULL)
         put_module(key, r->module);
     else
         put_text(key, r);
-    put_lower(key, r->lower);
+    hd_key_lower(key, r->lower);
     hd_text_printf(key, "against %d", r->against);
-    if (r->lower->transfer != HD_TRANSFER_AUTO)
-        return;
-    hd_text_printf(key, " %d %d %d", r->most_streams, r->most_chunks, r->parts);
-    put_machine(key, r->machine);
+    if (r->lower->transfer == HD_TRANSFER_AUTO) {
+        hd_choose_options choose = choose_of(r);
+
+        hd_key_choose(key, &choose);
+    }
 }
 
 // ---------------------------------------------------------------- programs
@@ -277,27 +246,14 @@ static hd_status check_request(const hd_cache_request *r, hd_diag *diag)
     return check_defines(r, diag);
 }
 
-static hd_status choose(const hd_module *module, const hd_cache_request *r,
-                        hd_diag *diag, hd_lower_options *lower)
-{
-    hd_choose_options options = hd_choose_defaults();
-
-    options.machine = r->machine;
-    options.parts = r->parts;
-    if (r->most_streams > 0)
-        options.most_streams = r->most_streams;
-    if (r->most_chunks > 0)
-        options.most_chunks = r->most_chunks;
-    return hd_choose_lower(module, &options, diag, lower);
-}
-
 static hd_status lower_and_check(hd_module *module, const hd_cache_request *r,
                                  const hd_module *against, hd_diag *diag)
 {
     hd_lower_options lower = *r->lower;
+    hd_choose_options choose = choose_of(r);
     hd_check_options check = hd_check_defaults();
 
-    HD_TRY(choose(module, r, diag, &lower));
+    HD_TRY(hd_choose_lower(module, &choose, diag, &lower));
     HD_TRY(hd_lower(module, &lower, NULL, NULL, diag));
     check.transport = lower.transport;
     check.axes = lower.axes;
@@ -425,6 +381,8 @@ static entry *find_program(const hd_cache *cache, const hd_module *module)
 }
 
 enum { SESSION_KEY = 4096 };
+
+HD_KEY_HAS_ALL_OF(hd_session_options, deterministic);
 
 // All of it is compared within this process, and so may have addresses in it.
 // On the stack: a rank that cannot make a key cannot tell its peers so, who do

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "compile/key.h"
 #include "ir/module.h"
 #include "lower/lower.h"
 #include "runtime/ranks/group.h"
@@ -47,6 +48,7 @@ typedef struct tuner {
     hd_tune_options options;
     hd_choose_options choose;
     hd_lower_options given;
+    hd_machine machine;
     hd_session_options session;
     hd_diag *diag;
     hd_text key; // of rank 0; empty where nothing is kept
@@ -122,27 +124,25 @@ static bool get_way(const char *text, way *w, int *tried)
                   &w->asked, &w->predicted, &w->time, &w->slowest, tried) == 14;
 }
 
+HD_KEY_HAS_ALL_OF(hd_session_options, deterministic);
+
 static void write_key(tuner *t)
 {
     const hd_session_options *s = &t->session;
     hd_env_kind kind = HD_EMPTY(hd_env_kind);
-    way given = way_of(&t->given, 0);
     char *text = NULL;
 
     if (hd_environment_kind(s->device, NULL, &kind) != HD_OK ||
         hd_print(t->module, &text) != HD_OK)
         return;
     hd_text_printf(&t->key, "heddle %s tuned on %s\n", hd_version(), kind.key);
-    put_way(&t->key, &given);
-    hd_text_printf(&t->key, " until %d transport %d %s parts %d of %d %d %d\n",
-                   (int)t->given.until, (int)t->given.transport,
-                   t->given.axes != NULL ? t->given.axes : "-", t->choose.parts,
-                   t->choose.most_streams, t->choose.most_chunks,
-                   t->options.most);
-    hd_text_printf(&t->key, "session %d %s graph %d tune %d deterministic %d\n",
-                   (int)s->transport, s->axes != NULL ? s->axes : "-", s->graph,
-                   s->tune, s->deterministic);
-    hd_text_puts(&t->key, text);
+    hd_key_lower(&t->key, &t->given);
+    hd_key_choose(&t->key, &t->choose);
+    hd_text_printf(&t->key, "of %d\nsession %d %d %d %d", t->options.most,
+                   (int)s->transport, s->graph, s->tune, s->deterministic);
+    hd_key_string(&t->key, s->device);
+    hd_key_string(&t->key, s->axes);
+    hd_key_string(&t->key, text);
     hd_free(text);
 }
 
@@ -503,15 +503,20 @@ static hd_status read_options(const hd_module *module, tuner *t,
     t->choose = hd_choose_defaults();
     t->given = hd_lower_defaults();
     t->session = hd_session_defaults();
+    t->machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&t->machine);
     HD_TRY(
         hd_sized_read("hd_tune", given, sizeof t->options, diag, &t->options));
     HD_TRY(hd_sized_read("hd_tune", t->options.choose, sizeof t->choose, diag,
                          &t->choose));
     HD_TRY(hd_sized_read("hd_tune", t->choose.lower, sizeof t->given, diag,
                          &t->given));
+    HD_TRY(hd_sized_read("hd_tune", t->choose.machine, sizeof t->machine, diag,
+                         &t->machine));
     HD_TRY(hd_sized_read("hd_tune", t->options.session, sizeof t->session, diag,
                          &t->session));
     t->choose.lower = &t->given;
+    t->choose.machine = &t->machine;
     t->session.times = NULL;
     t->session.fixed = NULL;
     t->session.nfixed = 0;

@@ -127,6 +127,13 @@ TEST_F(Tuning, WhatDiffersIsMeasuredAnew)
     options_.session = &session;
     EXPECT_FALSE(One(kGather).kept);
     EXPECT_TRUE(One(kGather).kept);
+    // What is predicted on another machine may be other candidates.
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
+    choose_.machine = &machine;
+    EXPECT_TRUE(One(kGather).kept);
+    machine.copy_bandwidth /= 2;
+    EXPECT_FALSE(One(kGather).kept);
     setenv("HEDDLE_CACHE_DIR", "off", 1);
     EXPECT_FALSE(One(kGather).kept);
     EXPECT_FALSE(One(kGather).kept);
