@@ -13,6 +13,7 @@
 
 #include "base/disk.h"
 #include "base/dtype.h"
+#include "base/locale.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "compile/key.h"
@@ -32,9 +33,15 @@ typedef struct way {
 
 // What rank 0 knows before anything runs.
 typedef struct plan {
-    int32_t status, n, kept, tried;
+    int32_t n, kept, tried;
     way way[HD_TUNE_MOST];
 } plan;
+
+// What a rank tells of a round.
+typedef struct told {
+    double time[HD_TUNE_MOST];
+    int32_t last; // of rank 0: whether to end
+} told;
 
 typedef struct entry {
     hd_module *module;   // owned
@@ -54,6 +61,8 @@ typedef struct tuner {
     hd_text key; // of rank 0; empty where nothing is kept
     plan plan;
     entry entry[HD_TUNE_MOST];
+    plan *plans;     // owned: room for one of each rank
+    told *told;      // likewise
     void **argument; // owned, and what they point at, the first entry's
     size_t narguments;
 } tuner;
@@ -100,6 +109,33 @@ static hd_lower_options options_of(const tuner *t, const way *way)
     return o;
 }
 
+// -------------------------------------------------------------- all together
+
+// A word of each rank. On the stack, since a rank without memory says so, too.
+typedef struct words {
+    int32_t of[HD_MAX_RANKS];
+} words;
+
+static hd_status ask_all(const tuner *t, int32_t mine, words *out)
+{
+    return hd_group_allgather(t->group, &mine, sizeof mine, out->of, t->diag);
+}
+
+// That all are well: else it fails on each, with words.
+static hd_status agree(const tuner *t, hd_status mine)
+{
+    words all;
+    hd_status told = ask_all(t, (int32_t)mine, &all);
+
+    if (mine != HD_OK)
+        return mine;
+    HD_TRY(told);
+    for (int r = 0; r < hd_group_size(t->group); r++)
+        if (all.of[r] != HD_OK)
+            return hd_fail(t->diag, HD_ERROR_PEER, "rank %d cannot tune", r);
+    return HD_OK;
+}
+
 // ------------------------------------------------------------- what is kept
 
 static void put_way(hd_text *text, const way *w)
@@ -115,13 +151,18 @@ static void put_way(hd_text *text, const way *w)
 
 static bool get_way(const char *text, way *w, int *tried)
 {
-    return sscanf(text,
-                  "transfer %d protocol %d streams %d chunks %d wire %d "
-                  "copy_own %d defer_sends %d comm_stream %d launch %d asked "
-                  "%u predicted %la time %la slowest %la tried %d",
-                  &w->transfer, &w->protocol, &w->streams, &w->chunks, &w->wire,
-                  &w->copy_own, &w->defer_sends, &w->comm_stream, &w->launch,
-                  &w->asked, &w->predicted, &w->time, &w->slowest, tried) == 14;
+    locale_t before = hd_locale_enter();
+    int n = sscanf(
+        text,
+        "transfer %d protocol %d streams %d chunks %d wire %d copy_own %d "
+        "defer_sends %d comm_stream %d launch %d asked %u predicted %la time "
+        "%la slowest %la tried %d",
+        &w->transfer, &w->protocol, &w->streams, &w->chunks, &w->wire,
+        &w->copy_own, &w->defer_sends, &w->comm_stream, &w->launch, &w->asked,
+        &w->predicted, &w->time, &w->slowest, tried);
+
+    hd_locale_leave(before);
+    return n == 14;
 }
 
 HD_KEY_HAS_ALL_OF(hd_session_options, deterministic);
@@ -202,8 +243,10 @@ static hd_status list_ways(tuner *t)
     hd_choice *choice;
     hd_status status = hd_choose(t->module, &t->choose, NULL, &choice);
 
-    if (status == HD_ERROR_NO_MEMORY || status == HD_ERROR_ARGUMENT)
-        return status;
+    if (status == HD_ERROR_NO_MEMORY)
+        return hd_fail(t->diag, status, "no memory for a choice");
+    if (status == HD_ERROR_ARGUMENT)
+        return hd_choose(t->module, &t->choose, t->diag, &choice);
     if (status != HD_OK) {
         lower.transfer = HD_TRANSFER_RING;
         t->plan.way[t->plan.n++] = way_of(&lower, 0);
@@ -218,51 +261,40 @@ static hd_status list_ways(tuner *t)
     return HD_OK;
 }
 
-// Rank 0 decides what is run, for all.
-static hd_status make_plan(tuner *t)
+static hd_status open_room(tuner *t)
 {
     size_t size = (size_t)hd_group_size(t->group);
-    plan *all = calloc(size, sizeof *all);
-    hd_status status = HD_OK;
 
-    if (all == NULL)
-        t->plan.status = HD_ERROR_NO_MEMORY;
-    if (all != NULL && hd_group_rank(t->group) == 0) {
+    if ((int)size != t->module->nranks)
+        return hd_fail(t->diag, HD_ERROR_ARGUMENT,
+                       "the mesh of '%s' has %d ranks, the group %d",
+                       t->module->name, (int)t->module->nranks, (int)size);
+    t->plans = calloc(size, sizeof *t->plans);
+    t->told = calloc(size, sizeof *t->told);
+    if (t->plans == NULL || t->told == NULL)
+        return hd_fail(t->diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
+                       (int)size);
+    return HD_OK;
+}
+
+// Rank 0 decides what is run, for all. `mine` is how this one is so far.
+static hd_status make_plan(tuner *t, hd_status mine)
+{
+    if (mine == HD_OK)
+        mine = open_room(t);
+    if (mine == HD_OK && hd_group_rank(t->group) == 0) {
         write_key(t);
         if (!find_kept(t))
-            t->plan.status = (int32_t)list_ways(t);
+            mine = list_ways(t);
     }
-    if (all != NULL)
-        status = hd_group_allgather(t->group, &t->plan, sizeof t->plan, all,
-                                    t->diag);
-    if (status == HD_OK && all != NULL)
-        t->plan = all[0];
-    free(all);
-    if (status == HD_OK && t->plan.status != HD_OK)
-        return hd_fail(t->diag, (hd_status)t->plan.status,
-                       "no choice could be made on rank 0");
-    return status;
+    HD_TRY(agree(t, mine));
+    HD_TRY(hd_group_allgather(t->group, &t->plan, sizeof t->plan, t->plans,
+                              t->diag));
+    t->plan = t->plans[0];
+    return HD_OK;
 }
 
-// Whether all ranks are well, which each learns: a peer's failure is told to
-// all, and then the group is used no more.
-static hd_status agree(const tuner *t, hd_status mine, bool *well)
-{
-    size_t size = (size_t)hd_group_size(t->group);
-    int32_t *all = calloc(size, sizeof *all), status = (int32_t)mine;
-    hd_status told;
-
-    if (all == NULL)
-        return hd_fail(t->diag, HD_ERROR_NO_MEMORY, "out of memory");
-    told = hd_group_allgather(t->group, &status, sizeof status, all, t->diag);
-    *well = true;
-    for (size_t i = 0; i < size; i++)
-        *well = *well && all[i] == HD_OK;
-    free(all);
-    return told;
-}
-
-static hd_status open_entry(const tuner *t, const way *way, entry *e)
+static hd_status make_module(const tuner *t, const way *way, hd_module **out)
 {
     hd_lower_options lower = options_of(t, way);
     hd_check_options check = hd_check_defaults();
@@ -270,11 +302,9 @@ static hd_status open_entry(const tuner *t, const way *way, entry *e)
     lower.until = HD_STAGE_HOST;
     check.transport = lower.transport;
     check.axes = lower.axes;
-    HD_TRY(hd_module_clone(t->module, NULL, &e->module));
-    HD_TRY(hd_lower(e->module, &lower, NULL, NULL, NULL));
-    HD_TRY(hd_check(e->module, &check, NULL));
-    return hd_session_create(t->group, e->module, &t->session, NULL,
-                             &e->session);
+    HD_TRY(hd_module_clone(t->module, NULL, out));
+    HD_TRY(hd_lower(*out, &lower, NULL, NULL, NULL));
+    return hd_check(*out, &check, NULL);
 }
 
 static void close_entry(entry *e)
@@ -284,20 +314,44 @@ static void close_entry(entry *e)
     *e = (entry){0};
 }
 
-// What a device does not do, or what is proven wrong, is tried no more.
+// Which candidates all ranks can make, a bit each.
+static hd_status make_modules(tuner *t, unsigned *out)
+{
+    unsigned mine = 0;
+    words all;
+
+    for (int i = 0; i < t->plan.n; i++)
+        if (make_module(t, &t->plan.way[i], &t->entry[i].module) == HD_OK)
+            mine |= 1u << i;
+    HD_TRY(ask_all(t, (int32_t)mine, &all));
+    for (int r = 0; r < hd_group_size(t->group); r++)
+        mine &= (unsigned)all.of[r];
+    *out = mine;
+    return HD_OK;
+}
+
+// What a device does not do, or what is proven wrong, is tried no more. A
+// session is made by all ranks or by none.
 static hd_status open_entries(tuner *t)
 {
-    for (int i = 0; i < t->plan.n; i++) {
-        entry *e = &t->entry[t->plan.tried];
-        hd_status mine = open_entry(t, &t->plan.way[i], e), told;
-        bool well;
+    unsigned made = 0;
 
-        told = agree(t, mine, &well);
-        if (told == HD_OK && well)
-            t->plan.way[t->plan.tried++] = t->plan.way[i];
-        else
+    HD_TRY(make_modules(t, &made));
+    for (int i = 0; i < t->plan.n; i++) {
+        entry *e = &t->entry[i];
+
+        if ((made & 1u << i) == 0 ||
+            hd_session_create(t->group, e->module, &t->session, NULL,
+                              &e->session) != HD_OK) {
             close_entry(e);
-        HD_TRY(told);
+            continue;
+        }
+        t->plan.way[t->plan.tried] = t->plan.way[i];
+        if (i > t->plan.tried) {
+            t->entry[t->plan.tried] = *e;
+            *e = (entry){0};
+        }
+        t->plan.tried++;
     }
     return HD_OK;
 }
@@ -320,11 +374,18 @@ static double draw(const hd_argument *a, size_t i, uint64_t *random)
                : 0;
 }
 
-static hd_status fill(const tuner *t, size_t i, const hd_argument *a)
-{
-    enum { PART = 1 << 14 };
+enum { PART = 1 << 14 };
+
+// Elements that are copied together.
+typedef struct part {
     double drawn[PART];
     unsigned char bytes[PART * sizeof(double)];
+} part;
+
+// What is drawn repeats itself from the fifth part on.
+static hd_status fill_by(part *part, const tuner *t, size_t i,
+                         const hd_argument *a)
+{
     size_t each = hd_dtype_size(a->dtype);
     uint64_t random = i + 1;
 
@@ -332,13 +393,25 @@ static hd_status fill(const tuner *t, size_t i, const hd_argument *a)
         size_t left = a->local_elements - done, n = left < PART ? left : PART;
 
         for (size_t j = 0; j < n && done < 4 * PART; j++)
-            drawn[j] = draw(a, done + j, &random);
-        hd_dtype_store(a->dtype, drawn, n, bytes);
+            part->drawn[j] = draw(a, done + j, &random);
+        hd_dtype_store(a->dtype, part->drawn, n, part->bytes);
         HD_TRY(hd_session_copy(t->entry[0].session,
                                (unsigned char *)t->argument[i] + done * each,
-                               bytes, n * each, t->diag));
+                               part->bytes, n * each, t->diag));
     }
     return HD_OK;
+}
+
+static hd_status fill(const tuner *t, size_t i, const hd_argument *a)
+{
+    part *part = malloc(sizeof *part);
+    hd_status status;
+
+    if (part == NULL)
+        return hd_fail(t->diag, HD_ERROR_NO_MEMORY, "out of memory");
+    status = fill_by(part, t, i, a);
+    free(part);
+    return status;
 }
 
 static hd_status take_memory(tuner *t)
@@ -351,12 +424,11 @@ static hd_status take_memory(tuner *t)
     t->argument = calloc(n + 1, sizeof *t->argument);
     if (t->argument == NULL)
         return hd_fail(t->diag, HD_ERROR_NO_MEMORY, "out of memory");
-    for (; t->narguments < n; t->narguments++) {
-        size_t i = t->narguments;
-
+    for (size_t i = 0; i < n; i++) {
         (void)hd_module_argument(t->module, i, &a);
         HD_TRY(hd_session_alloc(t->entry[0].session, a.local_bytes, t->diag,
                                 &t->argument[i]));
+        t->narguments++;
         if (a.role != HD_ROLE_OUT)
             HD_TRY(fill(t, i, &a));
     }
@@ -368,8 +440,10 @@ static void close_all(tuner *t)
     for (size_t i = 0; i < t->narguments; i++)
         hd_session_free(t->entry[0].session, t->argument[i]);
     free(t->argument);
-    for (int i = t->plan.tried - 1; i >= 0; i--)
+    for (int i = HD_TUNE_MOST - 1; i >= 0; i--)
         close_entry(&t->entry[i]);
+    free(t->plans);
+    free(t->told);
     hd_text_free(&t->key);
 }
 
@@ -389,28 +463,15 @@ static hd_status run_row(const tuner *t, const entry *e, int row, double *out)
     return HD_OK;
 }
 
-// What a rank tells of a round.
-typedef struct told {
-    double time[HD_TUNE_MOST];
-    int32_t last; // of rank 0: whether to end
-} told;
-
 static hd_status share_round(tuner *t, int round, const told *mine, bool *last)
 {
-    size_t size = (size_t)hd_group_size(t->group);
-    told *all = calloc(size, sizeof *all);
-    hd_status status;
-
-    if (all == NULL)
-        return hd_fail(t->diag, HD_ERROR_NO_MEMORY, "out of memory");
-    status = hd_group_allgather(t->group, mine, sizeof *mine, all, t->diag);
+    HD_TRY(hd_group_allgather(t->group, mine, sizeof *mine, t->told, t->diag));
     for (int i = 0; i < t->plan.tried; i++)
-        for (size_t r = 0; r < size; r++)
-            if (all[r].time[i] > t->entry[i].time[round])
-                t->entry[i].time[round] = all[r].time[i];
-    *last = all[0].last != 0;
-    free(all);
-    return status;
+        for (int r = 0; r < hd_group_size(t->group); r++)
+            if (t->told[r].time[i] > t->entry[i].time[round])
+                t->entry[i].time[round] = t->told[r].time[i];
+    *last = t->told[0].last != 0;
+    return HD_OK;
 }
 
 // As many in a row as take some 2 ms, as predicted: the same on all ranks.
@@ -475,18 +536,11 @@ static way *find_fastest(tuner *t, int rounds)
 static hd_status run_all(tuner *t, way **best)
 {
     int rounds = 0;
-    hd_status mine;
-    bool well;
 
     HD_TRY(open_entries(t));
+    HD_TRY(agree(t, t->plan.tried < 2 ? HD_OK : take_memory(t)));
     if (t->plan.tried < 2)
         return HD_OK;
-    mine = take_memory(t);
-    HD_TRY(agree(t, mine, &well));
-    if (!well)
-        return mine != HD_OK ? mine
-                             : hd_fail(t->diag, HD_ERROR_PEER,
-                                       "another rank has no memory to tune");
     HD_TRY(race(t, &rounds));
     *best = find_fastest(t, rounds);
     if (hd_group_rank(t->group) == 0)
@@ -547,8 +601,7 @@ hd_status hd_tune(hd_group *group, const hd_module *module,
     HD_REQUIRE(diag, group);
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    HD_TRY(read_options(module, &t, options, diag));
-    status = make_plan(&t);
+    status = make_plan(&t, read_options(module, &t, options, diag));
     if (status == HD_OK && t.plan.n > 1)
         status = run_all(&t, &best);
     tuned.lower = options_of(&t, best);
@@ -557,10 +610,7 @@ hd_status hd_tune(hd_group *group, const hd_module *module,
     tuned.predicted = best->predicted;
     tuned.tried = best->time > 0 ? t.plan.tried : 0;
     tuned.kept = t.plan.kept != 0;
-    if (!tuned.kept)
-        close_all(&t);
-    else
-        hd_text_free(&t.key);
+    close_all(&t);
     if (status == HD_OK)
         hd_sized_write(&tuned, sizeof tuned, out);
     return status;

@@ -52,7 +52,8 @@ typedef struct hd_tuned {
 // there first. A program that calls functions or has events is not run, nor one
 // of which one candidate is left, or that is given sizes by each run: that is
 // what is predicted. A program that no pipeline fits gets a ring, which says
-// why. HD_ERROR_ARGUMENT for a program that is complete.
+// why. HD_ERROR_ARGUMENT for a program that is complete. It fails on all ranks
+// or on none, with HD_ERROR_PEER where another one has failed.
 HD_API HD_MUST_USE hd_status hd_tune(hd_group *group, const hd_module *module,
                                      const hd_tune_options *options,
                                      hd_diag *diag, hd_tuned *out);

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <heddle/async.h>
+#include <heddle/tune.h>
 
 #include "tests/cuda/program.h"
 #include "tests/unit/folder.h"
@@ -254,6 +255,33 @@ TEST(CudaFaults, AreToldToBothRanksThatTune)
     options.tune = true;
     ScopedSetting lt("FAKE_CUBLASLT_PLANS", "4");
     Sweep(options);
+}
+
+// An argument of a hundred parts of which one cannot be copied: what was taken
+// for it is given back.
+TEST(CudaFaults, OfArgumentsThatAreDrawnToTuneLeaveNothing)
+{
+    Program program("heddle 2 tensor program g mesh tp=2 "
+                    "in %a : f32[2@tp, 4, 2048] in %w : f32[2048, 800] "
+                    "out %c : f32[2@stream, 4, 800] "
+                    "temp %g : f32[2@stream, 4, 2048] "
+                    "{ %g = set %a %c = matmul %g, %w }");
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        hd_session_options session = CudaOptions(10);
+        hd_tune_options options = hd_tune_defaults();
+        hd_tuned tuned = HD_EMPTY(hd_tuned);
+
+        options.session = &session;
+        if (rank.rank == 0)
+            setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:50", 1);
+        return hd_tune(rank.group, program.Module(), &options, rank.diag,
+                       &tuned);
+    });
+
+    Ended(answers[0], 0);
+    EXPECT_EQ(answers[0].status, HD_ERROR_SYSTEM) << answers[0].text;
+    EXPECT_TRUE(Has(answers[0], "copy")) << answers[0].text;
+    EndedByPeer(answers[1], 1, "rank 0");
 }
 
 // What is kept on disk is found, or made anew.

@@ -441,47 +441,55 @@ TEST(NoFaults, RunsAskForNothing)
     hd_module_destroy(module);
 }
 
-// A candidate for which there is no memory is not tried; without any for the
-// rest that is told.
+// A candidate for which one rank has no memory is not tried; without any for
+// the rest that is told, on both.
 TEST(NoFaults, TuningEndsWellOrSaysThatMemoryRanOut)
 {
-    hd_module *module =
-        Parse("heddle 2 tensor program t mesh tp=1 in %a : f32[4, 4, 8] "
-              "in %b : f32[8, 4] out %c : f32[4@stream, 4, 4] "
-              "{ %c = matmul %a, %b }");
+    hd_module *module = Parse(
+        "heddle 2 tensor program t mesh tp=2 in %a : f32[2@tp, 4, 8] "
+        "in %b : f32[8, 4] out %c : f32[2@stream, 4, 4] "
+        "temp %g : f32[2@stream, 4, 8] { %g = set %a %c = matmul %g, %b }");
 
     setenv("HEDDLE_CACHE_DIR", "off", 1);
-    AsThreads(1, [&](int, const hd_oob &oob) {
-        hd_group *group = nullptr;
-        hd_tuned first = HD_EMPTY(hd_tuned);
-
-        EXPECT_EQ(hd_group_create(&oob, kPatience, nullptr, &group), HD_OK);
-        // What sessions need is the group's from then on.
-        EXPECT_EQ(hd_tune(group, module, nullptr, nullptr, &first), HD_OK);
-        EXPECT_GT(first.tried, 1);
+    for (int faulty : {0, 1}) {
         Sweep sweep = SweepFaults([&](long k) {
-            hd_tune_options options = hd_tune_defaults();
-            hd_choose_options choose = hd_choose_defaults();
-            hd_tuned tuned = HD_EMPTY(hd_tuned);
+            hd_status status[2] = {HD_ERROR_INVALID, HD_ERROR_INVALID};
+            std::string said;
+            bool fired = false;
 
-            choose.most_chunks = 1;
-            options.choose = &choose;
-            options.most = 2;
-            options.seconds = 0;
-            fault_begin(k, FAULT_MEMORY);
-            hd_status status =
-                hd_tune(group, module, &options, nullptr, &tuned);
-            bool fired = fault_end();
-            EXPECT_TRUE(status == HD_OK ||
-                        (fired && status == HD_ERROR_NO_MEMORY))
-                << k << " " << status;
-            EXPECT_EQ(status == HD_OK, tuned.predicted > 0);
+            AsThreads(2, [&](int rank, const hd_oob &oob) {
+                hd_diag *diag = rank == faulty ? hd_diag_create() : nullptr;
+                hd_tune_options options = hd_tune_defaults();
+                hd_choose_options choose = hd_choose_defaults();
+                hd_tuned tuned = HD_EMPTY(hd_tuned);
+                hd_group *group = nullptr;
+
+                choose.most_chunks = choose.most_streams = 1;
+                options.choose = &choose;
+                options.most = 2;
+                options.seconds = 0;
+                EXPECT_EQ(hd_group_create(&oob, kPatience, nullptr, &group),
+                          HD_OK);
+                if (rank == faulty)
+                    fault_begin(k, FAULT_MEMORY);
+                status[rank] = hd_tune(group, module, &options, diag, &tuned);
+                if (rank == faulty) {
+                    fired = fault_end();
+                    said = hd_diag_text(diag);
+                }
+                EXPECT_EQ(status[rank] == HD_OK, tuned.predicted > 0);
+                hd_group_destroy(group);
+                hd_diag_destroy(diag);
+                return true;
+            });
+            hd_status mine = status[faulty], other = status[1 - faulty];
+            EXPECT_TRUE(mine == HD_OK || (fired && mine == HD_ERROR_NO_MEMORY))
+                << faulty << ", " << k << ": " << mine << ' ' << said;
+            EXPECT_EQ(other, mine == HD_OK ? HD_OK : HD_ERROR_PEER) << k;
             return fired;
         });
         EXPECT_GT(sweep.requests, 50);
-        hd_group_destroy(group);
-        return true;
-    });
+    }
     hd_module_destroy(module);
 }
 

@@ -33,17 +33,20 @@ struct Found {
     std::string said;
 };
 
-// What each rank is told.
-std::vector<Found> Tune(const char *text, const hd_tune_options *options)
+// What each rank is told, of which the last one may have options of its own.
+std::vector<Found> Tune(const char *text, const hd_tune_options *options,
+                        const hd_tune_options *last = nullptr)
 {
     std::vector<Found> found(3);
 
     Threads(3, [&](hd_group *group) {
         Program program(text);
-        Found &mine = found[size_t(hd_group_rank(group))];
+        int rank = hd_group_rank(group);
+        Found &mine = found[size_t(rank)];
 
-        mine.status =
-            hd_tune(group, program.module, options, program.diag, &mine.tuned);
+        mine.status = hd_tune(group, program.module,
+                              rank == 2 && last != nullptr ? last : options,
+                              program.diag, &mine.tuned);
         mine.said = program.Said();
         return mine.status;
     });
@@ -171,5 +174,28 @@ TEST_F(Tuning, WhatIsWrongIsToldOnAllRanks)
     for (const Found &f : Tune(kGather, &options_)) {
         EXPECT_EQ(f.status, HD_ERROR_ARGUMENT);
         EXPECT_NE(f.said.find("5000 chunks"), std::string::npos) << f.said;
+    }
+}
+
+TEST_F(Tuning, WhatIsWrongOnOneRankIsToldOnAll)
+{
+    hd_tune_options none = options_;
+
+    none.most = 0;
+    std::vector<Found> found = Tune(kGather, &options_, &none);
+    EXPECT_EQ(found[2].status, HD_ERROR_ARGUMENT);
+    for (int rank : {0, 1}) {
+        EXPECT_EQ(found[size_t(rank)].status, HD_ERROR_PEER);
+        EXPECT_NE(found[size_t(rank)].said.find("rank 2 cannot tune"),
+                  std::string::npos)
+            << found[size_t(rank)].said;
+    }
+    for (const Found &f :
+         Tune("tensor program t mesh tp=2 in %x : f32[2@tp, 8] "
+              "out %y : f32[2@stream, 8] { %y = set %x }",
+              &options_)) {
+        EXPECT_EQ(f.status, HD_ERROR_ARGUMENT);
+        EXPECT_NE(f.said.find("2 ranks, the group 3"), std::string::npos)
+            << f.said;
     }
 }
