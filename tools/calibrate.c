@@ -10,6 +10,7 @@
 #include "gauge.h"
 #include "machine.h"
 #include "program.h"
+#include "quantile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -183,16 +184,9 @@ static outcome take_readings(calibrate *c)
     return gauge_all(gauge);
 }
 
-static int compare_doubles(const void *x, const void *y)
+static double reading_at(const reading *sorted, double share)
 {
-    double a = *(const double *)x, b = *(const double *)y;
-
-    return (a > b) - (a < b);
-}
-
-static double quantile(const double *sorted, int n, double share)
-{
-    return sorted[lround(share * (n - 1))];
+    return quantile(sorted->more, (size_t)sorted->n, share);
 }
 
 static double value_of(const hd_machine *machine, const probe *probe)
@@ -234,10 +228,9 @@ static outcome fit_terms(calibrate *c)
                                     reading->level, c->diag, &c->fit[i]);
 
         TRY(tell(c->diag, status, "calibrate"));
-        qsort(reading->more, (size_t)reading->n, sizeof *reading->more,
-              compare_doubles);
+        sort_doubles(reading->more, (size_t)reading->n);
         if (reading->n > 0)
-            c->fit[i].measured = quantile(reading->more, reading->n, 0.5);
+            c->fit[i].measured = reading_at(reading, 0.5);
     }
     fit_all(c->fit, gauge->n, &c->machine);
     for (int i = 0; i < gauge->n; i++)
@@ -272,8 +265,7 @@ static double spread_of(const calibrate *c, int i)
 {
     const reading *reading = &c->gauge.reading[i];
 
-    return (quantile(reading->more, reading->n, 0.75) -
-            quantile(reading->more, reading->n, 0.25)) /
+    return (reading_at(reading, 0.75) - reading_at(reading, 0.25)) /
            c->fit[i].measured;
 }
 

@@ -6,13 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *choose_name(hd_transfer transfer)
-{
-    static const char *const names[] = {PROGRAM_TRANSFERS};
-
-    return names[transfer];
-}
-
 bool candidate_get(const hd_choice *choice, size_t i, candidate *out)
 {
     *out = (candidate){.lower = hd_lower_defaults(),
@@ -36,7 +29,7 @@ static void show_candidate(void *context, size_t i, size_t n,
     s->any = seconds() - s->start > 1;
     if (s->any)
         progress("%s: predicting %zu of %zu: %s", program_name(s->path), i + 1,
-                 n, choose_name(candidate->transfer));
+                 n, program_transfers[candidate->transfer]);
 }
 
 static hd_status choose(const char *path, const hd_module *module,
@@ -74,49 +67,32 @@ outcome choose_all(const char *path, const hd_module *module,
                : result;
 }
 
-// Those of `which`, as they are typed.
-static void write_options(const hd_lower_options *lower, unsigned which,
-                          char out[CHOOSE_FLAGS])
-{
-    size_t n = 0;
-
-    *out = 0;
-    if (which & HD_OPTION_TRANSFER)
-        n += (size_t)sprintf(out + n, " --transfer %s",
-                             choose_name(lower->transfer));
-    if (which & HD_OPTION_PROTOCOL)
-        n +=
-            (size_t)sprintf(out + n, " --protocol %s",
-                            lower->protocol == HD_PROTOCOL_GET ? "get" : "put");
-    if (which & HD_OPTION_STREAMS)
-        n += (size_t)sprintf(out + n, " --streams %d", lower->streams);
-    if (which & HD_OPTION_CHUNKS)
-        n += (size_t)sprintf(out + n, " --chunks %d", lower->chunks);
-    if (which & HD_OPTION_COPY_OWN)
-        n += (size_t)sprintf(out + n, " --copy-own");
-    if (which & HD_OPTION_DEFER_SENDS)
-        n += (size_t)sprintf(out + n, " --defer-sends");
-    if (which & HD_OPTION_COMM_STREAM)
-        n += (size_t)sprintf(out + n, " --comm-stream");
-    if (which & HD_OPTION_LAUNCH)
-        n += (size_t)sprintf(out + n, " --launch");
-    if (which & HD_OPTION_WIRE)
-        sprintf(out + n, " --wire %s",
-                lower->wire == HD_WIRE_F32 ? "f32" : "result");
-}
-
 // What is typed for the same program.
 void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS])
 {
-    unsigned shown = HD_OPTION_TRANSFER | HD_OPTION_STREAMS | HD_OPTION_CHUNKS;
+    int n = sprintf(out, " --transfer %s", program_transfers[lower->transfer]);
 
-    shown |= lower->protocol == HD_PROTOCOL_GET ? HD_OPTION_PROTOCOL : 0u;
-    shown |= lower->copy_own ? HD_OPTION_COPY_OWN : 0u;
-    shown |= lower->defer_sends ? HD_OPTION_DEFER_SENDS : 0u;
-    shown |= lower->comm_stream ? HD_OPTION_COMM_STREAM : 0u;
-    shown |= lower->wire == HD_WIRE_F32 ? HD_OPTION_WIRE : 0u;
-    shown |= lower->launch ? HD_OPTION_LAUNCH : 0u;
-    write_options(lower, shown, out);
+    if (lower->protocol != HD_PROTOCOL_PUT)
+        n += sprintf(out + n, " --protocol %s",
+                     program_protocols[lower->protocol]);
+    n += sprintf(out + n, " --streams %d --chunks %d", lower->streams,
+                 lower->chunks);
+    n += sprintf(out + n, "%s%s%s%s", lower->copy_own ? " --copy-own" : "",
+                 lower->defer_sends ? " --defer-sends" : "",
+                 lower->comm_stream ? " --comm-stream" : "",
+                 lower->launch ? " --launch" : "");
+    if (lower->wire != HD_WIRE_RESULT)
+        sprintf(out + n, " --wire %s", program_wires[lower->wire]);
+}
+
+void choose_tell(const char *path, const hd_lower_options *lower,
+                 double predicted, const hd_machine *machine, const char *then)
+{
+    char flags[CHOOSE_FLAGS];
+
+    choose_flags(lower, flags);
+    put_line(stderr, "%s: auto:%s: %.1f us predicted on %s%s",
+             program_name(path), flags, predicted * 1e6, machine->name, then);
 }
 
 // The next best that takes longer by what is shown; false if there is none.
@@ -132,19 +108,17 @@ static void show_best(const char *path, const hd_machine *machine,
                       const hd_choice *choice)
 {
     candidate best, next;
-    char flags[CHOOSE_FLAGS], others[CHOOSE_FLAGS];
+    char others[CHOOSE_FLAGS];
     char *then = NULL;
 
     candidate_get(choice, 0, &best);
-    choose_flags(&best.lower, flags);
     if (find_next(choice, best.prediction.time, &next)) {
         choose_flags(&next.lower, others);
         then = need_format("; next%s: %.1f us", others,
                            next.prediction.time * 1e6);
     }
-    put_line(stderr, "%s: auto:%s: %.1f us predicted on %s%s",
-             program_name(path), flags, best.prediction.time * 1e6,
-             machine->name, then ? then : "");
+    choose_tell(path, &best.lower, best.prediction.time, machine,
+                then ? then : "");
     free(then);
 }
 

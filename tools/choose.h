@@ -36,7 +36,8 @@ outcome choose_machine(const program_options *options, hd_machine *out);
 // What is typed for the same program.
 enum { CHOOSE_FLAGS = 160 };
 void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS]);
-
-const char *choose_name(hd_transfer transfer);
+// On standard error, with `then` behind it: what was chosen.
+void choose_tell(const char *path, const hd_lower_options *lower,
+                 double predicted, const hd_machine *machine, const char *then);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "choose.h"
 #include "random.h"
+#include "template.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -216,28 +217,39 @@ static int64_t number_of(const shape *shape, int ranks, char letter)
     }
 }
 
+// A text that is filled.
+typedef struct filled {
+    const shape *shape;
+    int ranks;
+    bool pipes;
+} filled;
+
 // $R ranks, $T dtype, $M $N $K the shape, $B the rows of one rank; $H $G $L $D
 // an attention's heads in all batches, those of keys, rows and depth, $S the
 // rows of one rank, $C half of these, $Z what blocks in zigzag say more; $P the
 // mark of a dimension along which it is pipelined, if it is.
+static void write_word(const void *context, char letter,
+                       char out[TEMPLATE_WORD])
+{
+    const filled *f = context;
+
+    if (letter == 'T')
+        snprintf(out, TEMPLATE_WORD, "%s", hd_dtype_text(f->shape->dtype));
+    else if (letter == 'Z')
+        snprintf(out, TEMPLATE_WORD, "%s",
+                 f->shape->attention.zigzag ? " zigzag tp" : "");
+    else if (letter == 'P')
+        snprintf(out, TEMPLATE_WORD, "%s", f->pipes ? " @stream" : "");
+    else
+        snprintf(out, TEMPLATE_WORD, "%" PRId64,
+                 number_of(f->shape, f->ranks, letter));
+}
+
 static char *fill(const char *text, const shape *shape, int ranks, bool pipes)
 {
-    char *out = need(strlen(text) * 4 + 1024, 1), *to = out;
+    filled filled = {shape, ranks, pipes};
 
-    to += sprintf(to, "heddle %d\n", HD_FORMAT);
-    for (; *text; text++)
-        if (*text != '$')
-            *to++ = *text;
-        else if (*++text == 'T')
-            to += sprintf(to, "%s", hd_dtype_text(shape->dtype));
-        else if (*text == 'Z')
-            to +=
-                sprintf(to, "%s", shape->attention.zigzag ? " zigzag tp" : "");
-        else if (*text == 'P')
-            to += sprintf(to, "%s", pipes ? " @stream" : "");
-        else
-            to += sprintf(to, "%" PRId64, number_of(shape, ranks, *text));
-    return out;
+    return template_fill(text, write_word, &filled);
 }
 
 // ---------------------------------------------------------------- contenders
@@ -398,7 +410,7 @@ static outcome name_pipeline(const maker *maker, hd_transfer transfer,
         result = make_module(maker, &lower, &b.module, &b.text);
     if (result == FINE && strcmp(a.text, b.text) == 0)
         transfer = HD_TRANSFER_BULK;
-    snprintf(c->name, sizeof c->name, "%s%s", choose_name(transfer),
+    snprintf(c->name, sizeof c->name, "%s%s", program_transfers[transfer],
              c->graph ? " graph" : "");
     drop(&a);
     drop(&b);

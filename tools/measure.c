@@ -5,6 +5,7 @@
 #include "measure.h"
 
 #include "program.h"
+#include "quantile.h"
 #include "random.h"
 #include "ranks.h"
 
@@ -552,19 +553,6 @@ static hd_status take_times(const rank *rank)
     return status;
 }
 
-static int compare_doubles(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-
-    return (a > b) - (a < b);
-}
-
-// The nearest of `n` sorted values.
-static double quantile(const double *sorted, size_t n, double share)
-{
-    return sorted[(size_t)lround(share * (double)(n - 1))];
-}
-
 static hd_status gather_times(const rank *rank, int i)
 {
     const measure *measure = rank->measure;
@@ -580,7 +568,7 @@ static hd_status gather_times(const rank *rank, int i)
     for (size_t k = own; k < ranks * own && status == HD_OK; k++)
         all[k % own] = fmax(all[k % own], all[k]);
     for (int kind = 0; kind < TIMES; kind++)
-        qsort(all + (size_t)kind * n, n, sizeof *all, compare_doubles);
+        sort_doubles(all + (size_t)kind * n, n);
     hd_session_stats(entry->session, &stats);
     if (status == HD_OK && (rank->rank == 0 || measure->place)) {
         score->ran = true;

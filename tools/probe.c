@@ -3,11 +3,13 @@
 
 #include <heddle/verify.h>
 
+#include "template.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 // What stands in these texts: $R ranks, $T and $O dtypes, $M a size, $N how
-// often or how much, $W a width that all ranks have together the same of.
+// often or how much.
 #define HEAD(name) "host program " name "\nmesh tp=$R\n"
 
 static const char matmul_text[] = HEAD("matmul") //
@@ -216,44 +218,43 @@ const char *probe_obstacle(const probe *probe, int ranks)
                                  : "it takes three ranks";
 }
 
-static int number_of(const probe *probe, int ranks, int level, bool many,
-                     char letter)
+// A text that is filled.
+typedef struct filled {
+    const probe *probe;
+    int ranks, level;
+    bool many;
+} filled;
+
+static int number_of(const filled *f, char letter)
 {
     switch (letter) {
     case 'R':
-        return ranks;
+        return f->ranks;
     case 'M':
-        return probe->base << level;
-    case 'W':
-        return ranks < 2048 ? 2048 / ranks : 1;
+        return f->probe->base << f->level;
     default:
-        return many ? probe->many : probe->few;
+        return f->many ? f->probe->many : f->probe->few;
     }
 }
 
-static char *fill(const probe *probe, int ranks, int level, bool many)
+static void write_word(const void *context, char letter,
+                       char out[TEMPLATE_WORD])
 {
-    const char *text = probe->text;
-    char *out = need(strlen(text) * 4 + 64, 1), *to = out;
+    const filled *f = context;
 
-    to += sprintf(to, "heddle %d\n", HD_FORMAT);
-    for (; *text; text++)
-        if (*text != '$')
-            *to++ = *text;
-        else if (*++text == 'T')
-            to += sprintf(to, "%s", hd_dtype_text(probe->dtype));
-        else if (*text == 'O')
-            to += sprintf(to, "%s", hd_dtype_text(probe->result));
-        else
-            to +=
-                sprintf(to, "%d", number_of(probe, ranks, level, many, *text));
-    return out;
+    if (letter == 'T' || letter == 'O')
+        snprintf(
+            out, TEMPLATE_WORD, "%s",
+            hd_dtype_text(letter == 'T' ? f->probe->dtype : f->probe->result));
+    else
+        snprintf(out, TEMPLATE_WORD, "%d", number_of(f, letter));
 }
 
 hd_status probe_module(const probe *probe, int ranks, int level, bool many,
                        hd_diag *diag, hd_module **out)
 {
-    char *text = fill(probe, ranks, level, many);
+    filled filled = {probe, ranks, level, many};
+    char *text = template_fill(probe->text, write_word, &filled);
     hd_status status =
         hd_parse(probe->term, text, strlen(text), NULL, 0, diag, out);
 

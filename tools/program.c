@@ -74,14 +74,14 @@ static outcome take_define(void *to, const char *option, const char *word)
     return FINE;
 }
 
-static const char *const transfers[] = {PROGRAM_TRANSFERS, NULL};
+const char *const program_transfers[] = {PROGRAM_TRANSFERS, NULL};
 
 static outcome take_transfer(void *to, const char *word, const char *value)
 {
     program_options *options = to;
     int kind;
 
-    TRY(option_choose(word, value, transfers, &kind));
+    TRY(option_choose(word, value, program_transfers, &kind));
     options->lower.transfer = (hd_transfer)kind;
     return FINE;
 }
@@ -125,7 +125,8 @@ const option program_transfer_option[] = {
     {TAKEN, "transfer", "KIND",
      "bulk, pipelined, broadcast, direct, ring,\nfused, or auto, what is "
      "predicted to be fastest\nwith the other options (the default)",
-     .choices = transfers, .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
+     .choices = program_transfers, .take = take_transfer,
+     ASKS(HD_OPTION_TRANSFER)},
     {.name = NULL},
 };
 
@@ -138,13 +139,13 @@ const option program_transport_option[] = {
     {.name = NULL},
 };
 
-static const char *const protocols[] = {"put", "get", NULL};
-static const char *const wires[] = {"result", "f32", NULL};
+const char *const program_protocols[] = {"put", "get", NULL};
+const char *const program_wires[] = {"result", "f32", NULL};
 
 const option program_lower_options[] = {
     {CHOICE, "protocol", "KIND",
      "put: the sender writes; get: the receiver\nreads (default put)",
-     INTO(program_options, lower.protocol), .choices = protocols,
+     INTO(program_options, lower.protocol), .choices = program_protocols,
      ASKS(HD_OPTION_PROTOCOL)},
     {NUMBER, "streams", "N",
      "work streams of a pipelined loop, 1 to 64\n(default 2 where the transfer "
@@ -170,7 +171,8 @@ const option program_lower_options[] = {
     {CHOICE, "wire", "DTYPE",
      "what a ring's partial sums travel as: result\n(the dtype of the result, "
      "the default of a named ring) or f32",
-     INTO(program_options, lower.wire), .choices = wires, ASKS(HD_OPTION_WIRE)},
+     INTO(program_options, lower.wire), .choices = program_wires,
+     ASKS(HD_OPTION_WIRE)},
     {TEXT, "machine", "FILE",
      "what the device at hand costs, for --transfer\nauto and simulate "
      "(default 8 x H200)",

@@ -24,6 +24,10 @@ typedef struct program_options {
 // The pipelines, and what stands for a choice among them.
 #define PROGRAM_TRANSFERS \
     "bulk", "pipelined", "broadcast", "direct", "ring", "fused", "auto"
+// As they are typed: by hd_transfer, hd_protocol and hd_wire_dtype; NULL ends
+// each.
+extern const char *const program_transfers[], *const program_protocols[],
+                                                  *const program_wires[];
 
 // Rows for a command that holds a program_options: of -D with one value, of
 // --transfer with one kind, of --transport where a program is to go by certain

@@ -196,14 +196,14 @@ static void put_also(cJSON *object, const candidate *c)
 
     for (int t = 0; t <= HD_TRANSFER_RING; t++)
         if (c->also & 1u << t)
-            json_text(also, NULL, choose_name((hd_transfer)t));
+            json_text(also, NULL, program_transfers[t]);
 }
 
 static void print_also(const candidate *c)
 {
     for (int t = 0; t <= HD_TRANSFER_RING; t++)
         if (c->also & 1u << t)
-            printf("  = %s", choose_name((hd_transfer)t));
+            printf("  = %s", program_transfers[t]);
     putchar('\n');
 }
 
@@ -215,15 +215,14 @@ static void compare_json(const simulate *s, const hd_choice *choice)
     for (size_t i = 0; candidate_get(choice, i, &c); i++) {
         cJSON *object = json_object(array, NULL);
 
-        json_text(object, "transfer", choose_name(c.lower.transfer));
+        json_text(object, "transfer", program_transfers[c.lower.transfer]);
         put_also(object, &c);
         json_number(object, "streams", c.lower.streams);
         json_number(object, "chunks", c.lower.chunks);
         json_flag(object, "comm_stream", c.lower.comm_stream);
         json_flag(object, "defer_sends", c.lower.defer_sends);
         json_flag(object, "launch", c.lower.launch);
-        json_text(object, "wire",
-                  c.lower.wire == HD_WIRE_F32 ? "f32" : "result");
+        json_text(object, "wire", program_wires[c.lower.wire]);
         json_text(object, "machine", s->machine.name);
         put_prediction(object, &c.prediction);
     }
@@ -252,7 +251,7 @@ static void compare_table(const hd_choice *choice)
            "chunks", "comm", "predicted us", "to best", "overlap");
     for (size_t i = 0; candidate_get(choice, i, &c); i++) {
         best = i == 0 ? c.prediction.time : best;
-        snprintf(name, sizeof name, "%s%s", choose_name(c.lower.transfer),
+        snprintf(name, sizeof name, "%s%s", program_transfers[c.lower.transfer],
                  c.lower.wire == HD_WIRE_F32 ? " f32" : "");
         printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%", name,
                c.lower.streams, c.lower.chunks, name_stream(&c.lower),

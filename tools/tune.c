@@ -43,24 +43,22 @@ static outcome tune_all(const char *path, tuning *tuning, const hd_place *place)
 }
 
 static void show_tuned(const char *path, const hd_tuned *tuned,
-                       const char *machine)
+                       const hd_machine *machine)
 {
     char flags[CHOOSE_FLAGS];
 
+    if (tuned->tried == 0) {
+        choose_tell(path, &tuned->lower, tuned->predicted, machine,
+                    "; nothing to tune");
+        return;
+    }
     choose_flags(&tuned->lower, flags);
-    if (tuned->tried > 0)
-        put_line(stderr,
-                 "%s: tuned:%s: %.1f us, the fastest of %d (slowest %.1f)%s; "
-                 "%.1f us "
-                 "predicted on %s",
-                 program_name(path), flags, tuned->time * 1e6, tuned->tried,
-                 tuned->slowest * 1e6,
-                 tuned->kept ? ", as measured before" : "",
-                 tuned->predicted * 1e6, machine);
-    else
-        put_line(stderr,
-                 "%s: auto:%s: %.1f us predicted on %s; nothing to tune",
-                 program_name(path), flags, tuned->predicted * 1e6, machine);
+    put_line(stderr,
+             "%s: tuned:%s: %.1f us, the fastest of %d (slowest %.1f)%s; %.1f "
+             "us predicted on %s",
+             program_name(path), flags, tuned->time * 1e6, tuned->tried,
+             tuned->slowest * 1e6, tuned->kept ? ", as measured before" : "",
+             tuned->predicted * 1e6, machine->name);
 }
 
 static outcome tune_module(const char *path, const hd_module *module,
@@ -85,7 +83,7 @@ static outcome tune_module(const char *path, const hd_module *module,
     if (result == FINE)
         result = tune_all(path, &tuning, place);
     if (result == FINE && !options->quiet)
-        show_tuned(path, tuning.tuned, machine.name);
+        show_tuned(path, tuning.tuned, &machine);
     if (result == FINE)
         options->lower = tuning.tuned->lower;
     memory_free(tuning.tuned, sizeof *tuning.tuned);

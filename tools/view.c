@@ -111,7 +111,7 @@ static void say_way(const view *v, char *out, size_t room)
     *out = 0;
     if (v->module && !v->complete)
         snprintf(out, room, "; %s, %d stream%s, %d chunk%s",
-                 choose_name(lower->transfer), lower->streams,
+                 program_transfers[lower->transfer], lower->streams,
                  lower->streams == 1 ? "" : "s", lower->chunks,
                  lower->chunks == 1 ? "" : "s");
 }
