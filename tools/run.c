@@ -155,17 +155,24 @@ static outcome parse_against(run *run)
 static outcome parse_program(run *run, const content *text)
 {
     hd_check_options how = program_check_options(&run->options);
+    bool chosen = false;
     hd_stage stage;
 
     run->options.parts =
         program_parts(run->job.session.device, run->job.session.graph);
     if (run->tune)
         TRY(tune_best(run->path, text, &run->options, &run->job.session,
-                      run->job.place));
-    TRY(choose_best(run->path, text, &run->options));
+                      run->job.place, &chosen));
+    if (!chosen)
+        TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     TRY(program_check_calls(run->path, run->module));
     stage = info_of(run->module).stage;
+    if (run->tune && !chosen)
+        tune_in_vain(&run->options, &run->job.session,
+                     stage < HD_STAGE_TRANSFER
+                         ? "--transfer names a pipeline"
+                         : "there is no pipeline to choose");
     if (run->against)
         TRY(parse_against(run));
     else if (run->verify && stage == HD_STAGE_TENSOR)

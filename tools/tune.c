@@ -48,8 +48,7 @@ static void show_tuned(const char *path, const hd_tuned *tuned,
     char flags[CHOOSE_FLAGS];
 
     if (tuned->tried == 0) {
-        choose_tell(path, &tuned->lower, tuned->predicted, machine,
-                    "; nothing to tune");
+        choose_tell(path, &tuned->lower, tuned->predicted, machine, "");
         return;
     }
     choose_flags(&tuned->lower, flags);
@@ -59,6 +58,14 @@ static void show_tuned(const char *path, const hd_tuned *tuned,
              program_name(path), flags, tuned->time * 1e6, tuned->tried,
              tuned->slowest * 1e6, tuned->kept ? ", as measured before" : "",
              tuned->predicted * 1e6, machine->name);
+}
+
+// On CUDA products are tuned besides.
+void tune_in_vain(const program_options *options,
+                  const hd_session_options *session, const char *why)
+{
+    if (!options->quiet && !session->tune)
+        complain(FINE, "--tune has no effect: %s", why);
 }
 
 static outcome tune_module(const char *path, const hd_module *module,
@@ -84,6 +91,8 @@ static outcome tune_module(const char *path, const hd_module *module,
         result = tune_all(path, &tuning, place);
     if (result == FINE && !options->quiet)
         show_tuned(path, tuning.tuned, &machine);
+    if (result == FINE && tuning.tuned->tried == 0)
+        tune_in_vain(options, session, "no two pipelines of it could be run");
     if (result == FINE)
         options->lower = tuning.tuned->lower;
     memory_free(tuning.tuned, sizeof *tuning.tuned);
@@ -93,12 +102,13 @@ static outcome tune_module(const char *path, const hd_module *module,
 
 outcome tune_best(const char *path, const content *text,
                   program_options *options, const hd_session_options *session,
-                  const hd_place *place)
+                  const hd_place *place, bool *chosen)
 {
     hd_module *module = NULL;
     outcome result = FINE;
 
-    if (!choose_has(path, text, options, &module))
+    *chosen = choose_has(path, text, options, &module);
+    if (!*chosen)
         return FINE;
     result = tune_module(path, module, options, session, place);
     hd_module_destroy(module);
