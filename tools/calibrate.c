@@ -372,17 +372,33 @@ static outcome write_machine(calibrate *c)
 static outcome keep_machine(calibrate *c)
 {
     hd_machine_origin origin = HD_EMPTY(hd_machine_origin);
+    hd_message message = HD_EMPTY(hd_message);
     hd_status status =
         hd_machine_keep(c->kind.key, &c->machine, c->diag, &origin);
-    outcome result = tell(c->diag, status, "the cache");
 
     if (status == HD_OK)
         put_line(c->to, "kept for heddle run and bench: %s", origin.path);
-    return c->output ? FINE : result;
+    else if (c->output && hd_diag_message(c->diag, 0, &message))
+        complain(FINE, "%s", message.text);
+    else
+        return tell(c->diag, status, "the cache");
+    return FINE;
+}
+
+// What was measured before is not written over by what was not measured.
+static outcome check_found(const calibrate *c)
+{
+    for (int i = 0; i < c->gauge.n; i++)
+        if (c->fit[i].found)
+            return FINE;
+    return complain(FAILED, "nothing was measured in %g s: nothing is kept",
+                    c->limit);
 }
 
 static outcome calibrate_all(calibrate *c)
 {
+    outcome written = FINE;
+
     TRY(refuse_launcher(c));
     TRY(find_kind(c));
     TRY(count_ranks(c));
@@ -393,9 +409,11 @@ static outcome calibrate_all(calibrate *c)
     TRY(fit_terms(c));
     print_table(c);
     warn_if_busy(c);
+    TRY(check_found(c));
+    // What took a minute is kept even where the file cannot be written.
     if (c->output)
-        TRY(write_machine(c));
-    return keep_machine(c);
+        written = write_machine(c);
+    return first_wrong(written, keep_machine(c));
 }
 
 static outcome run_calibrate(const command *command, int argc, char **argv)
