@@ -7,11 +7,12 @@
 #include <fstream>
 #include <string>
 
-#include <heddle/simulate.h>
+#include <heddle/tune.h>
 
 #include "base/text.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/program.h"
+#include "tests/unit/ranks.h"
 
 namespace
 {
@@ -107,6 +108,38 @@ TEST(Locale, NumbersOfTextsHaveAPointWhereThoseOfTheProcessHaveAComma)
     EXPECT_STREQ(text.bytes, "0.5");
     hd_text_free(&text);
     EXPECT_EQ(Rendered(1.5), "1,5"); // the process's is as it was
+}
+
+// Whether it is found that was kept before.
+bool Tuned(const hd_module *module)
+{
+    hd_tune_options options = hd_tune_defaults();
+    hd_tuned tuned = HD_EMPTY(hd_tuned);
+
+    options.seconds = 0;
+    EXPECT_EQ(Threads(1,
+                      [&](hd_group *group) {
+                          return hd_tune(group, module, &options, nullptr,
+                                         &tuned);
+                      })[0],
+              HD_OK);
+    EXPECT_GT(tuned.tried, 1);
+    return tuned.kept;
+}
+
+TEST(Locale, WhatWasTunedIsFoundWhereNumbersHaveAComma)
+{
+    Folder top;
+    Program program("tensor program t mesh tp=1 in %a : f32[4, 4, 8] "
+                    "in %b : f32[8, 4] out %c : f32[4@stream, 4, 4] "
+                    "{ %c = matmul %a, %b }");
+
+    setenv("HEDDLE_CACHE_DIR", top.Path("cache").c_str(), 1);
+    EXPECT_FALSE(Tuned(program.module));
+    Comma comma;
+    if (!comma.Found())
+        GTEST_SKIP() << "there is no localedef";
+    EXPECT_TRUE(Tuned(program.module));
 }
 
 TEST(Locale, WhatIsEnteredIsLeft)
