@@ -4,8 +4,9 @@
 
 #include <map>
 #include <random>
-#include <regex>
 #include <string>
+
+#include "tests/words.h"
 
 inline int Between(int low, int high, std::mt19937 &random)
 {
@@ -18,9 +19,8 @@ using Extents = std::map<char, int>;
 inline std::string Filled(std::string text, const Extents &extents)
 {
     for (const auto &one : extents)
-        text = std::regex_replace(
-            text, std::regex(std::string("\\b") + one.first + "\\b"),
-            std::to_string(one.second));
+        text = ReplacedWord(text, std::string(1, one.first),
+                            std::to_string(one.second));
     return text;
 }
 

@@ -8,7 +8,7 @@ draw. DRAWS is a prime, so that DRAWS - 1 landings in a row have as many draws,
 and all tests, whether each is of one commit or of more, if all are of as many
 and these no multiple of DRAWS. Of landings that differ no number of a commit can
 promise it: they are as good as drawn at random, and a test of two draws is in
-one of 15 landings with 95 %, in one of 25 with 99 %.
+one of 18 landings with 95 %, in one of 28 with 99 %.
 
     draws.py say K             prints what draw K has
     draws.py list K BUILD      prints the tests of build/BUILD that draw K has
@@ -29,7 +29,7 @@ import sys
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DRAWS = 11
+DRAWS = 13
 BUILDS = ("plain", "asan", "tsan")
 
 # The suites of tests/device on the stand-ins for CUDA: the tests fake.SET.*
@@ -41,9 +41,9 @@ WAYS = [transport + kind for kind in KINDS for transport in TRANSPORTS]
 
 
 def sets_of(draw, build):
-    """One with AddressSanitizer, of which the last draw has one more so that each has
-    two draws, and another with ThreadSanitizer."""
-    places = {"plain": [], "asan": [0, 1] if draw == DRAWS - 1 else [0], "tsan": [3]}[build]
+    """One with AddressSanitizer, of which each has two draws, and another with
+    ThreadSanitizer."""
+    places = {"plain": [], "asan": [0], "tsan": [3]}[build]
     return [SETS[(draw + place) % len(SETS)] for place in places]
 
 
@@ -55,12 +55,13 @@ def ways_of(draw, build):
 
 # When the tests of a row run in a build: in so many of the draws, or in those that
 # have their set or way.
-NOT, RARELY, HALF, EACH, SET, WAY = 0, 2, 5, DRAWS, "set", "way"
+NOT, RARELY, HALF, EACH, SET, WAY = 0, 2, 6, DRAWS, "set", "way"
 
 TABLE = (
     # label, or how the names of tests begin, or what they ask for  plain asan tsan
     # Long: packages that are built and used, programs without end.
-    ("package_consumers$|python_wheel$|fuzz_(lower|execute)$",     (HALF, NOT, NOT)),
+    ("package_(consumers|debs)$|python_wheel$|fuzz_(lower|execute)$",
+                                                                   (HALF, NOT, NOT)),
     ("golden[.]cli[.](slots|launcher|bench|context_parallel|zigzag|hosts)$",
                                                                    (HALF, NOT, NOT)),
     ("label: golden|package|fuzz|mutation|model|second|matrix",    (EACH, NOT, NOT)),
@@ -77,7 +78,7 @@ TABLE = (
     # Many kernels are compiled.
     ("Codegen[.](Counted|AKernelThatMeets|ElementWise|RanksThatReduce|Operands)",
                                                                    (NOT, RARELY, NOT)),
-    ("CodegenSizes[.]ElementWise|Nvrtc[.]Compiles",                (NOT, RARELY, NOT)),
+    (r"CodegenSizes[.]ElementWise|\w*Nvrtc[.]",                    (NOT, RARELY, NOT)),
     ("KernelTexts",                                                (NOT, RARELY, NOT)),
     ("CudaSizes[.]WhatIsReducedInSharesByGraphs",                  (NOT, RARELY, NOT)),
     # Large, or in every combination of options.
@@ -91,6 +92,15 @@ TABLE = (
     ("fake[.]nccl[.]two_devices",                                  (NOT, EACH, NOT)),
     # Long, of what changes rarely.
     ("(Rank|Process)/|Attention[.]|CudaAttention|Codegen|Chain",   (NOT, HALF, NOT)),
+    # Long, of one source file that changes rarely.
+    ("Pick[.](TopK|Route)|Replay[.].*Large|Order[.]IsTheSame|Pieces[.]OfBlocks",
+                                                                   (NOT, HALF, NOT)),
+    ("Choose[.](HasWhat|TheFirst|SumsOf)|(Fit|Generate|Symmetry|Limits)[.]",
+                                                                   (NOT, HALF, NOT)),
+    ("Tiles[.](EachRow|OfProducts)|Steps[.]RanksThat|Lower[.]Random|CudaSharing[.]Many",
+                                                                   (NOT, HALF, NOT)),
+    ("(Check|Lower|Cache)Faults|NoFaults[.]Tuning|CudaMarks[.]OfMany|device[.]threads",
+                                                                   (NOT, HALF, NOT)),
     # What there is in sets and ways.
     ("fake[.].*(Conformance|Sizes|Counts)[.]",                     (NOT, RARELY, NOT)),
     ("fake[.]",                                                    (NOT, SET, SET)),

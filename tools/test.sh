@@ -9,7 +9,7 @@
 #                            the library under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer with clang, what has
 #                            threads under ThreadSanitizer, each fuzz target
-#                            for 3 seconds, the pages as a site, and heddle.torch
+#                            for 2 seconds, the pages as a site, and heddle.torch
 #                            with PyTorch in an environment of its own
 #     --draw K               what is run in turn is that of draw K, not that of
 #                            the number of the commit: see tests/draws.py
@@ -166,8 +166,8 @@ may_skip() {
     [ "$code" -eq 0 ] || [ "$code" -eq 77 ]
 }
 search() {
-    echo "fuzz: 3 seconds a target"
-    tests/fuzz/run.sh 3
+    echo "fuzz: 2 seconds a target"
+    tests/fuzz/run.sh 2
 }
 site_and_torch() {
     echo "site: its pages and links"

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <regex>
 
 #include "tests/cuda/system.h"
 #include "tests/cuda/way.h"
@@ -22,8 +21,7 @@ std::string TextOf(const std::string &example)
     std::ifstream file(HEDDLE_EXAMPLES "/" + example);
     std::string text(std::istreambuf_iterator<char>(file), {});
 
-    return std::regex_replace(text, std::regex("mesh cp=4"),
-                              "mesh cp=" + std::to_string(kRanks));
+    return Replaced(text, "mesh cp=4", "mesh cp=" + std::to_string(kRanks));
 }
 
 // The cpu is one way of them.

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <regex>
 
 #include <heddle/verify.h>
 
@@ -176,7 +175,7 @@ std::string TextOf(const Form &form, std::mt19937 &random)
 
 std::string WithoutCounts(const std::string &text)
 {
-    return std::regex_replace(text, std::regex(" by %n"), "");
+    return Replaced(text, " by %n", "");
 }
 
 size_t Find(const Arguments &arguments, char name)
@@ -469,7 +468,7 @@ void Drawn::Add(std::mt19937 &random, bool gathers, bool counted)
     bool scattered = random() % 2 == 0;
     std::string own = std::to_string(done.size()); // as no other's
     auto add = [&](std::string *to, std::string text) {
-        *to += std::regex_replace(Filled(text, extents), std::regex("_"), own);
+        *to += Replaced(Filled(text, extents), "_", own);
     };
 
     add(&declared, "in %w_ : $[N, K] ");

@@ -9,12 +9,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <regex>
 #include <sys/mman.h>
 
 #include "tests/device/options.h"
 #include "tests/info.h"
 #include "tests/unit/ranks.h"
+#include "tests/words.h"
 
 namespace
 {
@@ -271,10 +271,9 @@ Module ParsePattern(const Drawn &drawn)
     std::string text =
         std::string(pattern.declarations) + " { " + pattern.body + " }\n";
 
-    text = std::regex_replace(text, std::regex("\\bn\\b"), "size tp");
+    text = ReplacedWord(text, "n", "size tp");
     if (drawn.rows > 0)
-        text = std::regex_replace(text, std::regex("\\bm\\b"),
-                                  std::to_string(drawn.rows));
+        text = ReplacedWord(text, "m", std::to_string(drawn.rows));
     return Parse(
         "heddle 2 tensor program pattern mesh " +
             std::string(HasTwoAxes(pattern) ? "dp=2, tp=2 " : "tp=2 ") + text,

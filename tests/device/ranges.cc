@@ -3,8 +3,6 @@
 // computed with in pieces. Sizes are drawn anew in each run of the test.
 #include <gtest/gtest.h>
 
-#include <regex>
-
 #include "tests/device/options.h"
 #include "tests/draw.h"
 #include "tests/unit/ranks.h"
@@ -153,9 +151,8 @@ TEST(Ranges, WhatARankHasRoomForAloneIsNobodys)
             std::string text = kBlocks;
 
             for (const auto &value : values)
-                text = std::regex_replace(
-                    text, std::regex(std::string("\\b") + value.first + "\\b"),
-                    std::to_string(value.second));
+                text = ReplacedWord(text, value.first,
+                                    std::to_string(value.second));
             Module module = Parse(text, dtype, tp);
             hd_diag *diag = hd_diag_create();
 

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <regex>
 
 #include "tests/device/options.h"
 #include "tests/sanitized.h"
 #include "tests/unit/ranks.h"
+#include "tests/words.h"
 
 namespace
 {
@@ -235,8 +235,8 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
     const int runs = IsQuick() ? 120 : 1500, settled = 50;
     const int64_t high = 4096;
     std::mt19937 random(Seed());
-    std::string text = std::regex_replace(kPrograms[2], std::regex("1..61"),
-                                          "1.." + std::to_string(high));
+    std::string text =
+        Replaced(kPrograms[2], "1..61", "1.." + std::to_string(high));
     Module module = Lowered(text.c_str(), "f32", 2, HD_TRANSFER_RING);
     unsigned seed = unsigned(random());
 

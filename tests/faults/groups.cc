@@ -316,7 +316,10 @@ struct Cached {
     {
         hd_cache_options options = hd_cache_defaults();
         hd_cache_request request = HD_EMPTY(hd_cache_request);
+        hd_lower_options ring = hd_lower_defaults();
 
+        ring.transfer = HD_TRANSFER_RING;
+        request.lower = &ring;
         options.sessions = 1;
         request.name = "test.hd";
         request.text = kGather;

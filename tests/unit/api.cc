@@ -9,7 +9,6 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <sys/wait.h>
@@ -30,6 +29,7 @@
 
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"
+#include "tests/words.h"
 
 namespace
 {
@@ -855,10 +855,15 @@ TEST(Api, EveryExportedFunctionHasARow)
     for (const auto &file : std::filesystem::directory_iterator(HEDDLE_HEADERS))
         text << std::ifstream(file.path()).rdbuf();
     std::string header = text.str();
-    std::regex function("HD_API[^;(]*?\\b(hd_[a-z_0-9]+)\\(");
-    for (std::sregex_iterator i(header.begin(), header.end(), function), end;
-         i != end; ++i)
-        exported.insert((*i)[1]);
+    for (size_t at = 0;
+         (at = header.find("HD_API", at)) != std::string::npos;) {
+        size_t name = at = header.find_first_of(";(", at);
+
+        while (IsOfWord(header[name - 1]))
+            name--;
+        if (header[at] == '(' && header.compare(name, 3, "hd_") == 0)
+            exported.insert(header.substr(name, at - name));
+    }
     for (const auto &row : Rows())
         rows.insert(row.first);
     EXPECT_GT(exported.size(), 60u);

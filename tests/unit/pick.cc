@@ -1,7 +1,6 @@
 // What data decides: the cpu, the oracle and the emitted kernels against what
 // is said in the fewest words here, on random shapes, strides and numbers.
 #include <algorithm>
-#include <regex>
 
 #include <heddle/verify.h>
 
@@ -363,7 +362,7 @@ Case DrawTop(const char *form, const char *dtype, std::mt19937 &random)
             : kind == 1 ? Between(41, 512, random)
                         : Between(513, 700, random);
     int k = Between(1, kind == 0 ? n : 8, random);
-    std::string text = std::regex_replace(form, std::regex("D"), dtype);
+    std::string text = Replaced(form, "D", dtype);
 
     text = Filled(text, {{'B', Between(1, 5, random)}, {'N', n}, {'K', k}});
     Step step(text);

@@ -5,12 +5,12 @@
 
 #include <cmath>
 #include <random>
-#include <regex>
 #include <string>
 #include <vector>
 
 #include "tests/seed.h"
 #include "tests/unit/program.h"
+#include "tests/words.h"
 
 namespace
 {
@@ -48,12 +48,6 @@ const char *const kPatterns[] = {
     "in %x : f32[P@tp, 4, <L>] out %y : f32[4, <L@tp>] { %y = sum %x dim 0 }",
 };
 
-std::string Replace(std::string text, const std::string &what,
-                    const std::string &by)
-{
-    return std::regex_replace(text, std::regex(what), by);
-}
-
 std::string Written(std::string text, int ranks, int l, int m, bool blocks)
 {
     const std::string p = std::to_string(ranks);
@@ -63,13 +57,14 @@ std::string Written(std::string text, int ranks, int l, int m, bool blocks)
         const std::string all = std::to_string(ranks * n);
         const std::string block = std::string("<") + letter;
 
-        text = Replace(text, block + "@stream>",
-                       blocks ? all + " in P@stream" : "P@stream, " + one);
-        text = Replace(text, block + "(@\\w+|)>",
-                       blocks ? all + "$1" : "P$1, " + one);
+        text = Replaced(text, block + "@stream>",
+                        blocks ? all + " in P@stream" : "P@stream, " + one);
+        for (const std::string mark : {"@tp", ""})
+            text = Replaced(text, block + mark + ">",
+                            blocks ? all + mark : "P" + mark + ", " + one);
     }
-    text = Replace(text, "\\|", blocks ? "" : "1, ");
-    return "tensor program t mesh tp=" + p + " " + Replace(text, "\\bP\\b", p);
+    text = Replaced(text, "|", blocks ? "" : "1, ");
+    return "tensor program t mesh tp=" + p + " " + ReplacedWord(text, "P", p);
 }
 
 hd_lower_options Drawn(std::mt19937 &random)

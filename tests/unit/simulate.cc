@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <regex>
 
 #include <heddle/simulate.h>
 
 #include "tests/unit/program.h"
+#include "tests/words.h"
 #include "tiles/choose.h"
 
 namespace
@@ -494,8 +494,7 @@ TEST(Simulation, ProductsOfALaunchAreTilesOfOneKernel)
     EXPECT_LT(together, 2 * Seconds(job, 0, 1));
     m.matmul[HD_DTYPE_BF16] *= 1.25; // all products are faster
     EXPECT_NEAR(Simulated(text + body, m).p.time, together / 1.25, 1e-12);
-    const std::string f32 =
-        std::regex_replace(text + body, std::regex("bf16"), "f32");
+    const std::string f32 = Replaced(text + body, "bf16", "f32");
     EXPECT_DOUBLE_EQ(Simulated(f32, m).p.time, 2 * 2. * 640 * 640 * 1024);
 }
 
