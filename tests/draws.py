@@ -54,14 +54,16 @@ def ways_of(draw, build):
 
 
 # When the tests of a row run in a build: in so many of the draws, or in those that
-# have their set or way.
-NOT, RARELY, HALF, EACH, SET, WAY = 0, 2, 6, DRAWS, "set", "way"
+# have their set or way; or in the others than LONGEST, beside which none of them
+# is to run.
+NOT, RARELY, HALF, EACH, SET, WAY, OTHERS = 0, 2, 6, DRAWS, "set", "way", "others"
+LONGEST = "python_wheel"
 
 TABLE = (
     # label, or how the names of tests begin, or what they ask for  plain asan tsan
     # Long: packages that are built and used, programs without end.
-    ("package_(consumers|debs)$|python_wheel$|fuzz_(lower|execute)$",
-                                                                   (HALF, NOT, NOT)),
+    (LONGEST + "$",                                                (HALF, NOT, NOT)),
+    ("package_(consumers|debs)$|fuzz_(lower|execute)$",            (OTHERS, NOT, NOT)),
     ("golden[.]cli[.](slots|launcher|bench|context_parallel|zigzag|hosts)$",
                                                                    (HALF, NOT, NOT)),
     ("label: golden|package|fuzz|mutation|model|second|matrix",    (EACH, NOT, NOT)),
@@ -161,6 +163,11 @@ def draw_of(number):
     return number % DRAWS
 
 
+def falls(name, draw, many):
+    """Which of the draws is the name's, so that a new test moves no other."""
+    return (draw + zlib.crc32(name.encode())) % DRAWS < many
+
+
 def runs(test, draw, build):
     """Whether draw `draw` has the test in `build`, should it be there."""
     when = test["row"][1][BUILDS.index(build)]
@@ -168,8 +175,9 @@ def runs(test, draw, build):
         return has_set(test["name"], sets_of(draw, build))
     if when == WAY:
         return has_way(test["name"], ways_of(draw, build))
-    # Which of the draws is the name's, so that a new test moves no other.
-    return (draw + zlib.crc32(test["name"].encode())) % DRAWS < when
+    if when == OTHERS:
+        return not falls(LONGEST, draw, HALF)
+    return falls(test["name"], draw, when)
 
 
 def built(folder):
