@@ -93,6 +93,16 @@ double hd_dtype_tiny(hd_dtype dtype)
     return ldexp(1, rows[dtype].min_exponent - rows[dtype].fraction);
 }
 
+double hd_dtype_round(hd_dtype dtype, double number)
+{
+    unsigned char code[8];
+    double stored;
+
+    hd_dtype_store(dtype, &number, 1, code);
+    hd_dtype_load(dtype, code, 1, &stored);
+    return stored;
+}
+
 // A format of at most 16 bits. Codes are compared without their sign.
 typedef struct format {
     int fraction;      // bits of it

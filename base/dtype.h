@@ -23,6 +23,9 @@ double hd_dtype_unit(hd_dtype dtype);
 // near zero. 0 for integers.
 double hd_dtype_tiny(hd_dtype dtype);
 
+// The number that storing it leaves.
+double hd_dtype_round(hd_dtype dtype, double number);
+
 // As hd_dtype_load and hd_dtype_store, through float: exact for every dtype of
 // at most 32 bits in floating point.
 void hd_dtype_load_float(hd_dtype dtype, const void *from, size_t n, float *to);

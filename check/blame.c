@@ -385,6 +385,17 @@ static int64_t expr_of(const hd_module *module, const hd_key *key)
                : 0;
 }
 
+static bool same_scalars(const hd_key *a, const hd_key *b)
+{
+    bool same = a->nscalars == b->nscalars;
+
+    for (int i = 0; same && i < a->nscalars; i++)
+        same = a->scalar[i].operand == b->scalar[i].operand &&
+               !(a->scalar[i].number < b->scalar[i].number) &&
+               !(a->scalar[i].number > b->scalar[i].number);
+    return same;
+}
+
 // Both have the key or lack it, and say the same with it.
 static bool same_key(const trail *t, const hd_op *host, const hd_op *tensor,
                      hd_key_code code)
@@ -394,7 +405,7 @@ static bool same_key(const trail *t, const hd_op *host, const hd_op *tensor,
     if (a == NULL || b == NULL)
         return a == b;
     return a->act == b->act && !(a->number < b->number) &&
-           !(a->number > b->number) &&
+           !(a->number > b->number) && same_scalars(a, b) &&
            expr_of(t->e->graph->module, a) == expr_of(t->e->tensor, b);
 }
 
@@ -481,6 +492,12 @@ static void print_difference(const trail *t, const hd_op *host,
             hd_text_printf(text, "%s counts of %s", verb,
                            code == HD_KEY_COUNTS_OF_KEYS ? "its keys"
                                                          : "a dimension");
+        else if (code == HD_KEY_NUMBERS)
+            hd_text_printf(text, "%s%s number as operand", verb,
+                           hd_op_key(host, code) == NULL ||
+                                   hd_op_key(tensor, code) == NULL
+                               ? " a"
+                               : "");
         else
             hd_text_printf(text, "%s '%s'", verb, hd_key_info_get(code)->text);
         return;
@@ -510,6 +527,7 @@ static hd_status judge_maker(trail *t, const hd_reading *made, int64_t at)
 
     if (op != NULL && !turns(t, made, op) &&
         same_key(t, op_of(t, made), op, HD_KEY_BY) &&
+        same_key(t, op_of(t, made), op, HD_KEY_NUMBERS) &&
         find_operand(t, made, at, op, there, &next))
         return go_on(t, next);
     return report_maker(t, made,
@@ -599,8 +617,10 @@ static hd_status judge_sum(trail *t, const hd_reading *made, const hd_change *c)
     if (there < 0)
         return report_op(t, made, "makes something else");
     op = hd_places_maker(t->places, there);
-    if (op != NULL && (is_no_sum(op) || (op->code == op_of(t, made)->code &&
-                                         turns(t, made, op))))
+    if (op != NULL &&
+        (is_no_sum(op) || (op->code == op_of(t, made)->code &&
+                           (turns(t, made, op) ||
+                            !same_key(t, op_of(t, made), op, HD_KEY_NUMBERS)))))
         return report_maker(t, made, op);
     if (find_other_operand(t, made, there, c->at, &next))
         return go_on(t, next);

@@ -121,10 +121,16 @@ int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
 
 // --------------------------------------------------------------- evaluating
 
+static int64_t local_elements(const hd_evaluation *e)
+{
+    return e->host.share * e->graph->nranks;
+}
+
 static hd_status evaluate_step(void *context, int rank, int64_t step)
 {
     hd_evaluation *e = context;
-    hd_evaluator of = {&hd_field, &e->local, e->diag, &e->host};
+    hd_evaluator of = {&hd_field, &e->local, e->diag, &e->host,
+                       local_elements(e)};
 
     e->local.event++;
     HD_TRY(hd_evaluate_step(&of, rank, step));
@@ -261,9 +267,9 @@ static hd_status allocate(hd_evaluation *e)
     HD_TRY(hd_layout_place(&e->host, MOST_VALUES, e->diag));
     HD_TRY(check_room(e));
     HD_TRY(check_work(e));
-    HD_TRY(hd_values_create(e->draw, e->whole.share, DENSE_KEY, e->diag,
-                            &e->dense));
-    return hd_values_create(e->draw, e->host.share * e->graph->nranks,
+    HD_TRY(hd_values_create(e->draw, e->whole.share + HD_MAX_SCALARS, DENSE_KEY,
+                            e->diag, &e->dense));
+    return hd_values_create(e->draw, local_elements(e) + HD_MAX_SCALARS,
                             LOCAL_KEY, e->diag, &e->local);
 }
 
@@ -279,7 +285,7 @@ static hd_status evaluate_host(hd_evaluation *e)
 
 static hd_status evaluate(hd_evaluation *e, bool keep)
 {
-    hd_evaluator tensor = {&hd_field, &e->dense, e->diag, &e->whole};
+    hd_evaluator tensor = {&hd_field, &e->dense, e->diag, &e->whole, 0};
 
     HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->argument, e->diag,
                           (void **)&e->argument));
@@ -290,6 +296,7 @@ static hd_status evaluate(hd_evaluation *e, bool keep)
     if (e->draw->counts)
         fill_counts(e);
     fill_inputs(e);
+    tensor.spare = e->whole.share;
     HD_TRY(hd_evaluate_tensor(&tensor));
     HD_TRY(e->dense.status);
     e->local.keep = keep;

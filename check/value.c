@@ -390,34 +390,31 @@ static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
     return x[0];
 }
 
-static double rounded(hd_dtype dtype, double number)
+// What a number that is stored is, as the text has it: one that the dtype does
+// not hold is rounded.
+static uint64_t stored_value(hd_dtype dtype, double number)
 {
-    unsigned char code[8];
-    double stored;
+    uint64_t value = hd_field_of_double(number);
+    double stored = hd_dtype_round(dtype, number);
 
-    hd_dtype_store(dtype, &number, 1, code);
-    hd_dtype_load(dtype, code, 1, &stored);
-    return stored;
+    if (stored >= number && stored <= number)
+        return value;
+    if (stored <= hd_dtype_round(dtype, -DBL_MAX))
+        return neutral_of(HD_FOLD_MAX);
+    if (stored >= hd_dtype_round(dtype, DBL_MAX))
+        return neutral_of(HD_FOLD_MIN);
+    return hd_field_mix(KEY_CONVERT + dtype, value);
 }
 
-// A number that the dtype does not hold is rounded.
 static uint64_t filled(const hd_values *values, const hd_work_item *item)
 {
     const hd_key *key = hd_op_key(item->step.op, HD_KEY_VALUE);
     hd_dtype dtype = dtype_of(item->step.op, 0);
-    uint64_t value = factor_of(values, item, HD_KEY_VALUE);
-    double stored;
 
-    if (key->view >= 0)
-        return hd_value_convert(HD_DTYPE_F32, dtype, value);
-    stored = rounded(dtype, key->number);
-    if (stored >= key->number && stored <= key->number)
-        return value;
-    if (stored <= rounded(dtype, -DBL_MAX))
-        return neutral_of(HD_FOLD_MAX);
-    if (stored >= rounded(dtype, DBL_MAX))
-        return neutral_of(HD_FOLD_MIN);
-    return hd_field_mix(KEY_CONVERT + dtype, value);
+    return key->view >= 0
+               ? hd_value_convert(HD_DTYPE_F32, dtype,
+                                  factor_of(values, item, HD_KEY_VALUE))
+               : stored_value(dtype, key->number);
 }
 
 // A copy alone has another dtype than what it is of; what a comparison makes is
@@ -430,7 +427,7 @@ static void map(void *memory, const hd_work_item *item, int64_t to,
     hd_map map = hd_op_info_get(op->code)->map;
     uint64_t x[HD_MAX_OPERANDS];
 
-    for (int k = 0; k < op->ninputs; k++)
+    for (int k = 0; k < hd_op_operands(op); k++)
         x[k] = values->value[from[k]];
     if (map == HD_MAP_NONE)
         x[0] = hd_value_convert(dtype_of(op, 1), dtype_of(op, 0), x[0]);
@@ -439,7 +436,8 @@ static void map(void *memory, const hd_work_item *item, int64_t to,
     else if (map == HD_MAP_FILL)
         x[0] = filled(values, item);
     else
-        x[0] = map_values(map, x, hd_dtype_is_integer(dtype_of(op, 1)));
+        x[0] = map_values(
+            map, x, hd_dtype_is_integer(dtype_of(op, hd_op_number_view(op))));
     hd_values_put(values, to, x[0]);
 }
 
@@ -905,6 +903,13 @@ static void clear(void *memory, int64_t at)
     hd_values_put(memory, at, 0);
 }
 
+static void number(void *memory, int64_t at, hd_dtype dtype, double number)
+{
+    hd_values *values = memory;
+
+    values->value[at] = stored_value(dtype, number);
+}
+
 static int64_t count(const void *memory, int64_t at, int64_t room)
 {
     const hd_values *values = memory;
@@ -920,8 +925,8 @@ static void begin(void *memory, int64_t node)
     values->node = node;
 }
 
-const hd_algebra hd_field = {map,  join,  take,   multiply, pick, attend,
-                             copy, clear, forget, count,    begin};
+const hd_algebra hd_field = {map,  join,  take,   multiply, pick,  attend,
+                             copy, clear, forget, number,   count, begin};
 
 bool hd_op_is_move(const hd_op *op)
 {

@@ -64,31 +64,81 @@ static void write_copy(const hd_step *step, const names *names, hd_text *body)
     hd_body_store(body, lane, to, names->span[0]);
 }
 
+// What the step computes an operand of: a view's code, or a number's.
+typedef struct code {
+    hd_dtype dtype;
+    char text[48];
+} code;
+
+// As its bits, of which the text of a floating dtype's code is made.
+static void print_number(hd_dtype dtype, double number, size_t room, char *out)
+{
+    int64_t whole = 0;
+    uint64_t bits = 0;
+
+    hd_dtype_store(dtype, &number, 1, &bits); // little-endian
+    if (hd_dtype_is_integer(dtype)) {
+        hd_dtype_load_integers(dtype, &bits, 1, &whole);
+        snprintf(out, room, "(i64)%lldll", (long long)whole);
+    } else if (dtype == HD_DTYPE_F64) {
+        snprintf(out, room, "double_of_bits(0x%llxull)",
+                 (unsigned long long)bits);
+    } else if (dtype == HD_DTYPE_F32) {
+        snprintf(out, room, "float_of_bits(0x%llxu)", (unsigned long long)bits);
+    } else {
+        snprintf(out, room, "0x%llxu", (unsigned long long)bits);
+    }
+}
+
+static code code_of(const hd_step *step, const names *names, int k)
+{
+    int view = hd_op_operand(step->op, k);
+    code code = {.dtype = dtype_of(
+                     step, view >= 0 ? view : hd_op_number_view(step->op))};
+
+    if (view >= 0)
+        snprintf(code.text, sizeof code.text, "%s", names->span[view]);
+    else
+        print_number(code.dtype, hd_op_number(step->op, k), sizeof code.text,
+                     code.text);
+    return code;
+}
+
 static void write_fold(const hd_step *step, const names *names, hd_text *body)
 {
     hd_dtype dtype = dtype_of(step, 0);
     hd_lane lane = hd_body_lane(dtype);
 
-    hd_body_begin(body, lane, dtype_of(step, 1), names->span[1]);
-    for (int i = 2; i <= step->op->ninputs; i++)
-        hd_body_join(body, lane, dtype_of(step, i), hd_op_fold(step->op),
-                     names->span[i]);
+    for (int k = 0; k < hd_op_operands(step->op); k++) {
+        code x = code_of(step, names, k);
+
+        if (k == 0)
+            hd_body_begin(body, lane, x.dtype, x.text);
+        else
+            hd_body_join(body, lane, x.dtype, hd_op_fold(step->op), x.text);
+    }
     hd_body_store(body, lane, dtype, names->span[0]);
 }
 
 static void write_map(const hd_step *step, const names *names, hd_text *body)
 {
     hd_map map = hd_op_info_get(step->op->code)->map;
-    int n = step->op->ninputs, first = n == 3 ? 2 : 1; // after a mask
-    hd_dtype dtype = dtype_of(step, n > 0 ? first : 0);
-    hd_lane lane = map == HD_MAP_FILL ? HD_LANE_DOUBLE : hd_body_lane(dtype);
+    int n = hd_op_operands(step->op), first = n == 3; // after a mask
+    hd_lane lane = HD_LANE_DOUBLE;
 
-    if (map == HD_MAP_FILL)
+    if (map == HD_MAP_FILL) {
         hd_body_fill(body, hd_op_key(step->op, HD_KEY_VALUE), names->factor);
-    else
-        hd_body_begin(body, lane, dtype, names->span[first]);
-    if (n >= 2)
-        hd_body_second(body, lane, dtype, names->span[first + 1]);
+    } else {
+        code x = code_of(step, names, first);
+
+        lane = hd_body_lane(x.dtype);
+        hd_body_begin(body, lane, x.dtype, x.text);
+    }
+    if (n >= 2) {
+        code x = code_of(step, names, first + 1);
+
+        hd_body_second(body, lane, x.dtype, x.text);
+    }
     if (n == 3)
         hd_body_mask(body, names->span[1]);
     if (map == HD_MAP_SCALE)

@@ -29,6 +29,41 @@ static hd_span operand(const computation *c, int view)
     return hd_space_span(&c->space, &c->item->step, view);
 }
 
+// Operands in the order written, and where those that are numbers are.
+typedef struct operands {
+    int n;
+    bool is_number[HD_MAX_OPERANDS];
+    hd_span span[HD_MAX_OPERANDS];
+    int64_t at[HD_MAX_OPERANDS];
+} operands;
+
+static void find_operands(const computation *c, operands *out)
+{
+    const hd_evaluator *e = c->e;
+    const hd_op *op = c->item->step.op;
+    hd_dtype dtype = c->item->span[hd_op_number_view(op)].buffer->type.dtype;
+    int64_t free = e->spare;
+
+    out->n = hd_op_operands(op);
+    for (int k = 0; k < out->n; k++) {
+        int view = hd_op_operand(op, k);
+
+        out->is_number[k] = view < 0;
+        if (view >= 0) {
+            out->span[k] = operand(c, view);
+            continue;
+        }
+        out->at[k] = free++;
+        e->algebra->number(e->memory, out->at[k], dtype,
+                           hd_op_number_written(op, k));
+    }
+}
+
+static int64_t operand_at(const operands *all, int k, int64_t i)
+{
+    return all->is_number[k] ? all->at[k] : hd_span_place(&all->span[k], i);
+}
+
 static int64_t result_at(const computation *c, int64_t i)
 {
     return hd_span_place(&c->item->span[0], i);
@@ -37,15 +72,13 @@ static int64_t result_at(const computation *c, int64_t i)
 static void compute_map(const hd_evaluator *e, const hd_work_item *item)
 {
     computation c = computation_of(e, item);
-    int n = item->step.op->ninputs;
-    hd_span in[HD_MAX_OPERANDS];
+    operands in;
     int64_t from[HD_MAX_OPERANDS];
 
-    for (int k = 0; k < n; k++)
-        in[k] = operand(&c, k + 1);
+    find_operands(&c, &in);
     for (int64_t i = 0; i < c.n; i++) {
-        for (int k = 0; k < n; k++)
-            from[k] = hd_span_place(&in[k], i);
+        for (int k = 0; k < in.n; k++)
+            from[k] = operand_at(&in, k, i);
         e->algebra->map(e->memory, item, result_at(&c, i), from);
     }
 }
@@ -60,18 +93,18 @@ static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item)
     int dim = reduces ? c.space.dim[1][c.space.nparallel] : 0;
     int64_t stride = item->span[1].stride[dim];
     int64_t unit = reduces ? item->unit[1][dim] : 1;
-    int64_t n = reduces ? c.space.extent[c.space.nparallel] : op->ninputs;
-    hd_span in[HD_MAX_OPERANDS];
+    int64_t n =
+        reduces ? c.space.extent[c.space.nparallel] : hd_op_operands(op);
+    operands in;
     int64_t *from;
 
     HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
-    for (int k = 0; k < op->ninputs; k++)
-        in[k] = operand(&c, k + 1);
+    find_operands(&c, &in);
     for (int64_t i = 0; i < c.n; i++) {
-        int64_t first = hd_span_place(&in[0], i);
+        int64_t first = operand_at(&in, 0, i);
 
-        for (int64_t k = 0; k < n; k++)
-            from[k] = reduces ? first + k * stride : hd_span_place(&in[k], i);
+        for (int k = 0; k < n; k++)
+            from[k] = reduces ? first + k * stride : operand_at(&in, k, i);
         e->algebra->join(e->memory, hd_op_fold(op), dtype, result_at(&c, i),
                          from, n, unit);
     }

@@ -25,6 +25,8 @@ typedef struct hd_algebra {
     void (*clear)(void *memory, int64_t at);
     // What is behind the indices that are counted, is moved as no value.
     void (*forget)(void *memory, int64_t to, int64_t from);
+    // A number that is an operand, as a dtype rounds it.
+    void (*number)(void *memory, int64_t at, hd_dtype dtype, double number);
     // How many of `room` indices the count there counts.
     int64_t (*count)(const void *memory, int64_t at, int64_t room);
     // What follows is written by this node of the graph.
@@ -36,6 +38,7 @@ typedef struct hd_evaluator {
     void *memory;              // borrowed: the algebra's
     hd_diag *diag;             // may be NULL
     const hd_layout *layout;   // borrowed
+    int64_t spare; // from here on HD_MAX_SCALARS places of the memory are free
 } hd_evaluator;
 
 // What needs no layout.

@@ -109,6 +109,12 @@ static bool take_text(hd_builder *b, const char *call, const char *what,
     return false;
 }
 
+// What no name begins with: an operand that is a number.
+static bool is_number(const char *operand)
+{
+    return *operand != '\0' && strchr("-.(0123456789", *operand) != NULL;
+}
+
 static bool take_view(hd_builder *b, const char *call, const char *what,
                       const char *view, uint64_t cookie)
 {
@@ -116,6 +122,8 @@ static bool take_view(hd_builder *b, const char *call, const char *what,
 
     if (!take_text(b, call, what, view, cookie))
         return false;
+    if (is_number(view))
+        return true;
     n = name_length(view);
     if (n > 0 && (view[n] == '\0' || view[n] == '['))
         return true;
@@ -352,7 +360,8 @@ static bool take_op(hd_builder *b, const hd_build_op *op, uint64_t cookie)
 static void put_views(hd_text *out, const char *const *views, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        hd_text_printf(out, "%s%%%s", i > 0 ? ", " : "", views[i]);
+        hd_text_printf(out, "%s%s%s", i > 0 ? ", " : "",
+                       is_number(views[i]) ? "" : "%", views[i]);
 }
 
 void hd_builder_op(hd_builder *b, const hd_build_op *given, uint64_t cookie)

@@ -37,9 +37,14 @@ static hd_op *copy_op(cloner *c, const hd_op *op)
     copy->view = copy_array(c, op->view, op->nviews, sizeof *op->view);
     copy->key = copy_array(c, op->key, op->nkeys, sizeof *op->key);
     copy->bound = copy_array(c, op->bound, 1, sizeof(hd_bound));
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].name != NULL)
-            copy->key[i].name = copy_text(c, op->key[i].name);
+    for (int i = 0; i < op->nkeys; i++) {
+        hd_key *key = &copy->key[i];
+
+        if (key->name != NULL)
+            key->name = copy_text(c, key->name);
+        key->scalar =
+            copy_array(c, key->scalar, key->nscalars, sizeof *key->scalar);
+    }
     for (int i = 0; i < op->nviews; i++) {
         hd_view *view = &copy->view[i];
 

@@ -191,13 +191,27 @@ static void put_keys(writer *w, const hd_op *op)
     hd_text_puts(&w->text, "}");
 }
 
-static void put_views(writer *w, const char *name, const hd_op *op, int first,
-                      int n)
+static void put_results(writer *w, const hd_op *op)
 {
-    hd_text_printf(&w->text, ",\"%s\":[", name);
-    for (int i = 0; i < n; i++) {
+    hd_text_puts(&w->text, ",\"results\":[");
+    for (int i = 0; i < op->noutputs; i++) {
         hd_text_puts(&w->text, i > 0 ? "," : "");
-        put_view(w, op, first + i);
+        put_view(w, op, i);
+    }
+    hd_text_puts(&w->text, "]");
+}
+
+static void put_operands(writer *w, const hd_op *op)
+{
+    hd_text_puts(&w->text, ",\"operands\":[");
+    for (int k = 0; k < hd_op_operands(op); k++) {
+        int view = hd_op_operand(op, k);
+
+        hd_text_puts(&w->text, k > 0 ? "," : "");
+        if (view >= 0)
+            put_view(w, op, view);
+        else
+            hd_number_print(hd_op_number_written(op, k), &w->text);
     }
     hd_text_puts(&w->text, "]");
 }
@@ -218,7 +232,7 @@ static const char *family_text(hd_family family)
 
 static void put_op(writer *w, const hd_op *op)
 {
-    put_views(w, "results", op, 0, op->noutputs);
+    put_results(w, op);
     hd_text_printf(&w->text, ",\"op\":\"%s\",\"family\":\"%s\"",
                    hd_op_info_get(op->code)->text,
                    family_text(hd_op_family(op)));
@@ -227,7 +241,7 @@ static void put_op(writer *w, const hd_op *op)
                        w->module->axis[op->axis].name);
     if (hd_op_key(op, HD_KEY_NAME) != NULL)
         hd_text_printf(&w->text, ",\"callee\":\"%s\"", hd_op_callee(op));
-    put_views(w, "operands", op, op->noutputs, op->ninputs);
+    put_operands(w, op);
     put_keys(w, op);
 }
 

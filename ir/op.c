@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
+#include "ir/module.h"
+
 #define K(code) (UINT64_C(1) << HD_KEY_##code)
 
 // What every row says.
@@ -23,10 +26,10 @@ static const hd_op_info op_info[HD_NOPS] = {
         code] = {ROW(text, MAP, BOTH, 1, 1, inputs, inputs, keys, required), \
                  .map = HD_MAP_##code, .numbers = HD_NUMBERS_##numbers_,     \
                  .linear = shape_},
-#define HD_FOLD(code, text)                                             \
-    [HD_OP_##code] = {                                                  \
-        ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, K(DIM), 0), \
-        .fold = HD_FOLD_##code},
+#define HD_FOLD(code, text)                                               \
+    [HD_OP_##code] = {ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, \
+                          K(DIM) | K(NUMBERS), 0),                        \
+                      .fold = HD_FOLD_##code},
 #define HD_PICK(code, text, outputs, inputs)                           \
     [HD_OP_##code] = {                                                 \
         ROW(text, PICK, BOTH, outputs, outputs, inputs, inputs, 0, 0), \
@@ -248,6 +251,53 @@ bool hd_fold_key(hd_fold fold, hd_key_code *out)
         break;
     }
     return false;
+}
+
+// The number that operand `k` is, NULL if it is a view; `before`: how many are
+// ahead of it.
+static const hd_scalar *find_scalar(const hd_op *op, int k, int *before)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_NUMBERS);
+    int i = 0;
+
+    while (key != NULL && i < key->nscalars && key->scalar[i].operand < k)
+        i++;
+    *before = i;
+    return key != NULL && i < key->nscalars && key->scalar[i].operand == k
+               ? &key->scalar[i]
+               : NULL;
+}
+
+int hd_op_operands(const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_NUMBERS);
+
+    return op->ninputs + (key != NULL ? key->nscalars : 0);
+}
+
+int hd_op_operand(const hd_op *op, int k)
+{
+    int before;
+
+    return find_scalar(op, k, &before) != NULL ? -1 : op->noutputs + k - before;
+}
+
+int hd_op_number_view(const hd_op *op)
+{
+    return op_info[op->code].numbers == HD_NUMBERS_TEST ? op->noutputs : 0;
+}
+
+double hd_op_number_written(const hd_op *op, int k)
+{
+    int before;
+
+    return find_scalar(op, k, &before)->number;
+}
+
+double hd_op_number(const hd_op *op, int k)
+{
+    return hd_dtype_round(op->view[hd_op_number_view(op)].buffer->type.dtype,
+                          hd_op_number_written(op, k));
 }
 
 hd_pick hd_op_pick(const hd_op *op)
@@ -474,6 +524,7 @@ static hd_access access_of_key(hd_key_code code)
     case HD_VALUE_INT:
     case HD_VALUE_INTS:
     case HD_VALUE_NAME:
+    case HD_VALUE_NUMBERS:
         break;
     }
     return HD_ACCESS_READ;

@@ -106,6 +106,7 @@ typedef enum hd_value_kind {
     HD_VALUE_INT,
     HD_VALUE_INTS,
     HD_VALUE_NAME,
+    HD_VALUE_NUMBERS,
 } hd_value_kind;
 
 // What a matmul's `act` may be: some of the ops of one operand.
@@ -206,6 +207,12 @@ typedef struct hd_view {
     hd_loc loc;
 } hd_view;
 
+// A number in the place of an operand.
+typedef struct hd_scalar {
+    int operand; // which
+    double number;
+} hd_scalar;
+
 typedef struct hd_key {
     hd_key_code code;
     hd_loc loc;
@@ -217,10 +224,13 @@ typedef struct hd_key {
     const char *name; // NAME: the module's; NULL for others
     int nints;        // INTS: how many, and which
     int32_t ints[HD_MAX_DIMS];
+    int nscalars; // NUMBERS: how many, and the module's
+    const hd_scalar *scalar;
 } hd_key;
 
 #define HD_MAX_OPERANDS 16 // outputs and inputs together
 #define HD_MAX_VIEWS 20    // and those of keys
+#define HD_MAX_SCALARS 8   // in the place of operands
 
 typedef struct hd_bound hd_bound; // ir/signature.h
 
@@ -255,6 +265,16 @@ bool hd_op_is_elementwise(const hd_op *op);
 hd_fold hd_op_fold(const hd_op *op);
 // The key by which a transfer folds so; false for a sum, which needs none.
 bool hd_fold_key(hd_fold fold, hd_key_code *out);
+// How many operands it has, views and numbers; which view operand `k` of these
+// is, -1 of a number.
+int hd_op_operands(const hd_op *op);
+int hd_op_operand(const hd_op *op, int k);
+// The view of whose dtype these numbers are, and what that makes of operand
+// `k`: it is rounded once, as a cast rounds it.
+int hd_op_number_view(const hd_op *op);
+double hd_op_number(const hd_op *op, int k);
+// The same as it is written.
+double hd_op_number_written(const hd_op *op, int k);
 hd_pick hd_op_pick(const hd_op *op);
 hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last

@@ -816,8 +816,9 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 
     switch (hd_key_info_get(key->code)->value) {
     case HD_VALUE_FLAG:
-    case HD_VALUE_BY:   // no text has it
-    case HD_VALUE_NAME: // nor that as a key
+    case HD_VALUE_BY:      // no text has it
+    case HD_VALUE_NAME:    // nor that as a key
+    case HD_VALUE_NUMBERS: // nor those
         return HD_OK;
     case HD_VALUE_INT:
         HD_TRY(parse_whole(p, key->code, &whole));
@@ -1022,37 +1023,68 @@ static hd_status missing_comma(parser *p, const hd_token *buffer)
                     (int)buffer->length, buffer->text);
 }
 
-// A number where an operand stands.
-static hd_status number_operand(parser *p, const hd_op *op)
+static bool takes_numbers(const hd_op *op)
 {
-    hd_arena *arena = p->module->arena;
-    const char *number = hd_arena_text(arena, p->token.text, p->token.length);
-    const char *factor =
-        op->code == HD_OP_MUL
-            ? hd_arena_printf(arena, ", or a factor, by 'scale %%x by %s'",
-                              number)
-            : "";
-
-    if (hd_op_info_get(op->code)->family != HD_FAMILY_MAP)
-        return expected(p, "a buffer");
-    return expected(
-        p, hd_arena_printf(arena,
-                           "a buffer (a number is one of one element, by 'fill "
-                           "value %s'%s)",
-                           number, factor));
+    return hd_op_info_get(op->code)->keys >> HD_KEY_NUMBERS & 1;
 }
 
-static hd_status parse_operands(parser *p, hd_op *op, hd_view *views)
+static hd_status parse_scalar(parser *p, int operand, hd_scalar *scalars,
+                              int *n)
 {
-    do {
-        if (p->token.kind == HD_TOKEN_NUMBER || p->token.kind == HD_TOKEN_INT)
-            return number_operand(p, op);
-        if (op->nviews == HD_MAX_OPERANDS)
-            return too_many(p, "results and operands", HD_MAX_OPERANDS);
-        HD_TRY(parse_view(p, &views[op->nviews]));
-        op->nviews++;
-    } while (accept_mark(p, ","));
+    if (*n == HD_MAX_SCALARS)
+        return too_many(p, "numbers", HD_MAX_SCALARS);
+    HD_TRY(parse_number(p, &scalars[*n].number));
+    scalars[(*n)++].operand = operand;
     return HD_OK;
+}
+
+// Numbers among them become a key, one more of the `n` that are there.
+static hd_status parse_operands(parser *p, hd_op *op, hd_view *views,
+                                hd_key *keys, int *n)
+{
+    hd_key key = {HD_KEY_NUMBERS, .expr = HD_EXPR_NONE, .view = -1};
+    hd_scalar scalars[HD_MAX_SCALARS];
+    int k = 0;
+
+    do {
+        if (op->nviews + key.nscalars == HD_MAX_OPERANDS)
+            return too_many(p, "results and operands", HD_MAX_OPERANDS);
+        if (p->token.kind == HD_TOKEN_BUFFER || !takes_numbers(op)) {
+            HD_TRY(parse_view(p, &views[op->nviews]));
+            op->nviews++;
+        } else {
+            key.loc = key.nscalars == 0 ? p->token.loc : key.loc;
+            HD_TRY(parse_scalar(p, k, scalars, &key.nscalars));
+        }
+        k++;
+    } while (accept_mark(p, ","));
+    if (key.nscalars > 0) {
+        key.scalar = hd_arena_copy(p->module->arena, scalars,
+                                   sizeof *scalars * (size_t)key.nscalars);
+        keys[(*n)++] = key;
+    }
+    return HD_OK;
+}
+
+// What may begin a number, and is no key.
+static bool at_number(const parser *p)
+{
+    return p->token.kind == HD_TOKEN_NUMBER || p->token.kind == HD_TOKEN_INT ||
+           at_mark(p, "-") || at_mark(p, "(") ||
+           (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
+            !hd_key_find(p->token.text, p->token.length, &(hd_key_code){0}) &&
+            !begins_statement(&p->token));
+}
+
+static bool at_operand(const parser *p, const hd_op *op)
+{
+    const hd_op_info *info = hd_op_info_get(op->code);
+
+    return info->max_inputs > 0 &&
+           (p->token.kind == HD_TOKEN_BUFFER ||
+            (takes_numbers(op) && at_number(p)) ||
+            (info->min_inputs > 0 && (p->token.kind == HD_TOKEN_NUMBER ||
+                                      p->token.kind == HD_TOKEN_INT)));
 }
 
 // `behind`: another operation stands before it in the block.
@@ -1089,11 +1121,8 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
     HD_TRY(parse_axis(p, op));
     if (info->family == HD_FAMILY_CALL)
         HD_TRY(parse_callee(p, &keys[0], &nkeys));
-    if (info->max_inputs > 0 &&
-        (p->token.kind == HD_TOKEN_BUFFER ||
-         (info->min_inputs > 0 &&
-          (p->token.kind == HD_TOKEN_NUMBER || p->token.kind == HD_TOKEN_INT))))
-        HD_TRY(parse_operands(p, op, views));
+    if (at_operand(p, op))
+        HD_TRY(parse_operands(p, op, views, keys, &nkeys));
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
     HD_TRY(parse_keys(p, op, views, keys, nkeys));

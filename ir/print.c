@@ -154,7 +154,8 @@ static void print_key(const hd_module *module, const hd_op *op,
 
 bool hd_key_is_shown(hd_key_code code)
 {
-    return code != HD_KEY_NAME && hd_key_info_get(code)->value != HD_VALUE_BY;
+    return code != HD_KEY_NAME && code != HD_KEY_NUMBERS &&
+           hd_key_info_get(code)->value != HD_VALUE_BY;
 }
 
 static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
@@ -169,9 +170,14 @@ static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
     if (hd_op_key(op, HD_KEY_NAME) != NULL)
         hd_text_printf(text, " \"%s\"", hd_op_callee(op));
-    for (int i = 0; i < op->ninputs; i++) {
-        hd_text_puts(text, i > 0 ? ", " : " ");
-        hd_view_print(module, &op->view[op->noutputs + i], text);
+    for (int k = 0; k < hd_op_operands(op); k++) {
+        int view = hd_op_operand(op, k);
+
+        hd_text_puts(text, k > 0 ? ", " : " ");
+        if (view >= 0)
+            hd_view_print(module, &op->view[view], text);
+        else
+            hd_number_print(hd_op_number_written(op, k), text);
     }
     for (int i = 0; i < op->nkeys; i++)
         if (hd_key_is_shown(op->key[i].code))

@@ -15,7 +15,8 @@ const char *hd_role_text(hd_role role);
 const char *hd_mark_text(const hd_module *module, int mark);
 // Whether what stands behind `else` is another `if` alone, on the same line.
 bool hd_block_is_else_if(const hd_block *otherwise);
-// A call's function stands ahead of the operands, and no text has counts.
+// A call's function stands ahead of the operands, numbers among these, and no
+// text has counts.
 bool hd_key_is_shown(hd_key_code code);
 
 // With the fewest digits that read back equal.

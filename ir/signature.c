@@ -129,6 +129,7 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
         case HD_VALUE_INT:
         case HD_VALUE_INTS:
         case HD_VALUE_NAME:
+        case HD_VALUE_NUMBERS:
             return none;
         }
     }

@@ -85,7 +85,8 @@ bool hd_step_shows(const hd_step *step, hd_key_code code)
     bool mask =
         code == HD_KEY_CAUSAL || code == HD_KEY_WINDOW || code == HD_KEY_ZIGZAG;
 
-    return code != HD_KEY_NAME && !(mask && step->causal == HD_SEES_ALL) &&
+    return code != HD_KEY_NAME && code != HD_KEY_NUMBERS &&
+           !(mask && step->causal == HD_SEES_ALL) &&
            !(code == HD_KEY_ACCUMULATE &&
              step->stores == (1 << step->op->noutputs) - 1);
 }
@@ -167,9 +168,14 @@ static void print_step(const hd_module *module, const hd_step *step,
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
     if (hd_op_key(op, HD_KEY_NAME) != NULL)
         hd_text_printf(text, " \"%s\"", hd_op_callee(op));
-    for (int i = 0; i < op->ninputs; i++) {
-        hd_text_puts(text, i > 0 ? ", " : " ");
-        print_view(module, step, op->noutputs + i, text);
+    for (int k = 0; k < hd_op_operands(op); k++) {
+        int view = hd_op_operand(op, k);
+
+        hd_text_puts(text, k > 0 ? ", " : " ");
+        if (view >= 0)
+            print_view(module, step, view, text);
+        else
+            hd_number_print(hd_op_number_written(op, k), text);
     }
     for (int i = 0; i < op->nkeys; i++)
         print_key(module, step, &op->key[i], text);

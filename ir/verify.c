@@ -3,6 +3,7 @@
 #include "ir/verify.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,37 @@ static hd_status check_keys(verifier *v, const hd_op *op)
     return check_grouped_keys(v, op);
 }
 
+// Whether numbers stand for operands that there are, in their order.
+static bool numbers_stand(const hd_op *op, const hd_key *key)
+{
+    for (int i = 0; i < key->nscalars; i++)
+        if (key->scalar[i].operand <
+                (i > 0 ? key->scalar[i - 1].operand + 1 : 0) ||
+            key->scalar[i].operand >= hd_op_operands(op))
+            return false;
+    return key->nscalars > 0;
+}
+
+// Shapes are those of views, of which there is one at least.
+static hd_status check_operand_numbers(verifier *v, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_NUMBERS);
+    bool mask = hd_op_info_get(op->code)->numbers == HD_NUMBERS_PICK;
+
+    if (key == NULL)
+        return HD_OK;
+    assert(numbers_stand(op, key) && "the parser counts them");
+    if (mask && hd_op_operand(op, 0) < 0)
+        return hd_error(v->diag, HD_E0301, key->loc,
+                        "the mask of %s is a buffer", op_text(op));
+    if (op->ninputs == 0)
+        return hd_error(v->diag, HD_E0301, key->loc,
+                        "%s of numbers alone: one operand at least is a "
+                        "buffer, and 'fill' makes one of a number",
+                        op_text(op));
+    return HD_OK;
+}
+
 static hd_status check_form(verifier *v, const hd_op *op)
 {
     const hd_op_info *info = hd_op_info_get(op->code);
@@ -172,9 +204,10 @@ static hd_status check_form(verifier *v, const hd_op *op)
                             : "");
     HD_TRY(check_count(v, op, op->noutputs, info->min_outputs,
                        info->max_outputs, "result"));
-    HD_TRY(check_count(v, op, op->ninputs, info->min_inputs, info->max_inputs,
-                       "operand"));
+    HD_TRY(check_count(v, op, hd_op_operands(op), info->min_inputs,
+                       info->max_inputs, "operand"));
     HD_TRY(check_keys(v, op));
+    HD_TRY(check_operand_numbers(v, op));
     if (hd_op_is(op, HD_UNIT_TRANSFER) ? op->axis >= 0 : op->axis < 0)
         return HD_OK;
     if (op->axis >= 0)
@@ -913,7 +946,7 @@ static bool is_wider(hd_dtype dtype, hd_dtype in)
 static bool takes_dtype(const verifier *v, const hd_op *op, hd_dtype dtype,
                         hd_dtype in)
 {
-    bool own = op->ninputs == 1 && !is_tensor(v);
+    bool own = hd_op_operands(op) == 1 && !is_tensor(v);
 
     if (in == dtype || hd_op_family(op) != HD_FAMILY_FOLD)
         return in == dtype;
@@ -945,6 +978,31 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
     return HD_OK;
 }
 
+// A number beside integers is one of theirs.
+static hd_status check_whole_numbers(verifier *v, const hd_op *op)
+{
+    const double most = 0x1p53; // up to which a double holds them all
+    const hd_key *key = hd_op_key(op, HD_KEY_NUMBERS);
+    hd_dtype dtype = op->view[hd_op_number_view(op)].buffer->type.dtype;
+
+    for (int i = 0; key != NULL && i < key->nscalars; i++) {
+        double number = key->scalar[i].number;
+
+        if (!hd_dtype_is_integer(dtype) ||
+            (fabs(number) <= most &&
+             !(hd_dtype_round(dtype, number) < number) &&
+             !(hd_dtype_round(dtype, number) > number)))
+            continue;
+        return hd_error(v->diag, HD_E0104, key->loc,
+                        "%.17g is no number of %s%s", number,
+                        hd_dtype_text(dtype),
+                        dtype == HD_DTYPE_I64 && fabs(number) > most
+                            ? " that an f64 tells apart: those are up to 2^53"
+                            : "");
+    }
+    return HD_OK;
+}
+
 static hd_status refuse_dim(verifier *v, hd_loc loc, int dim, int ndims)
 {
     return hd_error(v->diag, HD_E0312, loc,
@@ -970,7 +1028,7 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
 
     if (hd_op_key(op, HD_KEY_DIM) == NULL)
         return check_operands(v, op, out.dtype, 1);
-    HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
+    HD_TRY(check_count(v, op, hd_op_operands(op), 1, 1, "operand with dim"));
     HD_TRY(check_dim(v, op, HD_KEY_DIM, in.ndims, -1));
     return check_result(v, op, takes_dtype(v, op, out.dtype, in.dtype));
 }
@@ -2276,6 +2334,7 @@ static hd_status check_compute(verifier *v, const hd_op *op)
     HD_TRY(check_factor(v, op, HD_KEY_BY));
     HD_TRY(check_factor(v, op, HD_KEY_SCALE));
     HD_TRY(check_factor(v, op, HD_KEY_VALUE));
+    HD_TRY(check_whole_numbers(v, op));
     HD_TRY(check_family(v, op));
     return check_counted(v, op);
 }

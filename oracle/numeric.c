@@ -422,8 +422,7 @@ static item map_operands(const hd_step *step, const item *x, item *memory)
 {
     hd_map map = hd_op_info_get(step->op->code)->map;
     hd_dtype out = step->span[0].buffer->type.dtype;
-    // A mask is before what it selects of.
-    hd_dtype in = step->span[step->op->ninputs > 0].buffer->type.dtype;
+    hd_dtype in = step->span[hd_op_number_view(step->op)].buffer->type.dtype;
     bool whole = hd_dtype_is_integer(in);
     item factor = {0};
 
@@ -442,7 +441,7 @@ static void map(void *memory, const hd_work_item *of, int64_t to,
     hd_dtype out = step->span[0].buffer->type.dtype;
     item *m = memory, x[HD_MAX_OPERANDS];
 
-    for (int k = 0; k < step->op->ninputs; k++)
+    for (int k = 0; k < hd_op_operands(step->op); k++)
         x[k] = m[from[k]];
     if (hd_op_family(step->op) == HD_FAMILY_MAP)
         store_place(out, m, to, map_operands(step, x, m));
@@ -1582,11 +1581,20 @@ static void forget(void *memory, int64_t to, int64_t from)
     m[to] = (item){NAN, HD_UNWRITTEN, INT64_MIN};
 }
 
+static void number(void *memory, int64_t at, hd_dtype dtype, double number)
+{
+    item *m = memory;
+
+    m[at] = (item){hd_dtype_round(dtype, number), 0, 0};
+    if (hd_dtype_is_integer(dtype))
+        m[at].whole = (int64_t)number;
+}
+
 static void begin(void *memory, int64_t node)
 {
     (void)memory;
     (void)node;
 }
 
-const hd_algebra hd_numeric = {map,  join_all, take,   product, pick, attend,
-                               copy, clear,    forget, count,   begin};
+const hd_algebra hd_numeric = {map,  join_all, take,   product, pick,  attend,
+                               copy, clear,    forget, number,  count, begin};

@@ -59,6 +59,11 @@ static hd_estimate *values_of(const hd_reference *r, int rank,
     return &r->memory[rank * r->layout.share + r->layout.at[buffer->id]];
 }
 
+static int64_t elements_of(const hd_reference *r)
+{
+    return r->layout.share * (r->dense ? 1 : r->nranks);
+}
+
 static hd_status allocate_values(hd_reference *r)
 {
     const int64_t most = INT64_MAX / HD_MAX_RANKS / 64;
@@ -71,7 +76,7 @@ static hd_status allocate_values(hd_reference *r)
     HD_TRY(hd_layout_place(&r->layout, most, NULL));
     if (r->layout.share > most)
         return HD_ERROR_NO_MEMORY;
-    n = r->layout.share * (r->dense ? 1 : r->nranks);
+    n = elements_of(r) + HD_MAX_SCALARS;
     HD_TRY(hd_clear_array(n, sizeof *r->memory, NULL, (void **)&r->memory));
     for (int64_t i = 0; i < n; i++)
         r->memory[i] = (hd_estimate){NAN, HD_UNWRITTEN, 0};
@@ -141,7 +146,8 @@ static hd_status prepare_values(hd_reference *r, const void *const *whole)
 
 static hd_evaluator evaluator_of(const hd_reference *r)
 {
-    return (hd_evaluator){&hd_numeric, r->memory, NULL, &r->layout};
+    return (hd_evaluator){&hd_numeric, r->memory, NULL, &r->layout,
+                          elements_of(r)};
 }
 
 static hd_status run_step(void *context, int rank, int64_t step)

@@ -22,12 +22,13 @@ ONE = ("1", "1")
 RULES = {
     "COPY": "Operand and result have the same elements. In what they may differ each says.",
     "MAP": "Operands repeat along dimensions of the result that they lack in front or have with "
-           "one index. The result may lie exactly over an operand. The last column says which "
+           "one index. Of several some may be numbers, `sub 1, %x`. The result may lie exactly over an operand. The last column says which "
            "numbers: of *any* dtype, alike in all; *floating* point only; *compared*, of any "
            "dtype, with a result of `u8`; *picked*, the first operand `u8` and the others as "
            "the result.",
-    "FOLD": "Several operands are joined element by element in the order written, or all "
-            "indices of dimension `dim` of one. Their dtypes may be narrower than the result's.",
+    "FOLD": "Several operands, of which some may be numbers, are joined element by element in the "
+            "order written, or all indices of dimension `dim` of one. Their dtypes may be narrower "
+            "than the result's.",
     "TRANSPOSE": "Marks travel with their dimension.",
     "TAKE": "The indices are data, read when the step runs.",
     "PRODUCT": "Computed in fp32 or better, and rounded once. `scale_a` and `scale_b` have the "
@@ -254,7 +255,7 @@ def module():
         name = row[1].strip('"')
         members.setdefault(f"FAMILY({kind})", []).append(name)
         members[f"OP({row[0]})"] = [name]
-        if kind == "MAP" and row[5] == "0":
+        if kind == "MAP" and row[6] == "0":
             maps.append((name, row[2], int(row[4])))
     for ops, forms in shapes().items():
         for named, views in forms:

@@ -76,7 +76,7 @@ typedef struct hd_build_op {
     const char *axis;           // NULL, or the axis that a transfer goes along
     const char *const *results; // views: "c", "c[tp]", "c[:, 0..4]"
     size_t nresults;
-    const char *const *operands; // likewise
+    const char *const *operands; // likewise, or numbers: "1.0", "-3"
     size_t noperands;
     const char *const *attributes; // "dim 0", "act gelu", "accumulate"
     size_t nattributes;

@@ -6,8 +6,8 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 from ._error import Site, caller_site, refuse
 from ._expr import Expr, Index, of_two, word
 from ._library import lib
-from ._symbolic import (Axes, Buffer, Counts, Dims, Line, Maker, On, Shape, Tensor, Writer,
-                        attributes_of, dims_of, integer)
+from ._symbolic import (Axes, Buffer, Counts, Dims, Line, Maker, On, Operand, Shape, Tensor,
+                        Writer, attributes_of, dims_of, integer, told)
 
 
 class Scope:
@@ -139,13 +139,13 @@ class HostBuilder(Maker):
 
     # Operations.
 
-    def op(self, name: str, *operands: Tensor, out: Union[Tensor, Sequence[Tensor]] = (),
+    def op(self, name: str, *operands: Operand, out: Union[Tensor, Sequence[Tensor]] = (),
            axis: Optional[str] = None, callee: Optional[str] = None, **keys: Any) -> None:
         """Any operation, as docs/operations.md lists them, with its keys: True for one
         without a value, a tensor, a number, several, an `Expr`, or a word such as "gelu"; `from_` is
         the key `from`. `callee` is the function that a `call` names."""
         results = [out] if isinstance(out, Tensor) else list(out)
-        self._write(name, results, list(operands), attributes_of(keys), callee, axis)
+        self._write(name, results, told(operands), attributes_of(keys), callee, axis)
 
     def send(self, x: Tensor, *, to: Index, get: bool = False, done: Optional[Tensor] = None,
              axis: Optional[str] = None) -> None:

@@ -137,7 +137,7 @@ class Statement(NamedTuple):
     op: str
     callee: Optional[str]
     results: Sequence[Tensor]
-    operands: Sequence[Tensor]
+    operands: Sequence[Union[Tensor, str]]  # a text is a number
     attributes: Attributes
     site: Site
     axis: Optional[str] = None  # that a transfer goes along
@@ -155,7 +155,7 @@ class Tensor:
     `qkv[:, 0:512]`: it has a shape and a placement, and no value.
 
     `+ - * /`, `< <= > >=` and `abs` are the operations on elements, `@` is matmul;
-    a number beside a tensor is a `fill`, and a factor of `*` a `scale`. All other
+    a number beside a tensor is an operand, and a factor of `*` a `scale`. All other
     operations are functions of `heddle.ops`. `y[8:24] = x` writes a part.
     """
     __array_ufunc__ = None  # so that NumPy leaves `array + tensor` to this class
@@ -329,6 +329,10 @@ def number(value: Any) -> str:
     return repr(int(value) if isinstance(value, numbers.Integral) else float(value))
 
 
+def told(operands: Sequence[Operand]) -> List[Union[Tensor, str]]:
+    return [x if isinstance(x, Tensor) else number(x) for x in operands]
+
+
 def range_of(tensor: Tensor, index: slice, dim: Dim) -> Tuple[str, Dim]:
     """A range whose bounds ranks compute. How long it is the library finds out."""
     past = dim.extent if index.stop is None else index.stop
@@ -462,10 +466,12 @@ def apply_map(op: str, kind: str, operands: Sequence[Operand],
               attributes: Attributes = (), out: Result = None) -> Tensor:
     """An op of elements. `kind` is the `numbers` of its row in ops.def."""
     builder = builder_of(*operands)
-    dtype = next(x.dtype for x in operands[1 if kind == "PICK" else 0:]
-                 if isinstance(x, Tensor))
-    tensors = [x if isinstance(x, Tensor) else builder.fill(x, dtype, ()) for x in operands]
-    return builder._make(op, "u8" if kind == "TEST" else dtype, tensors, attributes, out)
+    dtype = next((x.dtype for x in (*operands[1 if kind == "PICK" else 0:], out)
+                  if isinstance(x, Tensor)), None)
+    if dtype is None:
+        refuse(f"{op} of numbers alone is of no dtype: say where it goes with `out`")
+    return builder._make(op, "u8" if kind == "TEST" else dtype,
+                         told(operands), attributes, out)
 
 
 class Maker:
@@ -486,21 +492,22 @@ class Maker:
         self._sizes.append((name, integer(low, name), integer(high, name), caller_site()))
         return Extent(1, name)
 
-    def _make(self, op: str, dtype: str, operands: Sequence[Tensor], attributes: Attributes = (),
-              out: Result = None, **how: Any) -> Tensor:
+    def _make(self, op: str, dtype: str, operands: Sequence[Union[Tensor, str]],
+              attributes: Attributes = (), out: Result = None, **how: Any) -> Tensor:
         """A statement with one result, `out` or a new tensor."""
         return self._apply(op, [(op, dtype)], operands, attributes,
                            None if out is None else (out,), **how)[0]
 
-    def _apply(self, op: str, results: Sequence[Tuple[str, str]], operands: Sequence[Tensor],
-               attributes: Attributes = (), out: Optional[Sequence[Tensor]] = None, *,
+    def _apply(self, op: str, results: Sequence[Tuple[str, str]],
+               operands: Sequence[Union[Tensor, str]], attributes: Attributes = (), out: Optional[Sequence[Tensor]] = None, *,
                dims: Optional[Dims] = None, on: Optional[On] = None, given: Given = {},
                order: Sequence[int] = (), wide: bool = False) -> Tuple[Tensor, ...]:
         """A statement whose results are `out`, or new ones, of these names and dtypes."""
         if out is None:
+            read = [x for x in operands if isinstance(x, Tensor)]
             made = ([dims] if dims is not None else
-                    proposed(op, len(results), operands, attributes, given, order, wide))
-            on = on if op == "set" else shared_ranks(operands)
+                    proposed(op, len(results), read, attributes, given, order, wide))
+            on = on if op == "set" else shared_ranks(read)
             out = [self._new(*result, each, on) for result, each in zip(results, made)]
         elif len(out) != len(results):
             refuse(f"{op} has {len(results)} results, and `out` is {len(out)}")
@@ -515,7 +522,7 @@ class Maker:
         return self._make("fill", dtype, [], [("value", number(value))],
                           dims=dims_of(shape, axes, None))
 
-    def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Tensor],
+    def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Union[Tensor, str]],
                attributes: Attributes = (), callee: Optional[str] = None,
                axis: Optional[str] = None) -> None:
         tensors = (*results, *operands, *(value for _, value in attributes))
@@ -601,14 +608,15 @@ class Builder(Maker):
         self._temps.append(buffer)
         return Tensor(self, buffer, buffer.dims, ranks)
 
-    def op(self, name: str, *operands: Tensor, out: Result = None, **keys: Any) -> Any:
+    def op(self, name: str, *operands: Operand, out: Result = None, **keys: Any) -> Any:
         """Any operation, as docs/operations.md lists them, with its keys: by its function
         in `heddle.ops`, or without one as its row says, with one result."""
         from . import ops
 
         if name in ops.__all__:
             return getattr(ops, name)(*operands, **keys, **({} if out is None else {"out": out}))
-        return self._make(name, operands[0].dtype, operands, attributes_of(keys), out,
+        dtype = next(x.dtype for x in operands if isinstance(x, Tensor))
+        return self._make(name, dtype, told(operands), attributes_of(keys), out,
                           order=keys.get("order", ()))
 
     def _argue(self, role: str, name: str, dtype: str, dims: Dims) -> Tensor:
@@ -691,6 +699,9 @@ class Writer:
         if dim.by is not None:
             row.by[i] = self.chars(dim.by.name)
 
+    def operand(self, given: Union[Tensor, str]) -> str:
+        return self.view(given) if isinstance(given, Tensor) else given
+
     def view(self, tensor: Tensor) -> str:
         index = f"[{', '.join(tensor._index)}]" if tensor._index else ""
         return f"{tensor.name}{index}"
@@ -713,7 +724,7 @@ class Writer:
         if statement.axis is not None:
             row.axis = self.chars(statement.axis)
         row.results, row.nresults = self.list([self.view(t) for t in statement.results])
-        row.operands, row.noperands = self.list([self.view(t) for t in statement.operands])
+        row.operands, row.noperands = self.list([self.operand(x) for x in statement.operands])
         row.attributes, row.nattributes = self.list(
             [self.attribute(key, value) for key, value in statement.attributes])
         lib.hd_builder_op(self.builder, row, self.at(statement.site))

@@ -14,7 +14,7 @@ from ._error import refuse
 from ._expr import Expr
 from ._maps import *
 from ._symbolic import (Attributes, Axes, Operand, Result, Shape, Tensor, apply_map,
-                        attributes_of, builder_of, dims_of, integer)
+                        attributes_of, builder_of, dims_of, integer, told)
 
 __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min",
            "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
@@ -36,33 +36,34 @@ def scale(x: Tensor, by: Operand, *, out: Result = None) -> Tensor:
 
 # Reductions.
 
-def reduce(op: str, tensors: Sequence[Tensor], dim: Optional[int], keepdim: bool,
+def reduce(op: str, operands: Sequence[Operand], dim: Optional[int], keepdim: bool,
            axes: Optional[Axes], out: Result) -> Tensor:
-    x = tensors[0]
-    made = builder_of(*tensors)._make(
-        op, x.dtype, tensors, attributes_of({"dim": None if dim is None else axis_of(x, dim)}), out,
-        given={"one": 1} if keepdim else {})
+    builder = builder_of(*operands)
+    x = next(x for x in operands if isinstance(x, Tensor))
+    made = builder._make(
+        op, x.dtype, told(operands), attributes_of({"dim": None if dim is None else axis_of(x, dim)}),
+        out, given={"one": 1} if keepdim else {})
     return made if axes is None or out is not None else made.declare(axes=axes, by={})
 
 
-def sum(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
+def sum(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,
         axes: Optional[Axes] = None, out: Result = None) -> Tensor:
-    """Of several tensors, element by element, or over a dimension of one. Over one
+    """Of several tensors and numbers, element by element, or over a dimension of one. Over one
     that is sharded ranks add up what they have; `axes` places that: over these
     ranks, or for all of them."""
-    return reduce("sum", tensors, dim, keepdim, axes, out)
+    return reduce("sum", operands, dim, keepdim, axes, out)
 
 
-def max(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
+def max(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,
         axes: Optional[Axes] = None, out: Result = None) -> Tensor:
     """As `sum`, the greatest."""
-    return reduce("max", tensors, dim, keepdim, axes, out)
+    return reduce("max", operands, dim, keepdim, axes, out)
 
 
-def min(*tensors: Tensor, dim: Optional[int] = None, keepdim: bool = False,
+def min(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,
         axes: Optional[Axes] = None, out: Result = None) -> Tensor:
     """As `sum`, the least."""
-    return reduce("min", tensors, dim, keepdim, axes, out)
+    return reduce("min", operands, dim, keepdim, axes, out)
 
 
 # Products.

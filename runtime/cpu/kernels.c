@@ -25,6 +25,7 @@ typedef struct operand {
     size_t size;
     char *at; // its first element
     int64_t stride[HD_SPACE_DIMS];
+    char number[sizeof(double)]; // where it is one, there
 } operand;
 
 typedef struct loop {
@@ -53,16 +54,33 @@ static void add_operand(loop *l, const hd_step *step, const hd_space *space,
     hd_space_strides(space, i, span->stride, o->stride);
 }
 
-// Over the result and all operands; a dimension that is reduced is not walked.
-static loop loop_of(const hd_step *step, const hd_space *space,
-                    void *const *base)
+// One that repeats along all dimensions.
+static void add_number(loop *l, const hd_op *op, int k)
 {
-    loop l = {.ndims = space->nparallel};
+    operand *o = &l->operand[l->n++];
+    double number = hd_op_number(op, k);
 
-    memcpy(l.extent, space->extent, sizeof *l.extent * (size_t)l.ndims);
-    for (int i = 0; i <= step->op->ninputs; i++)
-        add_operand(&l, step, space, i, base[i]);
-    return l;
+    o->dtype = op->view[hd_op_number_view(op)].buffer->type.dtype;
+    o->size = hd_dtype_size(o->dtype);
+    o->at = o->number;
+    hd_dtype_store(o->dtype, &number, 1, o->number);
+}
+
+// Over the result and all operands; a dimension that is reduced is not walked.
+static void lay_loop(const hd_step *step, const hd_space *space,
+                     void *const *base, loop *l)
+{
+    *l = (loop){.ndims = space->nparallel};
+    memcpy(l->extent, space->extent, sizeof *l->extent * (size_t)l->ndims);
+    add_operand(l, step, space, 0, base[0]);
+    for (int k = 0; k < hd_op_operands(step->op); k++) {
+        int view = hd_op_operand(step->op, k);
+
+        if (view >= 0)
+            add_operand(l, step, space, view, base[view]);
+        else
+            add_number(l, step->op, k);
+    }
 }
 
 static bool joins(const loop *l, int d)
@@ -288,10 +306,11 @@ static void run_copy(loop *l)
 static void compute_elementwise(const hd_step *step, const hd_space *space,
                                 void *const *base)
 {
-    loop l = loop_of(step, space, base);
     job job = {.fold = hd_op_fold(step->op),
                .map = hd_op_info_get(step->op->code)->map};
+    loop l;
 
+    lay_loop(step, space, base, &l);
     // A truth is one of its operands' kind, and is stored as 1 or 0 of u8. What
     // is filled is rounded as it is stored.
     job.integers = l.n > 1 && hd_dtype_is_integer(l.operand[l.n - 1].dtype);
@@ -304,8 +323,9 @@ static void compute_elementwise(const hd_step *step, const hd_space *space,
 static void compute_copy(const hd_step *step, const hd_space *space,
                          void *const *base)
 {
-    loop l = loop_of(step, space, base);
+    loop l;
 
+    lay_loop(step, space, base, &l);
     run_copy(&l);
 }
 
@@ -326,11 +346,12 @@ static const char *find_taken(const operand *in, const char *from,
 static void compute_take(const hd_step *step, const hd_space *space,
                          void *const *base)
 {
-    loop l = loop_of(step, space, base);
     int64_t extent = space->extent[space->nparallel];
-    int64_t stride = l.operand[1].stride[space->nparallel];
-    int64_t length, apart;
+    int64_t stride, length, apart;
+    loop l;
 
+    lay_loop(step, space, base, &l);
+    stride = l.operand[1].stride[space->nparallel];
     join_dims(&l);
     length = l.extent[l.ndims - 1];
     apart = row_stride(&l, 2) == 0 ? length : 1;
@@ -393,12 +414,13 @@ static void reduce_block(const loop *l, const job *job, int64_t n_slices,
 static void compute_reduction(const hd_step *step, const hd_space *space,
                               void *const *base)
 {
-    loop l = loop_of(step, space, base);
     job job = {.fold = hd_op_fold(step->op)};
     int64_t iterations = space->extent[space->nparallel];
-    int64_t walk = l.operand[1].stride[space->nparallel];
-    int64_t length;
+    int64_t walk, length;
+    loop l;
 
+    lay_loop(step, space, base, &l);
+    walk = l.operand[1].stride[space->nparallel];
     join_dims(&l);
     job.integers = hd_dtype_is_integer(l.operand[0].dtype);
     length = l.extent[l.ndims - 1];

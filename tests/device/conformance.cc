@@ -184,6 +184,17 @@ TEST(Conformance, MapsOfTwoOperands)
                  dtype);
 }
 
+TEST(Conformance, NumbersInThePlaceOfOperands)
+{
+    for (const char *dtype : {"f64", "f32", "bf16", "f8e5m2", "i64", "u8"})
+        Conforms("in %x : $[5, 8]\nin %m : u8[8]\nout %a : $[5, 8]\n"
+                 "out %b : $[5, 8]\nout %c : $[5, 8]\nout %d : u8[5, 8]\n"
+                 "out %e : $[5, 8]\n"
+                 "{ %a = sub 3, %x  %b = sum %x, 2, %a  %c = max %x, 1\n"
+                 "  %d = lt 2, %x  %e = select %m, %x, 6 / 2 }",
+                 dtype);
+}
+
 // What no random number is: zero to divide by, and the smallest, whose negative
 // is none.
 TEST(Conformance, IntegersWrapAndDivideByZero)

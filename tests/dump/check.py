@@ -114,6 +114,12 @@ class Reader:
             return f" {name} {self.view(value)}"
         return f" {name} {self.expression(value)}"
 
+    def operand(self, o):
+        if isinstance(o, dict):
+            return self.view(o)
+        self.words.add("[numbers]")
+        return str(o)
+
     def op(self, o):
         self.words.add(o["family"])
         axes = [axis["name"] for axis in self.program["mesh"]]
@@ -123,7 +129,7 @@ class Reader:
         text += (" = " if text else "") + o["op"]
         text += f"@{o['axis']}" if "axis" in o and len(axes) > 1 else ""
         text += f" \"{o['callee']}\"" if "callee" in o else ""
-        text += " " * bool(o["operands"]) + ", ".join(map(self.view, o["operands"]))
+        text += " " * bool(o["operands"]) + ", ".join(map(self.operand, o["operands"]))
         return text + "".join(self.key(*k) for k in o["keys"].items())
 
     def head(self, s):

@@ -206,6 +206,34 @@ static void drop_view(hd_op *op, int i)
         op->key[k].view -= op->key[k].view > i;
 }
 
+static void drop_key(hd_op *op, int i)
+{
+    if (op->key[i].view >= 0)
+        drop_view(op, op->key[i].view);
+    for (int k = i; k + 1 < op->nkeys; k++)
+        op->key[k] = op->key[k + 1];
+    op->nkeys--;
+}
+
+// Numbers stand among operands, as many as there are now.
+static void keep_numbers(hd_op *op)
+{
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code == HD_KEY_NUMBERS &&
+            op->key[i].scalar[op->key[i].nscalars - 1].operand >=
+                hd_op_operands(op))
+            drop_key(op, i);
+}
+
+static void change_scalar(mutator *m, hd_key *key)
+{
+    hd_scalar *scalar = hd_arena_copy(m->module->arena, key->scalar,
+                                      sizeof *scalar * (size_t)key->nscalars);
+
+    scalar[pick(m, key->nscalars)].number = pick(m, 12) / 2.0 - 2;
+    key->scalar = scalar;
+}
+
 static void change_key(mutator *m, hd_op *op)
 {
     int i = pick(m, op->nkeys);
@@ -215,11 +243,9 @@ static void change_key(mutator *m, hd_op *op)
         return;
     key = &op->key[i];
     if (pick(m, 3) == 0) {
-        if (key->view >= 0)
-            drop_view(op, key->view);
-        for (int k = i; k + 1 < op->nkeys; k++)
-            op->key[k] = op->key[k + 1];
-        op->nkeys--;
+        drop_key(op, i);
+    } else if (key->code == HD_KEY_NUMBERS) {
+        change_scalar(m, key);
     } else if (key->view >= 0) {
         change_view(m, &op->view[key->view]);
     } else if (key->expr != HD_EXPR_NONE) {
@@ -263,6 +289,7 @@ static void change_op(mutator *m, hd_op *op)
         if (nviews > 0)
             change_view(m, &op->view[pick(m, nviews)]);
     }
+    keep_numbers(op);
 }
 
 // Loops and variables keep their kind: what stands in them names theirs.

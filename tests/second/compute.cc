@@ -11,6 +11,12 @@ namespace second
 namespace
 {
 
+bool Compares(const std::string &op)
+{
+    return op == "lt" || op == "le" || op == "gt" || op == "ge" || op == "eq" ||
+           op == "ne";
+}
+
 Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
                   const Scalar &factor)
 {
@@ -30,8 +36,7 @@ Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
             picked.bound = Unknown().bound;
         return picked;
     }
-    if (op == "lt" || op == "le" || op == "gt" || op == "ge" || op == "eq" ||
-        op == "ne")
+    if (Compares(op))
         return Compare(op, x[0], x[1]);
     if (op == "relu_grad" || op == "gelu_grad" || op == "silu_grad")
         return Gradient(op, x[0], x[1]);
@@ -43,6 +48,28 @@ Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
         return sum;
     }
     return Change(op, dtype, x[0]);
+}
+
+// The operands, of which `views` are none, with those that are numbers.
+std::vector<Scalar> Numbers(const Work &work, size_t views)
+{
+    std::vector<Scalar> x(views + work.numbers.size());
+    const Seen &like = Compares(work.op) ? work.from[0] : work.to[0];
+
+    for (const auto &number : work.numbers)
+        x.at(number.first) = Nearest(like.dtype, number.second);
+    return x;
+}
+
+// Which operands the views are.
+std::vector<size_t> Others(const Work &work, size_t views)
+{
+    std::vector<size_t> places;
+
+    for (size_t i = 0; i < views + work.numbers.size(); i++)
+        if (!work.numbers.count(i))
+            places.push_back(i);
+    return places;
 }
 
 void Map(const Work &work, Memory *memory)
@@ -66,14 +93,15 @@ void Map(const Work &work, Memory *memory)
     }
     Counted counts = CountsAmong(views, extents, memory);
     Span result(memory, to.region, views[0].second, extents);
-    std::vector<Scalar> x(operands.size());
+    std::vector<Scalar> x = Numbers(work, operands.size());
+    std::vector<size_t> places = Others(work, operands.size());
     ForEach(extents, [&](const Point &at) {
         if (counts.Lacks(at)) {
             result.At(at) = Exact(0);
             return;
         }
-        for (size_t i = 0; i < x.size(); i++)
-            x[i] = operands[i].At(at);
+        for (size_t i = 0; i < places.size(); i++)
+            x[places[i]] = operands[i].At(at);
         result.At(at) = MapElement(work, x, factor);
     });
 }

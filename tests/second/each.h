@@ -21,6 +21,10 @@ const char *const kEach[] = {
     // What is picked, and by what.
     "tensor program t in %m : u8[3, 2] in %x : f64[3, 2] in %z : f64[2] "
     "out %y : f64[3, 2] { %y = select %m, %x, %z }",
+    "tensor program t in %m : u8[3, 2] in %x : bf16[3, 2] in %i : i32[2] "
+    "out %y : bf16[3, 2] out %z : f32[3, 2] out %l : u8[3, 2] out %j : i32[2] "
+    "{ %y = select %m, -1 / 3, %x %z = sum 0.1, %x, 2 %l = lt %x, 0.1 "
+    "%j = sub -2147483648, %i }",
     "tensor program t in %f : f32[1] out %a : f64[2] out %b : i32[2] "
     "{ %a = fill value %f %b = fill value 2.5 }",
     "tensor program t in %x : f64[3, 2] in %i : i32[3] in %f : f32[] "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 namespace second
 {
@@ -339,6 +340,26 @@ Scalar Cast(const std::string &dtype, Scalar x)
     x.value = nearest(x.value);
     x.bound = std::isnan(bound) ? kNoBound : bound;
     return x;
+}
+
+Scalar Nearest(const std::string &dtype, Real number)
+{
+    static const std::map<std::string, std::pair<int, int>> formats = {
+        {"f64", {52, -1022}}, {"f32", {23, -126}}, {"bf16", {7, -126}},
+        {"f16", {10, -14}},   {"f8e4m3", {3, -6}}, {"f8e5m2", {2, -14}}};
+    auto format = formats.find(dtype); // bits of a fraction, least exponent
+
+    if (format == formats.end() || number == 0)
+        return Cast(dtype, Exact(number));
+    int least = format->second.second;
+    int exponent = std::max(std::ilogb(number), least);
+    Real step = std::ldexp(1.0L, exponent - format->second.first);
+    Real nearest = std::nearbyint(number / step) * step;
+    if (dtype == "f8e4m3")
+        return Exact(std::min(std::max(nearest, -448.0L), 448.0L));
+    if (std::fabs(nearest) >= std::ldexp(1.0L, 2 - least))
+        return Exact(std::copysign(kNoBound, nearest));
+    return Exact(nearest);
 }
 
 Scalar Convert(const std::string &from, const std::string &to, Scalar x)

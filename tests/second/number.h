@@ -51,6 +51,8 @@ bool IsInteger(const std::string &dtype);
 // As a cast makes it: integers are the nearest even, and saturate. Of floating
 // dtypes the number itself.
 Scalar Cast(const std::string &dtype, Scalar x);
+// The one of the dtype's that is nearest, of two the even one.
+Scalar Nearest(const std::string &dtype, Real number);
 // The same, but that one integer becomes another as it wraps.
 Scalar Convert(const std::string &from, const std::string &to, Scalar x);
 // Arithmetic of a dtype: as above, or integers that wrap.

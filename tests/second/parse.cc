@@ -131,6 +131,7 @@ class Parser
     bool AtKey() const;
     Key ParseKey();
     Stmt ParseStmt();
+    void ParseOperands(Stmt *stmt);
     void ParseOp(Stmt *stmt);
     std::vector<Stmt> ParseBlock();
 
@@ -351,6 +352,24 @@ Key Parser::ParseKey()
     return key;
 }
 
+// Numbers may stand among the operands of ops that have a result.
+void Parser::ParseOperands(Stmt *stmt)
+{
+    auto begins = [&] {
+        return Peek().kind == Token::BUFFER || Peek().kind == Token::NUMBER ||
+               Is("-") || Is("(");
+    };
+
+    for (size_t i = 0; begins(); i++) {
+        if (Peek().kind == Token::BUFFER)
+            stmt->operands.push_back(ParseView());
+        else
+            stmt->numbers[i] = ParseReal();
+        if (!Take(","))
+            return;
+    }
+}
+
 void Parser::ParseOp(Stmt *stmt)
 {
     stmt->kind = "op";
@@ -367,7 +386,7 @@ void Parser::ParseOp(Stmt *stmt)
     bool none = stmt->op == "record" || stmt->op == "fork" ||
                 stmt->op == "join" || stmt->op == "recv";
     if (!none)
-        stmt->operands = ParseViews();
+        ParseOperands(stmt);
     while (AtKey())
         stmt->keys.push_back(ParseKey());
 }
@@ -581,8 +600,14 @@ std::string Text(const Stmt &s, const std::string &indent)
     std::string text = s.results.empty() ? "" : Text(s.results) + " = ";
     text += s.op + (s.axis.empty() ? "" : "@" + s.axis);
     text += s.name.empty() ? "" : " " + s.name;
-    if (!s.operands.empty())
-        text += " " + Text(s.operands);
+    size_t n = s.operands.size() + s.numbers.size(), view = 0;
+    for (size_t i = 0; i < n; i++) {
+        auto number = s.numbers.find(i);
+
+        text += i > 0 ? ", " : " ";
+        text += number != s.numbers.end() ? Text(number->second)
+                                          : Text(s.operands[view++]);
+    }
     for (const Key &key : s.keys)
         text += Text(key);
     return text;

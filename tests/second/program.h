@@ -14,6 +14,7 @@
 #define HD_TESTS_SECOND_PROGRAM_H
 
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -82,6 +83,7 @@ struct Key {
 struct Stmt {
     std::string kind;
     std::vector<View> results, operands;
+    std::map<size_t, Expr> numbers; // in the place of operands: of which
     std::string op, axis;
     bool front = false; // of form 1: batches of a product pair from the front
     std::vector<Key> keys;

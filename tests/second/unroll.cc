@@ -630,6 +630,8 @@ void Unroller::SeeAll(const Stmt &stmt, Work *work)
     for (const Key &key : stmt.keys)
         for (const Expr &e : key.real)
             work->reals[key.name] = values_.Real(e);
+    for (const auto &number : stmt.numbers)
+        work->numbers[number.first] = values_.Real(number.second);
     for (const View &view : stmt.operands)
         work->from.push_back(See(view));
     for (const View &view : stmt.results)

@@ -91,6 +91,7 @@ struct Work {
     std::vector<Seen> from, to;
     std::map<std::string, Seen> keys; // those that are views
     std::map<std::string, double> reals;
+    std::map<size_t, double> numbers; // that are operands: which
     Scope scope;
     // Of a tensor program: axes of which the coordinate is an index of the
     // first result, that of this dimension.

@@ -349,7 +349,8 @@ TEST(Codegen, SingleOperationsAreTheCpusBitByBit)
         for (const char *op :
              {"add %a, %b", "mul %a, %b", "sum %a, %b", "max %a, %b",
               "scale %a by 3", "sub %a, %b", "div %a, %b", "min %a, %b",
-              "neg %a", "abs %a", "fill value 2.5", "fill value -3e9"})
+              "neg %a", "abs %a", "fill value 2.5", "fill value -3e9",
+              "sub 3, %a", "div 7, %a", "sum %a, 2, %b"})
             cases.push_back({std::string("in %a : ") + d +
                                  "[997] in %b : " + d + "[997] out %y : " + d +
                                  "[997] { %y = " + op + " }",
@@ -360,6 +361,22 @@ TEST(Codegen, SingleOperationsAreTheCpusBitByBit)
                                  "[997] in %f : f32[1] out %y : " + d +
                                  "[997] { %y = " + op + " }",
                              41, false, "", true});
+    CheckAll(cases);
+}
+
+TEST(Codegen, NumbersAreOperandsAsTheirDtypeRoundsThem)
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kFloats)
+        cases.push_back({"in %a : " + d + "[97] in %m : u8[97] out %y : " + d +
+                             "[97] { %y = select %m, %a, -1 / 3 }",
+                         17, false, "", true});
+    cases.push_back({"in %a : f16[97] out %y : u8[97] { %y = gt 0.1, %a }", 17,
+                     false, "", true});
+    cases.push_back({"in %a : i64[97] out %y : i64[97] "
+                     "{ %y = sub %a, -9007199254740991 }",
+                     17, false, "", true});
     CheckAll(cases);
 }
 

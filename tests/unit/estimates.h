@@ -40,8 +40,11 @@ class Estimates
     }
     hd_status Compute(const hd_step &step)
     {
-        hd_evaluator e = {&hd_numeric, memory_.data(), nullptr, nullptr};
+        int64_t spare = static_cast<int64_t>(memory_.size());
         hd_work_item item = {};
+
+        memory_.resize(memory_.size() + HD_MAX_SCALARS);
+        hd_evaluator e = {&hd_numeric, memory_.data(), nullptr, nullptr, spare};
 
         item.step = step;
         item.step.span = item.span;

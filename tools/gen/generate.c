@@ -710,6 +710,8 @@ typedef struct statement {
     dim lies[NLETTERS][HD_MAX_DIMS]; // of no extent: not known
     int tensor[MOST_VIEWS];
     char name[MOST_VIEWS][NAME];
+    int numbered;  // the view in whose place a number is, or 0
+    tensor number; // how large that is
     tensor result[MOST_RESULTS];
     char keys[KEYS];
     const char *tail; // of what it is added to
@@ -920,6 +922,12 @@ static dtype draw_beside(maker *m, op op, dtype dtype)
                : draw_held(m, dtype, false);
 }
 
+// What is known of an operand.
+static const tensor *operand_of(const maker *m, const statement *s, int view)
+{
+    return view == s->numbered ? &s->number : &m->tensor[s->tensor[view]];
+}
+
 // Of logarithms, beside what has one dimension more.
 static bool is_logarithm(const statement *s, int view)
 {
@@ -1016,6 +1024,46 @@ static bool supply_view(maker *m, statement *s, int view)
     return true;
 }
 
+// Whether operand `view`, which is not the first, may be a number: not a mask,
+// of no transfer.
+static bool takes_number(const statement *s, int view)
+{
+    return takes(s, KEY_NUMBERS) && !row_has(s->row, KEY_DIM) &&
+           s->numbered == 0 && s->name[view][0] == '\0' && view > 1;
+}
+
+static void draw_number(maker *m, statement *s, int view)
+{
+    static const struct {
+        const char *text;
+        double size;
+    } whole[] = {{"2", 2}, {"6 / 2", 3}, {"1", 1}, {"0", 0}},
+      any[] = {{"2", 2}, {"1 / 3", 1}, {"0.7", 1}, {"-1.5", 2}};
+    bool floating = dtypes[s->of].floating;
+    bool fraction = floating && !m->integers;
+    int i = pick(m, needs_positive(s, view) ? 3 : 4);
+
+    s->numbered = view;
+    s->number = (tensor){.dtype = s->of,
+                         .size = fraction ? any[i].size : whole[i].size,
+                         .positive = floating && i < 3};
+    snprintf(s->name[view], NAME, "%s", fraction ? any[i].text : whole[i].text);
+}
+
+// A number may stand first, too.
+static void turn_numbers(maker *m, statement *s)
+{
+    char name[NAME];
+
+    if (s->numbered != 2 || s->inputs != 2 || s->op == OP_DIV || once_in(m, 2))
+        return;
+    memcpy(name, s->name[1], NAME);
+    memcpy(s->name[1], s->name[2], NAME);
+    memcpy(s->name[2], name, NAME);
+    s->tensor[2] = s->tensor[1];
+    s->numbered = 1;
+}
+
 // One f32 for all elements: a number, or a tensor of one element.
 static void draw_factor(maker *m, statement *s, const char *key)
 {
@@ -1061,7 +1109,7 @@ static dtype draw_fold_dtype(maker *m, const statement *s)
     dtype wider = draw_held(m, s->of, true);
 
     for (int i = 1; i <= s->inputs; i++)
-        if (!holds(wider, m->tensor[s->tensor[i]].dtype))
+        if (!holds(wider, operand_of(m, s, i)->dtype))
             return s->of;
     return wider;
 }
@@ -1093,8 +1141,8 @@ static dtype draw_result_dtype(maker *m, const statement *s, int i)
 // are positive.
 static void bound_map(const maker *m, const statement *s, tensor *t)
 {
-    const tensor *x = &m->tensor[s->tensor[1]], *y = &m->tensor[s->tensor[2]];
-    const tensor *z = &m->tensor[s->tensor[3]];
+    const tensor *x = operand_of(m, s, 1), *y = operand_of(m, s, 2);
+    const tensor *z = operand_of(m, s, 3);
     double a = x->size, b = y->size;
 
     t->positive = false;
@@ -1197,7 +1245,7 @@ static void bound_fold(const maker *m, const statement *s, tensor *t)
     t->size = 0;
     t->positive = true;
     for (int i = 1; i <= s->inputs; i++) {
-        const tensor *x = &m->tensor[s->tensor[i]];
+        const tensor *x = operand_of(m, s, i);
 
         t->size = s->op == OP_SUM ? t->size + x->size : fmax(t->size, x->size);
         t->positive &= x->positive;
@@ -1533,9 +1581,15 @@ static bool finish(maker *m, statement *s)
 
 static bool supply_all(maker *m, statement *s)
 {
-    for (int i = 0; i < s->inputs; i++)
-        if (!supply_view(m, s, ops[s->op].outputs + i))
+    for (int i = 0; i < s->inputs; i++) {
+        int view = ops[s->op].outputs + i;
+
+        if (takes_number(s, view) && once_in(m, 4))
+            draw_number(m, s, view);
+        else if (!supply_view(m, s, view))
             return false;
+    }
+    turn_numbers(m, s);
     draw_factors(m, s);
     return draw_form(m, s);
 }

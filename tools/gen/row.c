@@ -37,9 +37,10 @@ const op_info ops[] = {
 #define HD_MAP(code, text, numbers, shape, inputs, keys, required) \
     [OP_##code] = {text,     1,          inputs,           keys,   \
                    required, FAMILY_MAP, NUMBERS_##numbers},
-#define HD_FOLD(code, text)                                        \
-    [OP_##code] = {text, 1,           HD_MAX_OPERANDS - 1, K(DIM), \
-                   0,    FAMILY_FOLD, NUMBERS_ANY},
+#define HD_FOLD(code, text)                                                   \
+    [OP_##                                                                    \
+        code] = {text, 1,           HD_MAX_OPERANDS - 1, K(DIM) | K(NUMBERS), \
+                 0,    FAMILY_FOLD, NUMBERS_ANY},
 #include "ir/ops.def"
 };
 
