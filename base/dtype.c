@@ -58,6 +58,11 @@ bool hd_dtype_is_float(hd_dtype dtype)
     return rows[dtype].fraction >= 0;
 }
 
+bool hd_dtype_is_f8(hd_dtype dtype)
+{
+    return hd_dtype_is_float(dtype) && hd_dtype_size(dtype) == 1;
+}
+
 bool hd_dtype_is_integer(hd_dtype dtype)
 {
     return dtype == HD_DTYPE_I64 || dtype == HD_DTYPE_I32 ||

@@ -12,6 +12,7 @@ HD_BEGIN_DECLS
 // False if `length` bytes of `name` spell no dtype.
 bool hd_dtype_find(const char *name, size_t length, hd_dtype *out);
 bool hd_dtype_is_float(hd_dtype dtype);
+bool hd_dtype_is_f8(hd_dtype dtype); // a float of 8 bits
 bool hd_dtype_is_integer(hd_dtype dtype);
 // Whether every value of `other` is one of `dtype`.
 bool hd_dtype_holds(hd_dtype dtype, hd_dtype other);

@@ -24,11 +24,11 @@ typedef struct hd_kernel_miscount {
 #define HD_KERNEL_LATE (-1)
 #define HD_KERNEL_UNTOLD (-2)
 
-// What a kernel reads or writes in boxes, in one go: a view of three dimensions
-// of 16 bits each, the first one dense (a tensor map of CUDA's).
+// What a kernel reads or writes in boxes, in one go: a view of three
+// dimensions, the first one dense, of 8 or 16 bits (a tensor map of CUDA's).
 typedef struct hd_kernel_map {
-    int pointer;                  // of at[]: where it begins
-    bool is_f16;                  // else bf16
+    int pointer; // of at[]: where it begins
+    hd_dtype dtype;
     int64_t extent[3], stride[2]; // the latter in bytes, of the last two
     uint32_t box[2];              // of the first two; of the last it is 1
 } hd_kernel_map;

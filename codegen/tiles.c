@@ -15,6 +15,8 @@ enum {
     TENSOR_THREADS = 128,
     PLAIN_THREADS = 256,
     LEAST_SIDE = 8, // of a piece: below it most of a tile would be empty
+    PANEL_SIDE = 64,
+    LINE = 128, // bytes of the depth that a slice of sm_90a has
 };
 
 // Lengths in the order of the kernel's sizes; then those of the dimensions that
@@ -49,6 +51,11 @@ static bool has(const kernel *k, int part)
 static hd_dtype dtype_of(const kernel *k, int part)
 {
     return k->product.part[part].span.buffer->type.dtype;
+}
+
+static int64_t size_of(const kernel *k, int part)
+{
+    return (int64_t)hd_dtype_size(dtype_of(k, part));
 }
 
 static int64_t cover(int64_t n, int64_t tile)
@@ -185,6 +192,31 @@ static bool is_tensor(const kernel *k)
            (a == HD_DTYPE_F16 || a == HD_DTYPE_BF16) &&
            (of_a.across == 1 || of_a.along == 1) &&
            (of_b.across == 1 || of_b.along == 1);
+}
+
+// Whether so many columns have one scale of a slice in common.
+static bool has_panels(const kernel *k)
+{
+    const hd_scales *s = &k->product.scales[1];
+
+    return s->deep_stride > 0 && s->line_stride > 0;
+}
+
+// Those of sm_90a multiply 8 bits, too, of groups' rows, where both operands
+// are dense along the depth. What they add up of a slice is multiplied by its
+// scales: one is of no less, nor of more.
+static bool is_promoted(const kernel *k)
+{
+    const hd_product *p = &k->product;
+
+    for (int i = 0; i < 2; i++)
+        if (p->scales[i].deep_stride > 0 && p->scales[i].deep != LINE)
+            return false;
+    return hd_dtype_is_f8(dtype_of(k, HD_PRODUCT_A)) &&
+           hd_dtype_is_f8(dtype_of(k, HD_PRODUCT_B)) && p->counts >= 0 &&
+           !p->ta && sides_of(k, HD_PRODUCT_A).along == 1 &&
+           sides_of(k, HD_PRODUCT_B).along == 1 &&
+           (!has_panels(k) || p->scales[1].lines % PANEL_SIDE == 0);
 }
 
 static void swap(int64_t *a, int64_t *b)
@@ -552,8 +584,9 @@ static void add_scales(kernel *k)
         const hd_scales *s = &k->product.scales[i];
         char c = "AB"[i];
 
-        hd_text_printf(&k->text, "#define SCALES_%c %d\n", c,
-                       s->view >= 0 ? s->view : 0);
+        hd_text_printf(
+            &k->text, "#define SCALES_%c %d\n#define S%c_DEPTH %lldll\n", c,
+            s->view >= 0 ? s->view : 0, c, (long long)s->deep_stride);
         if (s->view >= 0)
             hd_text_printf(&k->text,
                            "#define S%c_AT(p, line, k) ((p) * %lldll + (line) "
@@ -695,7 +728,12 @@ hd_status hd_tiles_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
 
 // Bytes of shared memory that a block of sm_90 may have, of which the first
 // ones are left out up to a multiple of 1024.
-enum { SHARED = 227 << 10, ALIGN = 1024, PANEL = 64 * 64 * 2, BARRIERS = 16 };
+enum {
+    SHARED = 227 << 10,
+    ALIGN = 1024,
+    PANEL = PANEL_SIDE * PANEL_SIDE * 2,
+    BARRIERS = 16
+};
 enum { ORDER = 16 }; // bytes, of the groups that take turns
 
 // Whether its pieces lie evenly.
@@ -722,7 +760,7 @@ static bool has_map(const kernel *k, int part)
         bits |= (uint64_t)p->to_group;
     for (int d = 0; d < p->outer; d++)
         bits |= (uint64_t)span->stride[d];
-    return bits % 8 == 0 && has_step(k, part);
+    return (int64_t)bits * size_of(k, part) % 16 == 0 && has_step(k, part);
 }
 
 // From one piece, or one group's matrix, to the next; 0 where all have the
@@ -742,15 +780,17 @@ static int64_t step_of(const kernel *k, int part)
 static hd_kernel_map map_of(const kernel *k, int part, int64_t inner,
                             int64_t lines, int64_t stride)
 {
-    int64_t step = step_of(k, part);
+    int64_t step = step_of(k, part), size = size_of(k, part);
+    uint32_t line = (uint32_t)(LINE / size);
     int64_t pieces =
         k->product.counts >= 0 ? k->length[OF_GROUPS] : k->length[OF_PIECES];
 
-    return (hd_kernel_map){.pointer = k->product.part[part].view,
-                           .is_f16 = dtype_of(k, part) == HD_DTYPE_F16,
-                           .extent = {inner, lines, step > 0 ? pieces : 1},
-                           .stride = {stride * 2, (step > 0 ? step : 8) * 2},
-                           .box = {SLICE, SLICE}};
+    return (hd_kernel_map){
+        .pointer = k->product.part[part].view,
+        .dtype = dtype_of(k, part),
+        .extent = {inner, lines, step > 0 ? pieces : 1},
+        .stride = {stride * size, step > 0 ? step * size : 16},
+        .box = {line, line}};
 }
 
 static hd_kernel_map operand_map(const kernel *k, int part)
@@ -818,9 +858,10 @@ bool hd_tiles_map(const hd_step *step)
 {
     kernel k = kernel_of(step, NULL);
 
-    return hd_tiles_fit(step) && k.tensor && k.counted < 2 && !is_nothing(&k) &&
-           has_map(&k, HD_PRODUCT_A) && has_map(&k, HD_PRODUCT_B) &&
-           k.rest == HD_LANE_FLOAT && k.room[OF_M] >= HD_TILES_LEAST_SIDE &&
+    return hd_tiles_fit(step) && (k.tensor || is_promoted(&k)) &&
+           k.counted < 2 && !is_nothing(&k) && has_map(&k, HD_PRODUCT_A) &&
+           has_map(&k, HD_PRODUCT_B) && k.rest == HD_LANE_FLOAT &&
+           k.room[OF_M] >= HD_TILES_LEAST_SIDE &&
            k.room[OF_N] >= HD_TILES_LEAST_SIDE && is_short(&k) &&
            (!is_ragged(&k) || (sides_of(&k, HD_PRODUCT_A).along != 1 &&
                                sides_of(&k, HD_PRODUCT_B).along != 1));
@@ -836,14 +877,25 @@ static int slice_bytes(const kernel *k)
     const hd_tiles_choice *c = k->choice;
     bool along = sides_of(k, HD_PRODUCT_B).along == 1;
 
-    return (c->rows + (along ? c->columns : panels_across(c) * 64)) * SLICE * 2;
+    return (c->rows + (along ? c->columns : panels_across(c) * 64)) * LINE;
+}
+
+// Of a slice that has scales of its own: of each row, and of four panels.
+static int scale_bytes(const kernel *k)
+{
+    const hd_scales *s = k->product.scales;
+
+    return is_promoted(k) && (s[0].deep_stride > 0 || s[1].deep_stride > 0)
+               ? (k->choice->rows + 4) * (int)sizeof(float)
+               : 0;
 }
 
 // How many slices and panels of the result there is room for: a slice more is
 // worth more than a panel, up to five.
 static void share_memory(const kernel *k, int *slices, int *panels)
 {
-    int warps = k->choice->warps, each = slice_bytes(k) + BARRIERS;
+    int warps = k->choice->warps,
+        each = slice_bytes(k) + BARRIERS + scale_bytes(k);
     int room = SHARED - ALIGN - ORDER, few = 0;
 
     *panels = 0;
@@ -862,25 +914,41 @@ static void share_memory(const kernel *k, int *slices, int *panels)
         ++*panels;
 }
 
+static const char *wgmma_type(hd_dtype dtype)
+{
+    switch ((int)dtype) {
+    case HD_DTYPE_F8E4M3:
+        return "e4m3";
+    case HD_DTYPE_F8E5M2:
+        return "e5m2";
+    case HD_DTYPE_F16:
+        return "f16";
+    default:
+        return "bf16";
+    }
+}
+
 static void add_wgmma(kernel *k)
 {
     const hd_tiles_choice *c = k->choice;
     int columns = c->columns / (c->sideways ? c->warps : 1), sums = columns / 2;
     hd_text *text = &k->text;
-    const char *type =
-        dtype_of(k, HD_PRODUCT_A) == HD_DTYPE_F16 ? "f16" : "bf16";
 
     hd_text_printf(text,
-                   "#define WGMMA \"wgmma.mma_async.sync.aligned.m64n%dk16.f32."
+                   "#define WGMMA \"wgmma.mma_async.sync.aligned.m64n%dk%d.f32."
                    "%s.%s {",
-                   columns, type, type);
+                   columns, 32 / (int)size_of(k, HD_PRODUCT_A),
+                   wgmma_type(dtype_of(k, HD_PRODUCT_A)),
+                   wgmma_type(dtype_of(k, HD_PRODUCT_B)));
     for (int i = 0; i < sums; i++)
         hd_text_printf(text, "%s%%%d", i > 0 ? ", " : "", i);
+    hd_text_printf(text, "}, %%%d, %%%d, p, 1, 1", sums, sums + 1);
+    if (!is_promoted(k)) // of 8 bits both lie along the depth
+        hd_text_printf(text, ", %d, %d", sides_of(k, HD_PRODUCT_A).along != 1,
+                       sides_of(k, HD_PRODUCT_B).along != 1);
     hd_text_printf(text,
-                   "}, %%%d, %%%d, p, 1, 1, %d, %d;\"\n"
-                   "#define WGMMA_MORE \"%%%d\"\n#define WGMMA_SUMS ",
-                   sums, sums + 1, sides_of(k, HD_PRODUCT_A).along != 1,
-                   sides_of(k, HD_PRODUCT_B).along != 1, sums + 2);
+                   ";\"\n#define WGMMA_MORE \"%%%d\"\n#define WGMMA_SUMS ",
+                   sums + 2);
     for (int i = 0; i < sums; i++)
         hd_text_printf(text, "%s\"+f\"(d[%d])", i > 0 ? ", " : "", i);
     hd_text_puts(text, "\n");
@@ -901,14 +969,14 @@ static void add_choice(kernel *k)
         "#define SLICES %d\n"
         "#define PANELS_OF_C %d\n#define STAGED %d\n#define MAPS %d\n"
         "#define PLAIN %d\n#define C_CODE %d\n#define RAGGED %d\n"
-        "#define PARTS %d\n",
+        "#define PROMOTED %d\n#define PARTS %d\n",
         c->rows, c->columns, c->cluster_m, c->cluster_n, c->warps, c->alternate,
         c->sideways, c->turned, slices, panels, is_staged(k),
         is_staged(k) ? 3 : 2, hd_product_is_plain(&k->product),
         dtype == HD_DTYPE_BF16  ? 1
         : dtype == HD_DTYPE_F16 ? 2
                                 : 0,
-        is_ragged(k), views_of(k) + 2);
+        is_ragged(k), is_promoted(k), views_of(k) + 2);
     for (int i = 0; i < 3; i++)
         hd_text_printf(&k->text, "#define %c_PIECE(p) %s\n", "ABC"[i],
                        step_of(k, (const int[]){HD_PRODUCT_A, HD_PRODUCT_B,
@@ -956,12 +1024,15 @@ static hd_kernel_grid choice_grid(const kernel *k)
         tiles += add_product(k, i, &grid);
     share_memory(k, &slices, &panels);
     grid.blocks =
-        (unsigned)(cluster * hd_tiles_units(c->split, tiles,
-                                            cover(k->length[OF_K], SLICE),
-                                            hd_tiles_most(c)));
+        (unsigned)(cluster *
+                   hd_tiles_units(
+                       c->split, tiles,
+                       cover(k->length[OF_K], LINE / size_of(k, HD_PRODUCT_A)),
+                       hd_tiles_most(c)));
     grid.threads = (unsigned)(128 * (c->warps + 1));
-    grid.shared = (unsigned)(slices * (slice_bytes(k) + BARRIERS) +
-                             panels * c->warps * PANEL + ORDER + ALIGN);
+    grid.shared =
+        (unsigned)(slices * (slice_bytes(k) + BARRIERS + scale_bytes(k)) +
+                   panels * c->warps * PANEL + ORDER + ALIGN);
     grid.cluster = (unsigned)cluster;
     grid.early = true;
     grid.pointers = views_of(k) + 4;
@@ -1050,14 +1121,16 @@ static hd_tiles_work work_of(const hd_step *step)
     double groups = (double)most(1, k.room[OF_GROUPS]);
     hd_tiles_work w = {(double)k.room[OF_M],
                        (double)k.room[OF_N],
-                       (double)k.room[OF_K],
+                       (double)(k.room[OF_K] * size_of(&k, HD_PRODUCT_A)) / 2,
                        (double)k.room[OF_PIECES],
                        k.product.counts < 0 && k.counted == 0,
                        k.product.counts >= 0 && !k.product.ta && groups > 1,
                        hd_product_is_plain(&k.product),
                        k.product.counts < 0 && k.counted == 0 && is_staged(&k),
                        {sides_of(&k, HD_PRODUCT_A).along == 1,
-                        sides_of(&k, HD_PRODUCT_B).along == 1}};
+                        sides_of(&k, HD_PRODUCT_B).along == 1},
+                       is_promoted(&k),
+                       has_panels(&k)};
 
     if (k.product.counts < 0)
         return w;

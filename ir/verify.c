@@ -1234,11 +1234,6 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
     return shapes_differ(v, op, &out, &in, why);
 }
 
-static bool is_f8(hd_dtype dtype)
-{
-    return dtype == HD_DTYPE_F8E4M3 || dtype == HD_DTYPE_F8E5M2;
-}
-
 // Operands alike, or both f8; the result may be another floating dtype.
 static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
                                      const hd_type *out, const hd_type *a,
@@ -1253,7 +1248,8 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
                         "point",
                         text, hd_dtype_text(a->dtype), hd_dtype_text(b->dtype),
                         hd_dtype_text(out->dtype));
-    if (a->dtype != b->dtype && !(is_f8(a->dtype) && is_f8(b->dtype)))
+    if (a->dtype != b->dtype &&
+        !(hd_dtype_is_f8(a->dtype) && hd_dtype_is_f8(b->dtype)))
         return hd_error(v->diag, HD_E0314, op->loc,
                         "%s of %s by %s: dtypes differ", text,
                         hd_dtype_text(a->dtype), hd_dtype_text(b->dtype));

@@ -32,6 +32,7 @@ enum { FEW_CLUSTERS = 3 }; // that are tried for products in a row
 // 1.4 % behind the best in the mean: bench/results/2026-11-29-h200-tiles.txt.
 #define PAIRS_A_CYCLE (2048 * .9126)
 #define ALTERNATE_PAIRS 2048. // of groups of warps that take turns
+#define PROMOTED_CYCLES 150.  // that adding up a slice of 8 bits takes
 #define LINES_A_CYCLE .4493   // of 128 bytes, to a processor
 #define MISSING 4.21          // as many takes one that is not there
 #define CACHED_A_CYCLE 103.5  // lines, to all processors
@@ -177,7 +178,9 @@ static double slice_cycles(const work *w, int n, const hd_tiles_choice *c,
     double columns = lines_of(w->n, c->columns, c->cluster_n);
     double of_cluster = c->rows * c->cluster_m + c->columns * c->cluster_n;
     double takes[] = {
-        area_of(c) * BK / (c->alternate ? ALTERNATE_PAIRS : PAIRS_A_CYCLE),
+        w->promoted ? area_of(c) * BK / ALTERNATE_PAIRS + PROMOTED_CYCLES
+                    : area_of(c) * BK /
+                          (c->alternate ? ALTERNATE_PAIRS : PAIRS_A_CYCLE),
         (rows / (1 + SHARED_ROWS * (c->cluster_n - 1)) +
          columns / (1 + SHARED_COLUMNS * (c->cluster_m - 1))) *
             uneven(w) / LINES_A_CYCLE,
@@ -419,6 +422,7 @@ static bool may_be(const hd_tiles_job *job, const hd_tiles_choice *c)
 
     return (!c->split || (c->cluster_m * c->cluster_n <= 2 && !c->sideways)) &&
            (!(c->split || c->alternate || c->sideways) || w.splits) &&
+           (!w.promoted || c->cluster_m * c->cluster_n == 1) &&
            (!c->turned || w.turns) && (!c->sideways || w.along[1]) &&
            c->columns % (8 * c->cluster_m) == 0 &&
            c->rows % (8 * c->cluster_n) == 0 && !has_idle(&w, c);
@@ -455,6 +459,8 @@ static int most_columns(const hd_tiles_job *job, int rows, way way)
 {
     bool plain = job->work[0].plain;
 
+    if (job->work[0].promoted)
+        return way == BY_ROWS && rows <= 128 ? 192 : 0;
     if (way == BY_COLUMNS)
         return plain ? 176 : 144;
     if (way == IN_TURNS || rows > 128)
@@ -475,6 +481,8 @@ int hd_tiles_pick(const hd_tiles_job *job, int processors, int room,
         for (int columns = shapes[i].least;
              columns <= shapes[i].most && columns <= most;
              columns += shapes[i].step) {
+            if (job->work[0].panels && columns % 64 != 0)
+                continue;
             all[n] = best_of(
                 job, (hd_tiles_choice){.rows = rows,
                                        .columns = columns,

@@ -38,6 +38,10 @@ typedef struct hd_tiles_work {
     bool plain;    // nothing follows the product
     bool turns;    // the result may be made turned
     bool along[2]; // each operand is dense along the depth
+    // Of 8 bits: `k` is in twos, and what is added up of a slice stands beside
+    // the sums. A tile has whole panels of 64 columns, of which each has a
+    // scale.
+    bool promoted, panels;
 } hd_tiles_work;
 
 // Products that one kernel does in their order; their depth is the same.

@@ -50,6 +50,8 @@
 #define SCALE 1.f  // or *(const float *)args.at[i]
 #define SCALES_A 0 // which of at[] those of the operands are; 0: none
 #define SCALES_B 0
+#define SA_DEPTH 0ll // how far apart they are along the depth
+#define SB_DEPTH 0ll
 #define CLEARS_C 1 // what counts leave out
 #define CLEARS_X 0
 #define ROOM 100ll         // as much as a count may say

@@ -14,6 +14,10 @@
 // multiplies the other one stores. The result may be made turned, so that its
 // rows are the tile's columns, of which there may be any multiple of 8.
 //
+// Of 8 bits (PROMOTED) what tensor cores add up is cut to some 14 bits, so that
+// the products of a slice are added to the sums by themselves, times the scales
+// that the slice has: another warp brings these.
+//
 // With SPLIT the last one to two tiles of each block are shared out by slices
 // of the depth, or all tiles where there are fewer than blocks. The later parts
 // of a tile are the first of their shares: their blocks leave the sums for the
@@ -35,6 +39,7 @@
 #define PLAIN 0           // nothing follows the product
 #define C_CODE 1          // 1: bf16, 2: f16, 0: another one
 #define RAGGED 0          // slices that end within 64
+#define PROMOTED 0        // of 8 bits
 #define A_PIECE(p) (p)    // of the maps' third dimension
 #define B_PIECE(p) (p)
 #define C_PIECE(p) (p)
@@ -60,7 +65,7 @@
 #define PARTS 6 // of at[]: of tiles, and the words that tell of them
 #endif
 
-#define SLICE 64
+#define SLICE (128 / (int)sizeof(code_a)) // 128 bytes
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
 #define PEERS (CLUSTER_M + CLUSTER_N - 1) // that have an operand in common
 #define SHARERS (ALTERNATE ? 1 : GROUPS_OF_WARPS) // of a tile
@@ -70,11 +75,16 @@
 #define PANELS ((BN + 63) / 64)
 #define GROUP_PANELS ((GROUP_COLUMNS + 63) / 64)
 static_assert(!SIDEWAYS || B_ALONG, "a group's columns begin within a panel");
-#define A_BYTES (BM * SLICE * 2)
-#define B_BYTES ((B_ALONG ? BN : PANELS * 64) * SLICE * 2)
+#define A_BYTES (BM * 128)
+#define B_BYTES ((B_ALONG ? BN : PANELS * 64) * 128)
 #define SLICE_BYTES (A_BYTES + B_BYTES)
 #define C_BYTES (GROUPS_OF_WARPS * PANELS_OF_C * 8192)
 #define PARKED (BLOCK_ROWS * GROUP_PANELS) // of a tile that a group stores
+// Slices of 8 bits have scales of their own, of rows and of panels.
+#define SLICE_SCALES (PROMOTED && (SA_DEPTH || SB_DEPTH))
+#define SCALE_BYTES ((BM + 4) * 4)
+// It waits in registers, if there are any left.
+#define KEPT (!ALTERNATE && !(PROMOTED && GROUP_COLUMNS > 160))
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 typedef struct map {
@@ -336,6 +346,128 @@ static inline void store_row(const hd_kernel_args &args, const tile &t, u32 at,
 #endif
 }
 
+#if PROMOTED
+static_assert(BLOCK_ROWS == 1, "what is added up beside takes registers");
+static_assert(CLUSTER == 1 && !SPLIT, "scales are of whole tiles of a block");
+#if SLICE_SCALES
+// Which of a tile's scales a lane brings to shared memory, where those of all
+// rows are, then those of the panels: of each 32 rows one, and of a panel. Of
+// rows and columns that are not there they are the last ones'.
+typedef struct scale_lane {
+    const float *row[BM / 32], *panel; // of the first slice
+    float of_row[BM / 32], of_panel;   // of the next one
+} scale_lane;
+
+static inline void find_scales(const hd_kernel_args &args, const tile &t,
+                               int lane_, scale_lane *out)
+{
+#if SA_DEPTH
+#pragma unroll
+    for (int i = 0; i < BM / 32; i++)
+        out->row[i] =
+            (const float *)args.at[SCALES_A] +
+            SA_AT(0, (i64)(t.row + least(lane_ + 32 * i, t.fill_rows - 1)), 0);
+#endif
+#if SB_DEPTH
+    out->panel =
+        (const float *)args.at[SCALES_B] +
+        SB_AT((i64)t.piece, (i64)least(t.column + lane_ * 64, (coord)N - 1), 0);
+#endif
+}
+
+static inline void read_scales(scale_lane *of, coord k)
+{
+#pragma unroll
+    for (int i = 0; i < BM / 32 && SA_DEPTH; i++)
+        of->of_row[i] = of->row[i][k * SA_DEPTH];
+    if (SB_DEPTH)
+        of->of_panel = of->panel[k * SB_DEPTH];
+}
+
+static inline void leave_scale(u32 at, float scale)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(scale) : "memory");
+}
+
+static inline void leave_scales(const scale_lane *of, u32 at, int lane_)
+{
+#pragma unroll
+    for (int i = 0; i < BM / 32 && SA_DEPTH; i++)
+        leave_scale(at + (lane_ + 32 * i) * 4, of->of_row[i]);
+    if (SB_DEPTH && lane_ < PANELS)
+        leave_scale(at + (BM + lane_) * 4, of->of_panel);
+}
+
+static inline float scale_of(u32 at)
+{
+    float scale;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale) : "r"(at) : "memory");
+    return scale;
+}
+#endif
+
+// What the two rows of a thread are multiplied by in each panel.
+typedef struct factors {
+    float of[GROUP_PANELS][2];
+} factors;
+
+static inline void take_scales(factors *out, u32 at, int row)
+{
+#if SLICE_SCALES
+    float of_row[2];
+
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        of_row[h] = SA_DEPTH ? scale_of(at + (row + 8 * h) * 4) : 1;
+#pragma unroll
+    for (int p = 0; p < GROUP_PANELS; p++) {
+        const float of_panel = SB_DEPTH ? scale_of(at + (BM + p) * 4) : 1;
+
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            out->of[p][h] = of_row[h] * of_panel;
+    }
+#else
+    float one;
+
+    // Not known to the compiler, which else adds up the first slice in place.
+    asm volatile("mov.f32 %0, 0f3f800000;" : "=f"(one));
+#pragma unroll
+    for (int p = 0; p < GROUP_PANELS; p++)
+        out->of[p][0] = out->of[p][1] = one;
+#endif
+}
+
+static inline void promote(float sum[GROUP_COLUMNS / 2],
+                           const float part[GROUP_COLUMNS / 2],
+                           const factors *by)
+{
+#pragma unroll
+    for (int j = 0; j < GROUP_COLUMNS / 2; j++)
+        sum[j] += part[j] * by->of[j / 32][j / 2 % 2];
+}
+
+// By the scales that all slices have in common.
+static inline void scale_sums(const hd_kernel_args &args, const tile &t,
+                              int row, float sum[GROUP_COLUMNS / 2])
+{
+    const coord last = (coord)N - 1 - t.column;
+
+    if (!(SCALES_A && !SA_DEPTH) && !(SCALES_B && !SB_DEPTH))
+        return;
+#pragma unroll
+    for (int j = 0; j < GROUP_COLUMNS / 2; j++) {
+        const int column = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
+        const int i = least(row + j / 2 % 2 * 8, t.fill_rows - 1);
+
+        if (!SB_DEPTH)
+            sum[j] *= scale_b(args, t, least(column, last), 0);
+        if (!SA_DEPTH)
+            sum[j] *= scale_a(args, t, i, 0);
+    }
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hd_kernel(const __grid_constant__ hd_kernel_args args)
 {
@@ -357,6 +489,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const u32 parked = base + SLICES * SLICE_BYTES;
     const u32 full = parked + C_BYTES, empty = full + 8 * SLICES;
     const u32 order = empty + 8 * SLICES; // of groups that take turns
+    const u32 scales = order + 16;
 #if CLUSTER > 1
     asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
 #endif
@@ -368,7 +501,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (i < 2)
             asm volatile("prefetch.tensormap [%0];" ::"l"(i > 0 ? b : a));
         asm volatile(
-            "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * i));
+            "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + 8 * i),
+            "r"(1 + SLICE_SCALES));
         asm volatile(
             "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
             "r"(4 * SHARERS * PEERS));
@@ -427,6 +561,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
             }
         }
+#if SLICE_SCALES
+        if (warp == 2) {
+            EACH_TILE
+            {
+                scale_lane of;
+
+                if (IS_EMPTY)
+                    continue;
+                find_scales(args, t, lane_, &of);
+                read_scales(&of, 0);
+                for (; from < past; from++) {
+                    const scale_lane now = of;
+
+                    if (from + 1 < past)
+                        read_scales(&of, from + 1);
+                    wait_for(empty + 8 * s, turn ^ 1, told, step);
+                    leave_scales(&now, scales + s * SCALE_BYTES, lane_);
+                    __syncwarp();
+                    if (lane_ == 0)
+                        asm volatile("mbarrier.arrive.shared::cta.b64 _, "
+                                     "[%0];" ::"r"(full + 8 * s)
+                                     : "memory");
+                    if (++s == SLICES)
+                        s = 0, turn ^= 1;
+                }
+                from = 0;
+            }
+        }
+#endif
         LEAVE();
         return;
     }
@@ -438,6 +601,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // Of the tile the group's first row and column.
     const int row_of_group = SIDEWAYS ? 0 : sharer * BLOCK_ROWS * 64;
     const int column_of_group = SIDEWAYS ? sharer * GROUP_COLUMNS : 0;
+    const int row_of_thread = (thread >> 5) * 16 + (lane_ >> 2);
     const float f = SCALE;
     u32 to = empty;
 #if CLUSTER > 1
@@ -546,22 +710,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #define A_STEP (A_ALONG ? 2 : 128)
 #define B_STEP (B_ALONG ? 2 : 128)
-#define ISSUE(first, k)                                                \
-    do {                                                               \
-        wait_for(full + 8 * s, turn, told, step);                      \
-        CLEAR_LINES(k);                                                \
-        const u32 at = base + s * SLICE_BYTES;                         \
-        const u64 left = matrix_at(at + row_of_group * 128, A_ALONG);  \
-        const u64 right =                                              \
-            matrix_at(at + A_BYTES + column_of_group * 128, B_ALONG);  \
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");        \
-        _Pragma("unroll") for (int q = 0; q < SLICE / 16; q++)         \
-            _Pragma("unroll") for (int i = 0; i < BLOCK_ROWS; i++)     \
-                multiply_add(sum[i], left + A_STEP * q + 512 * i,      \
-                             right + B_STEP * q, q || !(first));       \
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); \
+#define ISSUE(first, k)                                                        \
+    do {                                                                       \
+        wait_for(full + 8 * s, turn, told, step);                              \
+        CLEAR_LINES(k);                                                        \
+        TAKE_SCALES();                                                         \
+        const u32 at = base + s * SLICE_BYTES;                                 \
+        const u64 left = matrix_at(at + row_of_group * 128, A_ALONG);          \
+        const u64 right =                                                      \
+            matrix_at(at + A_BYTES + column_of_group * 128, B_ALONG);          \
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");                \
+        _Pragma("unroll") for (int q = 0; q < 4; q++)                          \
+            _Pragma("unroll") for (int i = 0; i < BLOCK_ROWS; i++)             \
+                multiply_add(PRODUCT[i], left + A_STEP * q + 512 * i,          \
+                             right + B_STEP * q, q || !(PROMOTED || (first))); \
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");         \
     } while (0)
-#define RETIRE(before)                                                 \
+#if PROMOTED
+#define TAKE_SCALES() \
+    take_scales(&by, scales + s * SCALE_BYTES, row_of_group + row_of_thread)
+#define PRODUCT part
+#define RETIRE(before, k)                                              \
+    do {                                                               \
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); \
+        __syncwarp(); /* all lanes have read the scales */             \
+        FREE(s);                                                       \
+        promote(sum[0], part[0], &by);                                 \
+        if (++s == SLICES)                                             \
+            s = 0, turn ^= 1;                                          \
+    } while (0)
+#else
+#define TAKE_SCALES() (void)0
+#define PRODUCT sum
+#define RETIRE(before, k)                                              \
     do {                                                               \
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); \
         if (before)                                                    \
@@ -570,6 +751,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (++s == SLICES)                                             \
             s = 0, turn ^= 1;                                          \
     } while (0)
+#endif
 #if ALTERNATE
     int tiles = 0;
 #endif
@@ -631,6 +813,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
 #endif
         coord k = from;
+#if PROMOTED
+        float part[1][GROUP_COLUMNS / 2];
+        factors by;
+
+#pragma unroll
+        for (int j = 0; j < GROUP_COLUMNS / 2; j++)
+            sum[0][j] = 0;
+#endif
 #if STAGED
         if (pending) {
             if (past - from >= PARKED) {
@@ -638,7 +828,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 for (int p = 0; p < PARKED; p++) {
                     ISSUE(p == 0, from + p);
                     put(p / GROUP_PANELS, p % GROUP_PANELS);
-                    RETIRE(p > 0);
+                    RETIRE(p > 0, from + p);
                 }
                 k = from + PARKED;
             } else {
@@ -651,11 +841,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
         for (; k < past; k++) {
             ISSUE(k == from, k);
-            RETIRE(k > from);
+            RETIRE(k > from, k);
         }
         NEXT_GROUP();
+#if PROMOTED
+        scale_sums(args, t, row_of_group + row_of_thread, sum[0]);
+#else
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         FREE(last);
+#endif
 #if SPLIT
         if (past - from < ALL_SLICES) {
             // Of a block and group of warps, which leave sums once at most.
@@ -730,14 +924,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #if STAGED
         kept = t;
-        pending = !ALTERNATE;
+        pending = KEPT;
 #endif
 #pragma unroll
         for (int m = 0; m < BLOCK_ROWS; m++)
 #pragma unroll
             for (int j = 0; j < GROUP_COLUMNS / 4; j++) {
-                const int row = row_of_group + m * 64 + (thread >> 5) * 16 +
-                                (lane_ >> 2) + j % 2 * 8;
+                const int row =
+                    row_of_group + row_of_thread + m * 64 + j % 2 * 8;
                 const int column = column_of_group + j / 2 * 8 + lane_ % 4 * 2;
                 float low = sum[m][2 * j], high = sum[m][2 * j + 1];
 #if STAGED
@@ -753,7 +947,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 asm volatile("" : "+f"(low), "+f"(high)::"memory");
 #endif
                 held[m][j] = pair_of(low, high);
-#if ALTERNATE
+#if !KEPT
                 if (j % 16 == 15 || j == GROUP_COLUMNS / 4 - 1)
                     put(m, j / 16);
 #endif
@@ -773,7 +967,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
     }
 #if STAGED
-#if !ALTERNATE
+#if KEPT
     // All slices are read: there is room for the last tile at once.
     asm volatile("bar.sync %0, %1;" ::"n"(1 + GROUPS_OF_WARPS),
                  "n"(128 * GROUPS_OF_WARPS)

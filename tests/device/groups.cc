@@ -15,6 +15,7 @@ namespace
 
 struct Sizes {
     int groups, rows, k, n;
+    int grain; // of scales
 };
 
 Sizes Draw(int groups, std::mt19937 &random)
@@ -25,7 +26,7 @@ Sizes Draw(int groups, std::mt19937 &random)
         return n == 3 ? most : n; // of views alone
     };
 
-    return {groups, size(70), size(20), size(20)};
+    return {groups, size(70), size(20), size(20), 4};
 }
 
 // Results lie between others; %x, %n and the result begin the arguments.
@@ -66,7 +67,7 @@ const Form kForms[] = {
      true},
     {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, R, N] "
      "in %w : $[E, N, K] in %s : f32[R, P] in %t : f32[E, Q, P]",
-     "%y[1] = matmul %x[1], %w tb scale_a %s scale_b %t grain 4 act relu "
+     "%y[1] = matmul %x[1], %w tb scale_a %s scale_b %t grain G act relu "
      "groups %n[1]",
      false, false},
     {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : f32[3, R, N] "
@@ -76,7 +77,7 @@ const Form kForms[] = {
      true, false},
     {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, E, K, N] "
      "in %g : $[3, R, N] in %s : f32[O, K] in %t : f32[R, 1]",
-     "%y[1] = matmul %x[1], %g[1] ta scale_a %s scale_b %t grain 4 "
+     "%y[1] = matmul %x[1], %g[1] ta scale_a %s scale_b %t grain G "
      "groups %n[1]",
      false, true},
 };
@@ -89,9 +90,10 @@ std::string TextOf(const Form &form, const Sizes &s)
                    {'K', s.k},
                    {'N', s.n},
                    {'E', s.groups},
-                   {'O', (s.rows + 3) / 4}, // scales of a grain
-                   {'P', (s.k + 3) / 4},
-                   {'Q', (s.n + 3) / 4}});
+                   {'G', s.grain},
+                   {'O', (s.rows + s.grain - 1) / s.grain},
+                   {'P', (s.k + s.grain - 1) / s.grain},
+                   {'Q', (s.n + s.grain - 1) / s.grain}});
 }
 
 // Counts that fit: of all rows or of some, of one group, or of none.
@@ -167,10 +169,9 @@ hd_session_options WithGraphs(bool graph)
 }
 
 // Adds a program of sets of counts that fit, and of other random arguments.
-void Add(int groups, const Form &form, const char *dtype, int sets,
+void Add(const Sizes &sizes, const Form &form, const char *dtype, int sets,
          std::mt19937 &random, std::deque<Case> *cases)
 {
-    Sizes sizes = Draw(groups, random);
     std::string text = TextOf(form, sizes);
 
     cases->emplace_back(
@@ -194,8 +195,33 @@ TEST(Groups, OfAnyCountsGiveTheDenseAnswer)
 
     for (int groups : Choose<int>({1, 2, 8, 32, 64, 257}, {2, 64}))
         for (const Form &form : kForms)
-            Add(groups, form, dtypes[random() % dtypes.size()], 6, random,
-                &cases);
+            Add(Draw(groups, random), form, dtypes[random() % dtypes.size()], 6,
+                random, &cases);
+    RunCases(cases, RunSetsOf);
+}
+
+// As large as tiles of tensor cores are, whose scales are of all slices of the
+// depth or of each.
+const Form kBytes[] = {
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : bf16[3, R, N] "
+     "in %w : f8e5m2[E, N, K] in %s : f32[R, P] in %t : f32[E, Q, P]",
+     "%y[1] = matmul %x[1], %w tb scale_a %s scale_b %t grain G groups %n[1]",
+     false, false},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : f32[3, R, N] "
+     "in %w : $[E, N, K] in %s : f32[R, 1] in %t : f32[1, N, 1]",
+     "%y[1] = matmul %x[1], %w tb scale_a %s scale_b %t accumulate "
+     "groups %n[1]",
+     true, false},
+};
+
+TEST(Groups, OfEightBitsInTilesGiveTheDenseAnswer)
+{
+    std::mt19937 random(Seed());
+    std::deque<Case> cases;
+
+    for (const Form &form : kBytes)
+        Add({4, 150 + int(random() % 50), 272, 136, 128}, form, "f8e4m3", 2,
+            random, &cases);
     RunCases(cases, RunSetsOf);
 }
 
@@ -207,7 +233,7 @@ TEST(Groups, ReplaysWithOtherCountsAreAsRunsWithoutGraphs)
     if (OnCpu())
         return;
     for (const Form &form : kForms)
-        Add(8, form, "f32", 8, random, &cases);
+        Add(Draw(8, random), form, "f32", 8, random, &cases);
     RunCases(cases, [](hd_group *group, const Case &each, hd_diag *diag) {
         std::vector<uint64_t> replayed, eager;
 

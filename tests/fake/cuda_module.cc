@@ -295,13 +295,14 @@ hd_cu_result cuTensorMapEncodeTiled(hd_cu_tensor_map *out, int type,
                                     int swizzle, int l2, int fill)
 {
     FAKE_ENTER();
+    const uint32_t line = box[0] * (type == HD_CU_MAP_U8 ? 1 : 2); // bytes
     bool fits = reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
                 reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
-                (type == HD_CU_MAP_F16 || type == HD_CU_MAP_BF16) &&
+                (type == HD_CU_MAP_U8 || type == HD_CU_MAP_F16 ||
+                 type == HD_CU_MAP_BF16) &&
                 rank == 3 && interleave == HD_CU_MAP_PLAIN &&
                 swizzle == HD_CU_MAP_SWIZZLE_128 && l2 == HD_CU_MAP_L2_256 &&
-                fill == HD_CU_MAP_ZEROS && box[0] * 2 <= 128 &&
-                box[0] * 2 % 16 == 0;
+                fill == HD_CU_MAP_ZEROS && line <= 128 && line % 16 == 0;
 
     for (unsigned i = 0; i < 3; i++)
         fits = fits && extent[i] > 0 && extent[i] <= UINT32_MAX && box[i] > 0 &&

@@ -449,8 +449,17 @@ hd_tiles_job Job(int products, double m, double n, double k)
 
     job.products = products;
     for (int i = 0; i < products; i++)
-        job.work[i] = {
-            m, n, k, 1, true, false, true, int(n) % 8 == 0, {true, false}};
+        job.work[i] = {m,
+                       n,
+                       k,
+                       1,
+                       true,
+                       false,
+                       true,
+                       int(n) % 8 == 0,
+                       {true, false},
+                       false,
+                       false};
     return job;
 }
 

@@ -104,6 +104,19 @@ const std::vector<std::string> kForms = {
     "out %c : bf16[32, 2048, 7168] { %c = matmul %a, %b ta groups %n }",
     "in %n : i32[8] in %a : bf16[8, 4096 by %n, 2048] in %b : bf16[2048, 1024] "
     "out %c : bf16[8, 4096, 1024] { %c = matmul %a, %b act relu }",
+    "in %a : f8e4m3[16384, 7168] in %b : f8e4m3[32, 2048, 7168] "
+    "in %s : f32[16384, 56] in %t : f32[32, 16, 56] in %n : i32[32] "
+    "out %c : bf16[16384, 2048] "
+    "{ %c = matmul %a, %b tb scale_a %s scale_b %t grain 128 groups %n }",
+    "in %a : f8e4m3[16384, 7168] in %b : f8e4m3[32, 2048, 7168] "
+    "in %s : f32[16384, 1] in %t : f32[32, 2048, 1] in %n : i32[32] "
+    "out %c : bf16[16384, 2048] "
+    "{ %c = matmul %a, %b tb scale_a %s scale_b %t groups %n }",
+    "in %a : f8e5m2[16384, 2048] in %b : f8e4m3[32, 7168, 2048] "
+    "in %s : f32[16384, 16] in %t : f32[32, 7168, 1] in %n : i32[32] "
+    "in %v : bf16[32, 7168] inout %c : bf16[16384, 7168] { %c = matmul %a, %b "
+    "tb scale_a %s scale_b %t grain 128 bias %v act silu accumulate groups %n "
+    "}",
 };
 
 using TilesNvrtc = Nvrtc;

@@ -137,6 +137,13 @@ bool hd_cuda_is_staged_in(const hd_root *buffer)
 
 // ------------------------------------------------------------- launches
 
+static int map_type(hd_dtype dtype)
+{
+    return hd_dtype_size(dtype) == 1 ? HD_CU_MAP_U8
+           : dtype == HD_DTYPE_F16   ? HD_CU_MAP_F16
+                                     : HD_CU_MAP_BF16;
+}
+
 // CUDA's tensor map of what begins at the address; boxes are read from memory
 // as zeros where they lie beyond it, and 128 bytes wide, turned in eights.
 static hd_cu_result make_map(hd_device *device, const hd_kernel_map *map,
@@ -152,9 +159,9 @@ static hd_cu_result make_map(hd_device *device, const hd_kernel_map *map,
     // They are made at a multiple of 128 bytes. One that is refused is none.
     hd_cu_tensor_map made = {{0}};
     hd_cu_result result = device->cu.tensor_map(
-        &made, map->is_f16 ? HD_CU_MAP_F16 : HD_CU_MAP_BF16, 3,
-        (void *)(uintptr_t)at, extent, stride, box, each, HD_CU_MAP_PLAIN,
-        HD_CU_MAP_SWIZZLE_128, HD_CU_MAP_L2_256, HD_CU_MAP_ZEROS);
+        &made, map_type(map->dtype), 3, (void *)(uintptr_t)at, extent, stride,
+        box, each, HD_CU_MAP_PLAIN, HD_CU_MAP_SWIZZLE_128, HD_CU_MAP_L2_256,
+        HD_CU_MAP_ZEROS);
 
     memcpy(out, &made, sizeof made);
     return result;

@@ -75,7 +75,8 @@ enum { // flags and kinds
     HD_CU_MEMORY_UNIFIED = 4, // wherever the address is
     HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
     HD_CU_LAUNCH_EARLY = 6,   // programmatic stream serialization
-    HD_CU_MAP_F16 = 6,        // CUtensorMapDataType
+    HD_CU_MAP_U8 = 0,         // CUtensorMapDataType
+    HD_CU_MAP_F16 = 6,
     HD_CU_MAP_BF16 = 9,
     HD_CU_MAP_PLAIN = 0,             // CUtensorMapInterleave
     HD_CU_MAP_SWIZZLE_128 = 3,       // CUtensorMapSwizzle
