@@ -1013,8 +1013,8 @@ static hd_status unknown_key(parser *p, const hd_op *op)
     return unknown(p, HD_E0211, "key", "", &near);
 }
 
-// A buffer that begins a statement behind another one on its line, and has no
-// result: it was to be an operand of that.
+// A buffer that begins a statement behind another one, and makes none of its
+// line: it was to be an operand of that.
 static hd_status missing_comma(parser *p, const hd_token *buffer)
 {
     return hd_error(p->diag, HD_E0103, buffer->loc,
@@ -1100,7 +1100,8 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
         hd_token buffer = p->token;
 
         HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
-        if (behind && !buffer.first && !at_mark(p, "="))
+        if (behind && !at_mark(p, "=") &&
+            (!buffer.first || p->token.first || at_mark(p, "}")))
             return missing_comma(p, &buffer);
         HD_TRY(expect_mark(p, "=", "'='"));
     }

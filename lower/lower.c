@@ -108,6 +108,31 @@ static void assert_sound(const hd_module *module, hd_arena *scratch)
     assert(!s.placeless && "a pass gives what it makes the place of its cause");
 }
 
+static void note_views(void *context, hd_op *op)
+{
+    bool *named = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        named[op->view[i].buffer->id] = true;
+}
+
+// A temporary that no statement names, which no pass leaves: of arguments the
+// check says it.
+static void tell_unused(const hd_module *module, hd_arena *scratch,
+                        hd_diag *diag)
+{
+    bool *named = hd_new_array(scratch, bool, module->nbuffers + 1);
+
+    hd_block_each(&module->body, note_views, named);
+    for (const hd_buffer *x = module->buffers; x != NULL; x = x->next)
+        if (x->by != NULL)
+            named[x->by->id] = true;
+    for (const hd_buffer *x = module->buffers; x != NULL; x = x->next)
+        if (x->role == HD_ROLE_TEMP && !named[x->id])
+            hd_warning(diag, HD_E0811, x->loc, "no statement uses %%%s",
+                       x->name);
+}
+
 static hd_status run_passes(hd_module *module, const hd_lower_options *options,
                             hd_lower_hook *hook, void *context,
                             hd_arena *scratch, hd_diag *diag)
@@ -115,6 +140,8 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
     hd_effect effect = hd_effect_start(module, options);
     hd_stage start = module->stage;
 
+    if (start == HD_STAGE_TENSOR)
+        tell_unused(module, scratch, diag);
     if (diag != NULL && start == HD_STAGE_TENSOR)
         effect.cliffs = hd_cliffs_find(
             module,
