@@ -372,6 +372,7 @@ static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
         return chosen(x[0], x[1], x[2]);
     case HD_MAP_RELU_GRAD:
     case HD_MAP_GELU_GRAD:
+    case HD_MAP_GELU_ERF_GRAD:
     case HD_MAP_SILU_GRAD:
         return hd_field_multiply(x[1], hd_field_mix(key_of(map), x[0]));
 #define LINEAR(...)

@@ -118,12 +118,28 @@ static formula formula_of(hd_map map)
         return (formula){"y == z", "y == z"};
     case HD_MAP_NE:
         return (formula){"y != z", "y != z"};
+    case HD_MAP_AND:
+        return (formula){NULL, "y != 0 && z != 0"};
+    case HD_MAP_OR:
+        return (formula){NULL, "y != 0 || z != 0"};
+    case HD_MAP_XOR:
+        return (formula){NULL, "(y != 0) != (z != 0)"};
+    case HD_MAP_NOT:
+        return (formula){NULL, "y == 0"};
     case HD_MAP_SELECT:
         return (formula){"m != 0 ? y : z", "m != 0 ? y : z"};
     case HD_MAP_NEG:
         return (formula){"-y", "(i64)(0 - (u64)y)"};
     case HD_MAP_ABS:
         return (formula){"fabs@(y)", "y < 0 ? (i64)(0 - (u64)y) : y"};
+    case HD_MAP_SIN:
+        return (formula){"sin@(y)", NULL};
+    case HD_MAP_COS:
+        return (formula){"cos@(y)", NULL};
+    case HD_MAP_FLOOR:
+        return (formula){"floor@(y)", NULL};
+    case HD_MAP_POW:
+        return (formula){"pow@(y, z)", NULL};
     case HD_MAP_EXP:
         return (formula){"exp@(y)", NULL};
     case HD_MAP_LOG:
@@ -140,12 +156,16 @@ static formula formula_of(hd_map map)
         return (formula){"y < 0 ? 0 : y", NULL};
     case HD_MAP_GELU:
         return (formula){"gelu_$(y)", NULL};
+    case HD_MAP_GELU_ERF:
+        return (formula){"gelu_erf_$(y)", NULL};
     case HD_MAP_SILU:
         return (formula){"silu_$(y)", NULL};
     case HD_MAP_RELU_GRAD:
         return (formula){"y <= 0 ? 0 : z", NULL};
     case HD_MAP_GELU_GRAD:
         return (formula){"product_$(gelu_slope_$(y), z)", NULL};
+    case HD_MAP_GELU_ERF_GRAD:
+        return (formula){"product_$(gelu_erf_slope_$(y), z)", NULL};
     case HD_MAP_SILU_GRAD:
         return (formula){"product_$(silu_slope_$(y), z)", NULL};
     }

@@ -70,6 +70,7 @@ static const char *const map_text[] = {
 static const hd_opcode act_op[] = {
     [HD_ACT_RELU] = HD_OP_RELU,
     [HD_ACT_GELU] = HD_OP_GELU,
+    [HD_ACT_GELU_ERF] = HD_OP_GELU_ERF,
     [HD_ACT_SILU] = HD_OP_SILU,
 };
 

@@ -114,6 +114,7 @@ typedef enum hd_act {
     HD_ACT_NONE,
     HD_ACT_RELU,
     HD_ACT_GELU,
+    HD_ACT_GELU_ERF,
     HD_ACT_SILU
 } hd_act;
 
@@ -122,6 +123,7 @@ typedef enum hd_numbers {
     HD_NUMBERS_FLOAT,
     HD_NUMBERS_TEST,
     HD_NUMBERS_PICK,
+    HD_NUMBERS_LOGIC,
 } hd_numbers;
 
 // The ends of a transfer, as bits.

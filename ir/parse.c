@@ -844,7 +844,7 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
     case HD_VALUE_ACT:
         if (p->token.kind != HD_TOKEN_NAME ||
             !hd_act_find(p->token.text, p->token.length, &key->act))
-            return expected(p, "relu, gelu or silu");
+            return expected(p, "relu, gelu, gelu_erf or silu");
         advance(p);
         return HD_OK;
     }

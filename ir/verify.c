@@ -1600,6 +1600,9 @@ static hd_status check_map(verifier *v, const hd_op *op)
     }
     return check_operands(v, op, dtype, 1);
 }
+    case HD_NUMBERS_LOGIC:
+        HD_TRY(check_dtype(v, op, 0, HD_DTYPE_U8));
+        break;
 
 // The views are token, slot, n and expert.
 static hd_status check_route(verifier *v, const hd_op *op)

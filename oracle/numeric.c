@@ -195,6 +195,40 @@ static item monotone(double (*f)(double), item x, double units, double unit)
                   most + units * (rounding(unit, value) + unit * 0x1p-125), 0};
 }
 
+// No two values of a sine are further apart than 2, and it is no steeper
+// than 1.
+static item wave(double (*f)(double), item x, double unit)
+{
+    double value = f(x.value);
+
+    return (item){
+        value, fmin(x.bound, 2) + 4 * (rounding(unit, value) + unit * 0x1p-125),
+        0};
+}
+
+// Of a base that is not zero it only rises or only falls in either operand, if
+// that keeps its sign or the exponent is a whole number and exact: then what
+// errors do shows where both are at their ends.
+static item power(item x, item y, double unit)
+{
+    double value = pow(x.value, y.value), most = 0;
+    bool whole = y.bound == 0 && y.value == floor(y.value);
+
+    for (int i = 0; i < 4; i++) {
+        double end = pow(x.value + (i % 2 == 0 ? x.bound : -x.bound),
+                         y.value + (i / 2 == 0 ? y.bound : -y.bound));
+
+        most = fmax(most, fabs(end - value));
+    }
+    if (x.bound + y.bound == 0)
+        most = 0;
+    else if (!(whole ? fabs(x.value) > x.bound : x.value > x.bound) ||
+             isnan(most) || isnan(value))
+        most = INFINITY;
+    return (item){value, most + 8 * (rounding(unit, value) + unit * 0x1p-125),
+                  0};
+}
+
 static double rsqrt(double x)
 {
     return 1 / sqrt(x);
@@ -222,6 +256,15 @@ static item gelu(item x, double unit)
     double v = x.value;
 
     return (item){0.5 * v * (1 + tanh(gelu_inner(v))),
+                  1.13 * x.bound + 8 * unit * fabs(v), 0};
+}
+
+// The largest slope is that of gelu, too.
+static item gelu_erf(item x, double unit)
+{
+    double v = x.value;
+
+    return (item){0.5 * v * (1 + erf(v * 0.70710678118654752440)),
                   1.13 * x.bound + 8 * unit * fabs(v), 0};
 }
 
@@ -262,6 +305,17 @@ static item gelu_grad(item x, item g, double unit)
                    unit * (16 + 4 * near * (1 + 0.2 * near * near)));
 }
 
+// Its slope bends by 2 / sqrt(2 pi) at most, at 0.
+static item gelu_erf_grad(item x, item g, double unit)
+{
+    double v = x.value;
+    double density = 0.39894228040143267794 * exp(-0.5 * v * v);
+    double flat = density > 0 ? v * density : 0;
+
+    return chained(x, g, 0.5 * (1 + erf(v * 0.70710678118654752440)) + flat,
+                   0.8, unit * 16);
+}
+
 static item silu_grad(item x, item g, double unit)
 {
     double v = x.value, s = sigmoid(v);
@@ -275,6 +329,14 @@ static item compare(bool holds, const item *x)
 {
     double error = x[0].bound + x[1].bound;
     bool either = error > 0 && !(fabs(x[0].value - x[1].value) > error);
+
+    return (item){holds, either, holds};
+}
+
+// Of truths; one that may be either leaves it open.
+static item decide(const item *x, bool holds, int n)
+{
+    bool either = x[0].bound > 0 || (n == 2 && x[1].bound > 0);
 
     return (item){holds, either, holds};
 }
@@ -332,6 +394,14 @@ static item map_items(hd_map map, const item *x, item factor, double unit,
         return COMPARED(==);
     case HD_MAP_NE:
         return COMPARED(!=);
+    case HD_MAP_AND:
+        return decide(x, x[0].whole != 0 && x[1].whole != 0, 2);
+    case HD_MAP_OR:
+        return decide(x, x[0].whole != 0 || x[1].whole != 0, 2);
+    case HD_MAP_XOR:
+        return decide(x, (x[0].whole != 0) != (x[1].whole != 0), 2);
+    case HD_MAP_NOT:
+        return decide(x, x[0].whole == 0, 1);
     case HD_MAP_SELECT:
         return choose(x[0], x[1], x[2]);
     case HD_MAP_FILL:
@@ -342,6 +412,14 @@ static item map_items(hd_map map, const item *x, item factor, double unit,
         return negated(x[0]);
     case HD_MAP_ABS:
         return absolute(x[0]);
+    case HD_MAP_SIN:
+        return wave(sin, x[0], unit);
+    case HD_MAP_COS:
+        return wave(cos, x[0], unit);
+    case HD_MAP_FLOOR:
+        return monotone(floor, x[0], 0, unit);
+    case HD_MAP_POW:
+        return power(x[0], x[1], unit);
     case HD_MAP_EXP:
         return monotone(exp, x[0], 4, unit);
     case HD_MAP_LOG:
@@ -358,12 +436,16 @@ static item map_items(hd_map map, const item *x, item factor, double unit,
         return relu(x[0]);
     case HD_MAP_GELU:
         return gelu(x[0], unit);
+    case HD_MAP_GELU_ERF:
+        return gelu_erf(x[0], unit);
     case HD_MAP_SILU:
         return silu(x[0], unit);
     case HD_MAP_RELU_GRAD:
         return relu_grad(x[0], x[1]);
     case HD_MAP_GELU_GRAD:
         return gelu_grad(x[0], x[1], unit);
+    case HD_MAP_GELU_ERF_GRAD:
+        return gelu_erf_grad(x[0], x[1], unit);
     case HD_MAP_SILU_GRAD:
         return silu_grad(x[0], x[1], unit);
     }

@@ -5,6 +5,7 @@ each operation on elements, and the forms of all. A test holds that the page is 
 usage: operations.py ROOT > docs/operations.md
        operations.py ROOT --python > _maps.py
 """
+import keyword
 import pathlib
 import re
 import sys
@@ -25,7 +26,7 @@ RULES = {
            "one index. Of several some may be numbers, `sub 1, %x`. The result may lie exactly over an operand. The last column says which "
            "numbers: of *any* dtype, alike in all; *floating* point only; *compared*, of any "
            "dtype, with a result of `u8`; *picked*, the first operand `u8` and the others as "
-           "the result.",
+           "the result; *truths*, all `u8`.",
     "FOLD": "Several operands, of which some may be numbers, are joined element by element in the "
             "order written, or all indices of dimension `dim` of one. Their dtypes may be narrower "
             "than the result's.",
@@ -59,9 +60,10 @@ VALUES = {
     "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number", "INTS": "numbers, in parentheses",
     "LEFT": "a view along the first operand, read", "RIGHT": "a view along the second operand, read",
     "FACTOR": "a number such as `1 / n`, or a view of one element, read", "COUNTS": "a view of counts, read",
-    "ACT": "`relu`, `gelu` or `silu`",
+    "ACT": "`relu`, `gelu`, `gelu_erf` or `silu`",
 }
-NUMBERS = {"ANY": "any", "FLOAT": "floating", "TEST": "compared", "PICK": "picked"}
+NUMBERS = {"ANY": "any", "FLOAT": "floating", "TEST": "compared", "PICK": "picked",
+           "LOGIC": "truths"}
 LEADS = {"NONE": [], "BOTH": ["both lead"], "RESULT": ["result leads"],
          "OPERAND": ["operand leads"]}
 
@@ -215,6 +217,11 @@ def page():
     return "\n".join(lines) + "\n"
 
 
+def spelled(name):
+    """`and_` of `and`, which is a word of Python's."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
 HEAD = '''"""Operations on elements: made from ir/ops.def when the wheel is built, and the
 forms of all operations, from ir/signature.def."""
 from __future__ import annotations
@@ -231,7 +238,7 @@ ROWS: Dict[str, List[Any]] = {rows}
 '''
 FUNCTION = '''
 
-def {name}({parameters}, *, out: Result = None) -> Tensor:
+def {spelled}({parameters}, *, out: Result = None) -> Tensor:
     """`%y = {name} {operands}`"""
     return apply_map("{name}", "{numbers}", ({values}), (), out)
 '''
@@ -243,7 +250,7 @@ def function(name, numbers, n):
     kind = "Tensor" if n == 1 else "Operand"
     kinds = ["Tensor" if operand == "m" else kind for operand in operands]
     return FUNCTION.format(
-        name=name, numbers=numbers, values=", ".join(operands) + "," * (n == 1),
+        name=name, spelled=spelled(name), numbers=numbers, values=", ".join(operands) + "," * (n == 1),
         parameters=", ".join(f"{o}: {k}" for o, k in zip(operands, kinds)),
         operands=", ".join(f"%{operand}" for operand in operands))
 
@@ -265,7 +272,7 @@ def module():
                      if kind not in ("AHEAD", "COUNTS", "BIAS")))
             for name in members[ops]:
                 found.setdefault(name, []).append(row)
-    return (HEAD.format(names=", ".join(f'"{name}"' for name, *_ in maps), rows=found) +
+    return (HEAD.format(names=", ".join(f'"{spelled(name)}"' for name, *_ in maps), rows=found) +
             "".join(function(*each) for each in maps))
 
 

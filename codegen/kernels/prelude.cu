@@ -256,6 +256,31 @@ static inline double gelu_slope_double(double x)
     return 0.5 * (1.0 + t) + (rest == 0 ? 0 : bend);
 }
 
+static inline float gelu_erf_float(float x)
+{
+    return product_float(0.5f * x, 1.0f + erff(0.707106781f * x));
+}
+
+static inline double gelu_erf_double(double x)
+{
+    return product_double(0.5 * x, 1.0 + erf(0.70710678118654752440 * x));
+}
+
+// Where the density is zero, x may be infinite.
+static inline float gelu_erf_slope_float(float x)
+{
+    float density = 0.398942280f * expf(-0.5f * x * x);
+    float share = 0.5f * (1.0f + erff(0.707106781f * x));
+    return share + (density == 0 ? 0 : x * density);
+}
+
+static inline double gelu_erf_slope_double(double x)
+{
+    double density = 0.39894228040143267794 * exp(-0.5 * x * x);
+    double share = 0.5 * (1.0 + erf(0.70710678118654752440 * x));
+    return share + (density == 0 ? 0 : x * density);
+}
+
 static inline float silu_slope_float(float x)
 {
     float s = 1.0f / (1.0f + expf(-x));

@@ -154,7 +154,7 @@ class Tensor:
     """A tensor of a program that is being built, or a part of one, `w[1]`,
     `qkv[:, 0:512]`: it has a shape and a placement, and no value.
 
-    `+ - * /`, `< <= > >=` and `abs` are the operations on elements, `@` is matmul;
+    `+ - * / **`, `< <= > >=`, `& | ^ ~` and `abs` are the operations on elements, `@` is matmul;
     a number beside a tensor is an operand, and a factor of `*` a `scale`. All other
     operations are functions of `heddle.ops`. `y[8:24] = x` writes a part.
     """
@@ -285,6 +285,24 @@ class Tensor:
 
     def __ge__(self, other: Operand) -> Tensor:
         return apply_map("ge", "TEST", (self, other))
+
+    def __pow__(self, other: Operand) -> Tensor:
+        return apply_map("pow", "FLOAT", (self, other))
+
+    def __rpow__(self, other: Operand) -> Tensor:
+        return apply_map("pow", "FLOAT", (other, self))
+
+    def __and__(self, other: Tensor) -> Tensor:
+        return apply_map("and", "LOGIC", (self, other))
+
+    def __or__(self, other: Tensor) -> Tensor:
+        return apply_map("or", "LOGIC", (self, other))
+
+    def __xor__(self, other: Tensor) -> Tensor:
+        return apply_map("xor", "LOGIC", (self, other))
+
+    def __invert__(self) -> Tensor:
+        return apply_map("not", "LOGIC", (self,))
 
     def __neg__(self) -> Tensor:
         return apply_map("neg", "ANY", (self,))

@@ -77,8 +77,8 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
     """`act(scale * (a b) + bias)`. `tb`: b is stored [N, K], as weights are; `ta`: a
     is [K, M]. `scale_a` and `scale_b`, f32, multiply the elements of a and of b: they
     lie along these, [M, 1] and [1, N], or [N, 1] with `tb`, for rows and columns; with
-    `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu" or "silu", and `aux` a tensor that keeps the
-    value before it; `accumulate` adds to what `out` holds. `groups` has how many
+    `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu", "gelu_erf" or "silu", and
+    `aux` a tensor that keeps the value before it; `accumulate` adds to what `out` holds. `groups` has how many
     rows each matrix takes; a bias has a row for each of these, [E, N], or is [N].
 
     Dimensions before the last two are a batch. Those of a and b pair from the last one

@@ -1,6 +1,7 @@
 """Programs built by operators: they are the programs of examples/, and what is wrong
 is told at the line of Python that said it."""
 import inspect
+import keyword
 import os
 import pathlib
 import re
@@ -541,7 +542,8 @@ class Built(unittest.TestCase):
         x, y = b.input("x", "f32", (5, 7)), b.input("y", "f32", (7,))
         made = {"add": x + y, "radd": 2 + x, "sub": x - 1, "rsub": 1 - x, "mul": x * y,
                 "scale": 3 * x, "div": x / 4, "rdiv": 1 / abs(x), "neg": -x,
-                "max": ops.max(0.5, x, y),
+                "max": ops.max(0.5, x, y), "pow": abs(x) ** 1.5,
+                "and": ops.select((x < y) & ~(x < 0), x, 0),
                 "lt": ops.select(x < y, x, y), "ge": ops.select(x >= y, x, 0),
                 "ne": ops.select(ops.ne(x, y), x, y)}
         for name, value in made.items():
@@ -550,7 +552,8 @@ class Built(unittest.TestCase):
         wide = u.astype("f8")
         want = {"add": wide + v, "radd": 2 + wide, "sub": wide - 1, "rsub": 1 - wide,
                 "mul": wide * v, "scale": 3 * wide, "div": wide / 4, "rdiv": 1 / abs(wide),
-                "neg": -wide, "max": np.maximum(np.maximum(0.5, wide), v), "lt": np.where(u < v, u, v), "ge": np.where(u >= v, u, 0),
+                "neg": -wide, "max": np.maximum(np.maximum(0.5, wide), v),
+                "pow": abs(wide) ** 1.5, "and": np.where((u < v) & (u >= 0), u, 0), "lt": np.where(u < v, u, v), "ge": np.where(u >= v, u, 0),
                 "ne": np.where(u != v, u, v)}
         reference = b.build().reference({"x": u, "y": v})
         for name in made:
@@ -604,7 +607,8 @@ class Built(unittest.TestCase):
         methods = {"set": heddle.Tensor.set, "copy": heddle.Tensor.copy,
                    "fill": heddle.Builder.fill}
         for name in names:
-            self.assertTrue(callable(methods.get(name) or getattr(ops, name)), name)
+            self.assertTrue(callable(methods.get(name) or
+                                     getattr(ops, name + "_" * keyword.iskeyword(name))), name)
         keys = re.search(r"HD_OP\(MATMUL.*?,\s+(K\(.*?),\s+0\)", (ROOT / "ir/ops.def").read_text(),
                          re.S).group(1)
         keys = {key.lower() for key in re.findall(r"K\((\w+)\)", keys)}

@@ -27,6 +27,18 @@ static double gelu_slope(double x)
            0.5 * x * rest * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
+static double gelu_erf_share(double x)
+{
+    return 0.5 * (1 + erf(x * 0.70710678118654752440));
+}
+
+static double gelu_erf_slope(double x)
+{
+    double density = 0.39894228040143267794 * exp(-0.5 * x * x);
+
+    return gelu_erf_share(x) + (density > 0 ? x * density : 0);
+}
+
 static double silu_slope(double x)
 {
     double s = sigmoid(x);
@@ -96,6 +108,14 @@ void hd_cpu_map_doubles(hd_map map, double factor, const double *y,
         EACH(x[i] == y[i]);
     case HD_MAP_NE:
         EACH(x[i] != y[i]);
+    case HD_MAP_AND:
+        EACH(x[i] != 0 && y[i] != 0);
+    case HD_MAP_OR:
+        EACH(x[i] != 0 || y[i] != 0);
+    case HD_MAP_XOR:
+        EACH((x[i] != 0) != (y[i] != 0));
+    case HD_MAP_NOT:
+        EACH(x[i] == 0);
     case HD_MAP_SELECT:
         EACH(x[i] != 0 ? y[i] : z[i]);
     case HD_MAP_FILL:
@@ -106,6 +126,14 @@ void hd_cpu_map_doubles(hd_map map, double factor, const double *y,
         EACH(-x[i]);
     case HD_MAP_ABS:
         EACH(fabs(x[i]));
+    case HD_MAP_SIN:
+        EACH(sin(x[i]));
+    case HD_MAP_COS:
+        EACH(cos(x[i]));
+    case HD_MAP_FLOOR:
+        EACH(floor(x[i]));
+    case HD_MAP_POW:
+        EACH(pow(x[i], y[i]));
     case HD_MAP_EXP:
         EACH(exp(x[i]));
     case HD_MAP_LOG:
@@ -122,12 +150,16 @@ void hd_cpu_map_doubles(hd_map map, double factor, const double *y,
         EACH(x[i] < 0 ? 0 : x[i]);
     case HD_MAP_GELU:
         EACH(0.5 * x[i] * (1 + gelu_tanh(x[i])));
+    case HD_MAP_GELU_ERF:
+        EACH(x[i] * gelu_erf_share(x[i]));
     case HD_MAP_SILU:
         EACH(x[i] / (1 + exp(-x[i])));
     case HD_MAP_RELU_GRAD:
         EACH(x[i] <= 0 ? 0 : y[i]);
     case HD_MAP_GELU_GRAD:
         EACH(y[i] * gelu_slope(x[i]));
+    case HD_MAP_GELU_ERF_GRAD:
+        EACH(y[i] * gelu_erf_slope(x[i]));
     case HD_MAP_SILU_GRAD:
         EACH(y[i] * silu_slope(x[i]));
     }
@@ -159,6 +191,14 @@ void hd_cpu_map_integers(hd_map map, double factor, const int64_t *y,
         EACH(x[i] == y[i]);
     case HD_MAP_NE:
         EACH(x[i] != y[i]);
+    case HD_MAP_AND:
+        EACH(x[i] != 0 && y[i] != 0);
+    case HD_MAP_OR:
+        EACH(x[i] != 0 || y[i] != 0);
+    case HD_MAP_XOR:
+        EACH((x[i] != 0) != (y[i] != 0));
+    case HD_MAP_NOT:
+        EACH(x[i] == 0);
     case HD_MAP_SELECT:
         EACH(x[i] != 0 ? y[i] : z[i]);
     case HD_MAP_SCALE:
@@ -171,6 +211,7 @@ void hd_cpu_map_integers(hd_map map, double factor, const int64_t *y,
 #define ANY(...)
 #define TEST(...)
 #define PICK(...)
+#define LOGIC(...)
 #define FLOAT(code) case HD_MAP_##code:
 #define HD_OP(...)
 #define HD_MAP(code, text, numbers, ...) numbers(code)

@@ -167,9 +167,12 @@ TEST(Conformance, MapsOfOneOperand)
         Conforms("in %x : $[5, 8]\nout %p : $[5, 8]\nout %a : $[5, 8]\n"
                  "out %b : $[5, 8]\nout %c : $[5, 8]\nout %d : $[5, 8]\n"
                  "out %e : $[5, 8]\nout %f : $[5, 8]\nout %g : $[5, 8]\n"
+                 "out %h : $[5, 8]\nout %i : $[5, 8]\nout %j : $[5, 8]\n"
+                 "out %k : $[5, 8]\n"
                  "{ %p = abs %x  %a = neg %x  %b = exp %x  %c = log %p\n"
                  "  %d = sqrt %p  %e = rsqrt %p  %f = tanh %x\n"
-                 "  %g = sigmoid %x }",
+                 "  %g = sigmoid %x  %h = sin %x  %i = cos %x  %j = floor %x\n"
+                 "  %k = gelu_erf %x }",
                  dtype);
 }
 
@@ -178,9 +181,11 @@ TEST(Conformance, MapsOfTwoOperands)
     for (const char *dtype : kFloats)
         Conforms("in %x : $[5, 8]\nin %g : $[5, 8]\nout %a : $[5, 8]\n"
                  "out %b : $[5, 8]\nout %c : $[5, 8]\nout %d : $[5, 8]\n"
-                 "out %e : $[5, 8]\n"
+                 "out %e : $[5, 8]\nout %f : $[5, 8]\nout %p : $[5, 8]\n"
+                 "out %h : $[5, 8]\n"
                  "{ %a = sub %x, %g  %b = div %x, %g  %c = relu_grad %x, %g\n"
-                 "  %d = gelu_grad %x, %g  %e = silu_grad %x, %g }",
+                 "  %d = gelu_grad %x, %g  %e = silu_grad %x, %g\n"
+                 "  %f = gelu_erf_grad %x, %g  %p = abs %x  %h = pow %p, %g }",
                  dtype);
 }
 
@@ -224,10 +229,13 @@ TEST(Conformance, ComparisonsAndSelections)
                  "out %a : u8[4, 9]\nout %b : u8[4, 9]\nout %c : u8[4, 9]\n"
                  "out %d : u8[4, 9]\nout %e : u8[4, 9]\nout %f : u8[4, 9]\n"
                  "out %s : $[4, 9]\nout %t : $[4, 9]\nout %u : u8[4, 1]\n"
+                 "out %v : u8[4, 9]\nout %w : u8[4, 9]\nout %y : u8[4, 9]\n"
+                 "out %z : u8[4, 1]\n"
                  "{ %a = lt %x, %r  %b = le %x, %x  %c = gt %r, %x\n"
                  "  %d = ge %x, %r  %e = eq %x, %x  %f = ne %x, %r\n"
                  "  %s = select %a, %x, %r  %u = sub %m, %m\n"
-                 "  %t = select %u, %x, %r }",
+                 "  %t = select %u, %x, %r  %v = and %a, %m  %w = or %f, %m\n"
+                 "  %y = xor %m, %d  %z = not %m }",
                  dtype);
 }
 

@@ -17,6 +17,20 @@ bool Compares(const std::string &op)
            op == "ne";
 }
 
+// Of truths: what is not 0 is true.
+Scalar Decide(const std::string &op, const std::vector<Scalar> &x)
+{
+    bool a = x[0].value != 0, b = x.back().value != 0;
+    Scalar n = Exact(op == "and"   ? a && b
+                     : op == "or"  ? a || b
+                     : op == "xor" ? a != b
+                                   : !a);
+
+    n.bound = x[0].bound > 0 || x.back().bound > 0 ? 1 : 0;
+    n.lost = x[0].lost || x.back().lost;
+    return n;
+}
+
 Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
                   const Scalar &factor)
 {
@@ -38,7 +52,12 @@ Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
     }
     if (Compares(op))
         return Compare(op, x[0], x[1]);
-    if (op == "relu_grad" || op == "gelu_grad" || op == "silu_grad")
+    if (op == "and" || op == "or" || op == "xor" || op == "not")
+        return Decide(op, x);
+    if (op == "pow")
+        return Power(x[0], x[1]);
+    if (op == "relu_grad" || op == "gelu_grad" || op == "gelu_erf_grad" ||
+        op == "silu_grad")
         return Gradient(op, x[0], x[1]);
     if (op == "sum" || op == "max" || op == "min" || x.size() == 2) {
         Scalar sum = x[0];
@@ -343,6 +362,16 @@ const std::map<std::string, std::set<std::string>> kOps = {
     {"ge", {}},
     {"eq", {}},
     {"ne", {}},
+    {"and", {}},
+    {"or", {}},
+    {"xor", {}},
+    {"not", {}},
+    {"sin", {}},
+    {"cos", {}},
+    {"floor", {}},
+    {"pow", {}},
+    {"gelu_erf", {}},
+    {"gelu_erf_grad", {}},
     {"select", {}},
     {"fill", {"value"}},
     {"scale", {"by"}},

@@ -97,6 +97,12 @@ Real GeluTanh(Real x)
     return std::tanh(kGelu * (x + 0.044715L * x * x * x));
 }
 
+// Of a normal distribution.
+Real Below(Real x)
+{
+    return std::erfc(-x / std::sqrt(2.0L)) / 2;
+}
+
 bool IsUnsure(const Scalar &a, const Scalar &b)
 {
     return a.bound + b.bound > 0 &&
@@ -237,8 +243,17 @@ Scalar Unary(const std::string &op, Scalar x)
         x.value = op == "neg" ? -x.value : std::fabs(x.value);
         return x;
     }
-    if (op == "relu" || op == "gelu" || op == "silu")
+    if (op == "relu" || op == "gelu" || op == "gelu_erf" || op == "silu")
         return Activate(op, x);
+    if (op == "sin" || op == "cos") {
+        Real value = op == "sin" ? std::sin(x.value) : std::cos(x.value);
+
+        return Make(value, std::min(x.bound, 2.0), 2 * kUnit * Size(value),
+                    x.lost);
+    }
+    if (op == "floor")
+        return Monotone(
+            x, [](Real v) { return std::floor(v); }, 0);
     if (op == "exp")
         return Monotone(
             x, [](Real v) { return std::exp(v); }, 2);
@@ -265,9 +280,29 @@ Scalar Activate(const std::string &act, Scalar x)
         x.value = x.value < 0 ? 0 : x.value;
         return x;
     }
-    Real value = act == "gelu" ? x.value * (1 + GeluTanh(x.value)) / 2
-                               : x.value * Sigmoid(x.value);
+    Real value = act == "gelu"       ? x.value * (1 + GeluTanh(x.value)) / 2
+                 : act == "gelu_erf" ? x.value * Below(x.value)
+                                     : x.value * Sigmoid(x.value);
     return Make(value, x.bound * 1.2, 16 * kUnit * Size(x.value), x.lost);
+}
+
+// Where it is not known exactly, of a base above zero: it rises or falls.
+Scalar Power(Scalar x, Scalar y)
+{
+    Real value = std::pow(x.value, y.value);
+    double bound = 0;
+
+    for (int i = 0; i < 4 && !Exactly(x, y); i++) {
+        Real base = static_cast<Real>(i % 2 ? x.bound : -x.bound);
+        Real exponent = static_cast<Real>(i / 2 ? y.bound : -y.bound);
+
+        bound = std::max(
+            bound, Size(std::pow(x.value + base, y.value + exponent) - value));
+    }
+    if (!Exactly(x, y) && !(x.value > static_cast<Real>(x.bound)))
+        bound = kNoBound;
+    return Make(value, bound, value == 0 ? 0 : 4 * kUnit * Size(value),
+                x.lost || y.lost);
 }
 
 Scalar Gradient(const std::string &op, Scalar x, Scalar g)
@@ -290,6 +325,11 @@ Scalar Gradient(const std::string &op, Scalar x, Scalar g)
         if (rest != 0)
             slope += v * rest / 2 * kGelu * (1 + 3 * 0.044715L * v * v);
         bend = 1.2L;
+    } else if (op == "gelu_erf_grad") {
+        Real density = std::exp(-v * v / 2) / std::sqrt(2 * std::acos(-1.0L));
+
+        slope = Below(v) + (density > 0 ? v * density : 0);
+        bend = 0.8L;
     } else {
         Real s = Sigmoid(v);
 

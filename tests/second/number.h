@@ -43,6 +43,7 @@ Scalar Min(Scalar a, Scalar b);
 // By name: exp, relu_grad ..
 Scalar Unary(const std::string &op, Scalar x);
 Scalar Activate(const std::string &act, Scalar x);
+Scalar Power(Scalar x, Scalar y);
 Scalar Gradient(const std::string &op, Scalar x, Scalar g);
 // 1 or 0, by lt, le ..
 Scalar Compare(const std::string &op, Scalar a, Scalar b);

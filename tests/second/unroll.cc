@@ -462,11 +462,14 @@ int64_t Unroller::Coordinate(const Stmt &stmt, const Work &work,
 }
 
 const std::set<std::string> kElementwise = {
-    "copy",   "add",  "sub",     "mul",       "div",       "lt",
-    "le",     "gt",   "ge",      "eq",        "ne",        "neg",
-    "abs",    "exp",  "log",     "sqrt",      "rsqrt",     "tanh",
-    "relu",   "gelu", "silu",    "relu_grad", "gelu_grad", "silu_grad",
-    "select", "fill", "sigmoid", "scale"};
+    "copy", "add",       "sub",          "mul",       "div",
+    "lt",   "le",        "gt",           "ge",        "eq",
+    "ne",   "neg",       "abs",          "exp",       "log",
+    "sqrt", "rsqrt",     "tanh",         "relu",      "gelu",
+    "silu", "relu_grad", "gelu_grad",    "silu_grad", "select",
+    "fill", "sigmoid",   "scale",        "and",       "or",
+    "xor",  "not",       "sin",          "cos",       "floor",
+    "pow",  "gelu_erf",  "gelu_erf_grad"};
 
 // Shapes agree before loops are unrolled; here they have numbers. What is read
 // along a dimension is as long as that, or one for all of it.

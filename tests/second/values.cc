@@ -428,7 +428,8 @@ std::vector<std::string> Maps()
         for (const char *dtype : {"f64", "bf16", "i64", "i32", "u8"}) {
             std::string of = dtype, text = "tensor program t in %x : " + of;
 
-            if (op->numbers == HD_NUMBERS_FLOAT && IsInteger(of))
+            if ((op->numbers == HD_NUMBERS_FLOAT && IsInteger(of)) ||
+                (op->numbers == HD_NUMBERS_LOGIC && of != "u8"))
                 continue;
             text += "[3, 4] in %z : " + of + "[4] out %y : ";
             text += op->numbers == HD_NUMBERS_TEST ? "u8" : of;

@@ -311,12 +311,18 @@ std::vector<Case> Activations()
     std::vector<Case> cases;
 
     for (const std::string &d : kFloats)
-        for (const char *op :
-             {"relu %a", "gelu %a", "silu %a", "scale %a by 0.375",
-              "scale %a by 0.1", "scale %a by %f", "neg %a", "abs %a", "exp %a",
-              "tanh %a", "sigmoid %a", "relu_grad %a, %b", "gelu_grad %a, %b",
-              "silu_grad %a, %b", "div %a, %b", "fill value 0.1",
-              "fill value %f"})
+        for (const char *op : {"relu %a",          "gelu %a",
+                               "silu %a",          "scale %a by 0.375",
+                               "scale %a by 0.1",  "scale %a by %f",
+                               "neg %a",           "abs %a",
+                               "exp %a",           "tanh %a",
+                               "sigmoid %a",       "sin %a",
+                               "cos %a",           "floor %a",
+                               "gelu_erf %a",      "relu_grad %a, %b",
+                               "gelu_grad %a, %b", "gelu_erf_grad %a, %b",
+                               "silu_grad %a, %b", "pow %a, 3",
+                               "div %a, %b",       "fill value 0.1",
+                               "fill value %f"})
             cases.push_back({"in %a : " + d + "[7, 43] in %b : " + d +
                                  "[7, 43] in %f : f32[1] out %y : " + d +
                                  "[7, 43] { %y = " + op + " }",

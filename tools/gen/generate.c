@@ -996,7 +996,8 @@ static bool needs_positive(const statement *s, int view)
 {
     return s->op == OP_DIV
                ? view == 2
-               : s->op == OP_LOG || s->op == OP_SQRT || s->op == OP_RSQRT;
+               : s->op == OP_LOG || s->op == OP_SQRT || s->op == OP_RSQRT ||
+                     (s->op == OP_POW && view == 1);
 }
 
 // An operand that has no name yet: one that there is, or of letters that are
@@ -1055,7 +1056,8 @@ static void turn_numbers(maker *m, statement *s)
 {
     char name[NAME];
 
-    if (s->numbered != 2 || s->inputs != 2 || s->op == OP_DIV || once_in(m, 2))
+    if (s->numbered != 2 || s->inputs != 2 || s->op == OP_DIV ||
+        s->op == OP_POW || once_in(m, 2))
         return;
     memcpy(name, s->name[1], NAME);
     memcpy(s->name[1], s->name[2], NAME);
@@ -1177,6 +1179,7 @@ static void bound_map(const maker *m, const statement *s, tensor *t)
         break;
     case MAP_NEG:
     case MAP_GELU:
+    case MAP_GELU_ERF:
     case MAP_SILU:
         break;
     case MAP_EXP:
@@ -1198,6 +1201,19 @@ static void bound_map(const maker *m, const statement *s, tensor *t)
         t->positive = a <= 4;
         t->size = 1;
         break;
+    case MAP_FLOOR:
+        t->size = a + 1;
+        break;
+    case MAP_POW: // drawn of few numbers
+        t->positive = false;
+        t->size = pow(fmax(a, 1 / LEAST), fmax(b, 1));
+        break;
+    case MAP_SIN:
+    case MAP_COS:
+    case MAP_AND:
+    case MAP_OR:
+    case MAP_XOR:
+    case MAP_NOT:
     case MAP_LT:
     case MAP_LE:
     case MAP_GT:
@@ -1209,6 +1225,7 @@ static void bound_map(const maker *m, const statement *s, tensor *t)
         break;
     case MAP_RELU_GRAD:
     case MAP_GELU_GRAD:
+    case MAP_GELU_ERF_GRAD:
     case MAP_SILU_GRAD:
         t->size = 1.13 * b; // no slope is steeper
         break;
@@ -1406,7 +1423,7 @@ static void draw_all_scales(maker *m, statement *s)
 // False if what is made may be too large.
 static bool draw_product_keys(maker *m, statement *s)
 {
-    static const char *const acts[] = {"relu", "gelu", "silu"};
+    static const char *const acts[] = {"relu", "gelu", "gelu_erf", "silu"};
     bool groups = row_has(s->row, KEY_GROUPS);
     bool joins = groups && row_has(s->row, KEY_TA);
     bool counted = s->name[1][1] == 'c';
@@ -1420,7 +1437,7 @@ static bool draw_product_keys(maker *m, statement *s)
     if (joins)
         return true;
     if (once_in(m, 3))
-        add_key(s, " act %s", acts[m->integers ? 0 : pick(m, 3)]);
+        add_key(s, " act %s", acts[m->integers ? 0 : pick(m, 4)]);
     if (once_in(m, 3))
         draw_aux(m, s);
     return true;
@@ -1940,6 +1957,8 @@ static bool allows(const maker *m, op op, const tensor *t, bool over)
                (!m->integers || op == OP_RELU || op == OP_RELU_GRAD);
     case NUMBERS_TEST:
         return !over || t->dtype == U8;
+    case NUMBERS_LOGIC:
+        return t->dtype == U8;
     }
     return true;
 }

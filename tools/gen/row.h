@@ -44,7 +44,8 @@ typedef enum numbers {
     NUMBERS_ANY,
     NUMBERS_FLOAT,
     NUMBERS_TEST,
-    NUMBERS_PICK
+    NUMBERS_PICK,
+    NUMBERS_LOGIC
 } numbers;
 
 typedef struct op_info {

@@ -580,6 +580,7 @@ static bool own_epilogue(const job *j, int *epilogue)
     case HD_ACT_GELU: // an approximation of tanh, good enough for 16 bits
         *epilogue = bias ? HD_LT_EPILOGUE_GELU_BIAS : HD_LT_EPILOGUE_GELU;
         return hd_dtype_size(out) == 2;
+    case HD_ACT_GELU_ERF:
     case HD_ACT_SILU:
         break;
     }

@@ -127,9 +127,9 @@ static const char *why_not_keys(const hd_step *step)
         hd_op_key(step->op, HD_KEY_GROUPS) != NULL ||
         hd_op_key(step->op, HD_KEY_SCALE_A) != NULL ||
         hd_op_key(step->op, HD_KEY_SCALE_B) != NULL ||
-        (act != NULL && act->act == HD_ACT_SILU))
+        (act != NULL && act->act != HD_ACT_RELU && act->act != HD_ACT_GELU))
         return "cuBLASMp does no `aux`, `accumulate`, groups, scales of "
-               "operands or silu";
+               "operands, gelu_erf or silu";
     if (scale != NULL && scale->view >= 0)
         return "cuBLASMp is given a scale that is a number";
     if (bias >= 0 &&
