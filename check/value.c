@@ -418,7 +418,8 @@ static uint64_t filled(const hd_values *values, const hd_work_item *item)
                : stored_value(dtype, key->number);
 }
 
-// A copy alone has another dtype than what it is of; what a comparison makes is
+// A copy and a factor alone may have another dtype than what it is of; what a
+// comparison makes is
 // no number of its operands' dtype.
 static void map(void *memory, const hd_work_item *item, int64_t to,
                 const int64_t *from)
@@ -433,7 +434,8 @@ static void map(void *memory, const hd_work_item *item, int64_t to,
     if (map == HD_MAP_NONE)
         x[0] = hd_value_convert(dtype_of(op, 1), dtype_of(op, 0), x[0]);
     else if (map == HD_MAP_SCALE)
-        x[0] = scaled(values, item, x[0]);
+        x[0] = hd_value_convert(dtype_of(op, 1), dtype_of(op, 0),
+                                scaled(values, item, x[0]));
     else if (map == HD_MAP_FILL)
         x[0] = filled(values, item);
     else

@@ -966,6 +966,9 @@ static bool is_followed_by(const parser *p, const char *mark)
     return next.kind == HD_TOKEN_MARK && is_text(&next, mark);
 }
 
+// No operation of its own: take_mean.
+static const char MEAN[] = "mean";
+
 // Operations that there were, and what is written in the place of each.
 static const struct {
     const char *name, *now;
@@ -995,6 +998,7 @@ static hd_status unknown_op(parser *p)
                         token_text(p), (int)p->token.length, p->token.text);
     }
     near.strict = true;
+    hd_suggest_consider(&near, MEAN);
     for (int i = 0; i < HD_NOPS; i++)
         hd_suggest_consider(&near, hd_op_info_get((hd_opcode)i)->text);
     for (size_t i = 0; i < COUNT(statement_words); i++)
@@ -1087,9 +1091,90 @@ static bool at_operand(const parser *p, const hd_op *op)
                                       p->token.kind == HD_TOKEN_INT)));
 }
 
-// `behind`: another operation stands before it in the block.
-static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
+static hd_status check_mean(parser *p, const hd_op *op)
 {
+    hd_dtype dtype = op->view[0].buffer->type.dtype;
+    hd_type in = hd_view_type(&op->view[op->noutputs]);
+    int dim = hd_op_dim(op);
+
+    if (p->module->stage != HD_STAGE_TENSOR)
+        return hd_error(p->diag, HD_E0303, op->loc,
+                        "mean stands in tensor programs only: what a rank has "
+                        "of a dimension may be some of it; write 'sum' and "
+                        "'scale'");
+    if (!hd_dtype_is_float(dtype))
+        return hd_error(p->diag, HD_E0314, op->loc,
+                        "mean of %s: it works on floating point",
+                        hd_dtype_text(dtype));
+    if (dim < in.ndims && hd_dim_is_sized(in.dim[dim]))
+        return hd_error(p->diag, HD_E0318, op->loc,
+                        "mean over %s, whose length a run says: write 'sum' "
+                        "and 'scale' by a view",
+                        p->module->size[in.dim[dim].size - 1].name);
+    if (hd_op_has_counts(op))
+        return hd_error(p->diag, HD_E0319, op->loc,
+                        "mean of what has counts: write 'sum' and 'scale'");
+    return HD_OK;
+}
+
+// A temporary for the sum, in f32 where the result is narrower, so that the
+// mean is rounded once.
+static hd_buffer *add_total(parser *p, const hd_op *op)
+{
+    const hd_buffer *made = op->view[0].buffer;
+    hd_type type = hd_view_type(&op->view[0]);
+    hd_buffer *total;
+
+    if (hd_dtype_holds(HD_DTYPE_F32, type.dtype))
+        type.dtype = HD_DTYPE_F32;
+    total = hd_module_add_buffer(
+        p->module, hd_arena_printf(p->module->arena, "%s_sum", made->name),
+        HD_ROLE_TEMP, &type);
+    total->on = made->on;
+    total->loc = op->loc;
+    total->locs = hd_new(p->module->arena, hd_locs);
+    return total;
+}
+
+// A mean, which was read as a sum, is that and a factor: the statement becomes
+// the second of two.
+static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block)
+{
+    hd_module *module = p->module;
+    hd_op *sum = stmt->op, *scale;
+    const hd_key *dim = hd_op_key(sum, HD_KEY_DIM);
+    hd_stmt *first = hd_stmt_new(module, HD_STMT_OP, stmt->loc);
+    hd_type in;
+    hd_buffer *total;
+
+    if (dim == NULL || sum->noutputs != 1 || hd_op_operands(sum) != 1 ||
+        sum->ninputs != 1)
+        return hd_error(p->diag, HD_E0301, sum->loc,
+                        "mean has 1 result, 1 operand and the key dim");
+    HD_TRY(check_mean(p, sum));
+    in = hd_view_type(&sum->view[1]);
+    if (hd_op_dim(sum) < 0 || hd_op_dim(sum) >= in.ndims)
+        return HD_OK; // which the verifier tells of the sum
+    total = add_total(p, sum);
+    scale = hd_stmt_op(module, HD_OP_SCALE, -1, 1, 1, 1, sum->loc)->op;
+    scale->view[0] = sum->view[0];
+    scale->view[1] = hd_view_whole(total, sum->loc);
+    scale->key[0] =
+        (hd_key){HD_KEY_BY, dim->loc, HD_EXPR_NONE, .view = -1,
+                 .number = 1 / (double)in.dim[hd_op_dim(sum)].extent};
+    scale->nkeys = 1;
+    sum->view[0] = hd_view_whole(total, sum->view[0].loc);
+    first->op = sum;
+    hd_block_append(block, first);
+    stmt->op = scale;
+    return HD_OK;
+}
+
+static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
+{
+    // Another operation stands before it.
+    bool behind = block->last != NULL && block->last->kind == HD_STMT_OP;
+    bool mean = false;
     hd_view views[HD_MAX_OPERANDS + HD_NKEYS];
     hd_key keys[HD_NKEYS];
     hd_op *op = hd_new(p->module->arena, hd_op);
@@ -1107,8 +1192,11 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
     }
     op->noutputs = op->nviews;
     op->loc = p->token.loc;
-    if (p->token.kind != HD_TOKEN_NAME ||
-        !hd_op_find(p->token.text, p->token.length, &op->code))
+    mean = is_text(&p->token, MEAN);
+    if (mean)
+        op->code = HD_OP_SUM;
+    else if (p->token.kind != HD_TOKEN_NAME ||
+             !hd_op_find(p->token.text, p->token.length, &op->code))
         return unknown_op(p);
     op->front = p->module->form == 1;
     if (!hd_op_is_of_text(op))
@@ -1131,6 +1219,8 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, bool behind)
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))
         return unknown_key(p, op);
+    if (mean && take_mean(p, stmt, block) != HD_OK)
+        p->failed = true; // of a statement that is over
     return HD_OK;
 }
 
@@ -1259,8 +1349,7 @@ static hd_status parse_statement(parser *p, hd_block *block)
         status = parse_block(p, &stmt->body);
         break;
     case HD_STMT_OP:
-        status = parse_op(
-            p, stmt, block->last != NULL && block->last->kind == HD_STMT_OP);
+        status = parse_op(p, stmt, block);
     }
     if (status == HD_OK)
         hd_block_append(block, stmt);

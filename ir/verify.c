@@ -940,14 +940,17 @@ static bool is_wider(hd_dtype dtype, hd_dtype in)
            hd_dtype_holds(dtype, in);
 }
 
-// A fold takes what its result's dtype holds. A sum of several takes numbers of
-// f32 among those of a narrower result, too, which it rounds once; and in a
-// host program a sum of one, which ends one that ranks make in f32.
+// A factor leaves f32 as it is, or rounds to what is narrower. A fold takes
+// what its result's dtype holds. A sum of several takes numbers of f32 among
+// those of a narrower result, too, which it rounds once; and in a host program
+// a sum of one, which ends one that ranks make in f32.
 static bool takes_dtype(const verifier *v, const hd_op *op, hd_dtype dtype,
                         hd_dtype in)
 {
     bool own = hd_op_operands(op) == 1 && !is_tensor(v);
 
+    if (op->code == HD_OP_SCALE)
+        return in == dtype || (in == HD_DTYPE_F32 && is_wider(in, dtype));
     if (in == dtype || hd_op_family(op) != HD_FAMILY_FOLD)
         return in == dtype;
     for (int i = 1; i <= op->ninputs; i++)
@@ -1597,12 +1600,12 @@ static hd_status check_map(verifier *v, const hd_op *op)
     case HD_NUMBERS_PICK:
         HD_TRY(check_dtype(v, op, 1, HD_DTYPE_U8));
         return check_operands(v, op, dtype, 2);
-    }
-    return check_operands(v, op, dtype, 1);
-}
     case HD_NUMBERS_LOGIC:
         HD_TRY(check_dtype(v, op, 0, HD_DTYPE_U8));
         break;
+    }
+    return check_operands(v, op, dtype, 1);
+}
 
 // The views are token, slot, n and expert.
 static hd_status check_route(verifier *v, const hd_op *op)

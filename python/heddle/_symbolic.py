@@ -517,7 +517,8 @@ class Maker:
                            None if out is None else (out,), **how)[0]
 
     def _apply(self, op: str, results: Sequence[Tuple[str, str]],
-               operands: Sequence[Union[Tensor, str]], attributes: Attributes = (), out: Optional[Sequence[Tensor]] = None, *,
+               operands: Sequence[Union[Tensor, str]], attributes: Attributes = (),
+               out: Optional[Sequence[Tensor]] = None, *,
                dims: Optional[Dims] = None, on: Optional[On] = None, given: Given = {},
                order: Sequence[int] = (), wide: bool = False) -> Tuple[Tensor, ...]:
         """A statement whose results are `out`, or new ones, of these names and dtypes."""

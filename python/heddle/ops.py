@@ -16,8 +16,8 @@ from ._maps import *
 from ._symbolic import (Attributes, Axes, Operand, Result, Shape, Tensor, apply_map,
                         attributes_of, builder_of, dims_of, integer, told)
 
-__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "merge", "min",
-           "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
+__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "mean", "merge",
+           "min", "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
 
 Causal = Union[bool, int, str, Expr]
 Place = Union[None, int, str, Expr]
@@ -41,8 +41,9 @@ def reduce(op: str, operands: Sequence[Operand], dim: Optional[int], keepdim: bo
     builder = builder_of(*operands)
     x = next(x for x in operands if isinstance(x, Tensor))
     made = builder._make(
-        op, x.dtype, told(operands), attributes_of({"dim": None if dim is None else axis_of(x, dim)}),
-        out, given={"one": 1} if keepdim else {})
+        op, x.dtype, told(operands),
+        attributes_of({"dim": None if dim is None else axis_of(x, dim)}), out,
+        given={"one": 1} if keepdim else {})
     return made if axes is None or out is not None else made.declare(axes=axes, by={})
 
 
@@ -52,6 +53,20 @@ def sum(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,
     that is sharded ranks add up what they have; `axes` places that: over these
     ranks, or for all of them."""
     return reduce("sum", operands, dim, keepdim, axes, out)
+
+
+def mean(x: Tensor, *, dim: int, keepdim: bool = False, axes: Optional[Axes] = None,
+         out: Result = None) -> Tensor:
+    """Over a dimension, as `sum`, times one over its extent: added up in f32 if `x` is
+    narrower, and rounded once."""
+    n = x.shape[axis_of(x, dim)]
+    if not isinstance(n, int):
+        refuse(f"a mean over {n}, whose length a run says: take `sum`, and a factor")
+    total = sum(x, dim=dim, keepdim=keepdim, axes=axes)
+    if x.dtype != "f64":
+        total.declare(dtype="f32")
+    made = apply_map("scale", "ANY", (total,), [("by", f"1 / {n}")], out)
+    return made if out is not None else made.declare(dtype=x.dtype)
 
 
 def max(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,
@@ -77,9 +92,10 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
     """`act(scale * (a b) + bias)`. `tb`: b is stored [N, K], as weights are; `ta`: a
     is [K, M]. `scale_a` and `scale_b`, f32, multiply the elements of a and of b: they
     lie along these, [M, 1] and [1, N], or [N, 1] with `tb`, for rows and columns; with
-    `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu", "gelu_erf" or "silu", and
-    `aux` a tensor that keeps the value before it; `accumulate` adds to what `out` holds. `groups` has how many
-    rows each matrix takes; a bias has a row for each of these, [E, N], or is [N].
+    `grain` one scale is of so many indices, [M, K/128]. `act` is "relu", "gelu", "gelu_erf"
+    or "silu", and `aux` a tensor that keeps the value before it; `accumulate` adds to what
+    `out` holds. `groups` has how many rows each matrix takes; a bias has a row for each of
+    these, [E, N], or is [N].
 
     Dimensions before the last two are a batch. Those of a and b pair from the last one
     on, where one may lack some in front or have one index, which repeats. Where they

@@ -543,6 +543,7 @@ class Built(unittest.TestCase):
         made = {"add": x + y, "radd": 2 + x, "sub": x - 1, "rsub": 1 - x, "mul": x * y,
                 "scale": 3 * x, "div": x / 4, "rdiv": 1 / abs(x), "neg": -x,
                 "max": ops.max(0.5, x, y), "pow": abs(x) ** 1.5,
+                "mean": ops.mean(x, dim=-1, keepdim=True),
                 "and": ops.select((x < y) & ~(x < 0), x, 0),
                 "lt": ops.select(x < y, x, y), "ge": ops.select(x >= y, x, 0),
                 "ne": ops.select(ops.ne(x, y), x, y)}
@@ -553,7 +554,9 @@ class Built(unittest.TestCase):
         want = {"add": wide + v, "radd": 2 + wide, "sub": wide - 1, "rsub": 1 - wide,
                 "mul": wide * v, "scale": 3 * wide, "div": wide / 4, "rdiv": 1 / abs(wide),
                 "neg": -wide, "max": np.maximum(np.maximum(0.5, wide), v),
-                "pow": abs(wide) ** 1.5, "and": np.where((u < v) & (u >= 0), u, 0), "lt": np.where(u < v, u, v), "ge": np.where(u >= v, u, 0),
+                "mean": wide.mean(-1, keepdims=True),
+                "pow": abs(wide) ** 1.5, "and": np.where((u < v) & (u >= 0), u, 0),
+                "lt": np.where(u < v, u, v), "ge": np.where(u >= v, u, 0),
                 "ne": np.where(u != v, u, v)}
         reference = b.build().reference({"x": u, "y": v})
         for name in made:
