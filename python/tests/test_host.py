@@ -135,7 +135,7 @@ class Rebuilt:
     def do_op(self, s):
         keys = {"from_" if key == "from" else key: self.key(value)
                 for key, value in s["keys"].items()}
-        self.b.op(s["op"], *map(self.view, s["operands"]), out=list(map(self.view, s["results"])),
+        self.b.op(s["op"], *map(self.key, s["operands"]), out=list(map(self.view, s["results"])),
                   axis=s.get("axis"), callee=s.get("callee"), **keys)
 
     def do_let(self, s):
