@@ -58,12 +58,26 @@ def with_one(p, a):
     def gelu(v):
         return .5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + .044715 * v**3)))
 
+    def wave(f):
+        return lambda x: Value(f(x.v), x.e + 8 * u)
+
+    def gelu_erf(v):
+        return .5 * v * (1 + np.vectorize(math.erf, otypes=[float])(v / math.sqrt(2)))
+
     known = {
+        "sin": wave(np.sin), "cos": wave(np.cos), "gelu_erf": bent(gelu_erf, 1.13),
         "neg": lambda x: Value(-x.v, x.e), "abs": lambda x: Value(np.abs(x.v), x.e),
         "relu": lambda x: Value(np.maximum(x.v, 0), x.e),
         "tanh": rising(np.tanh), "sigmoid": rising(lambda v: 1 / (1 + np.exp(-v)), 8),
         "silu": bent(lambda v: v / (1 + np.exp(-v)), 1.1), "gelu": bent(gelu, 1.13),
     }
+    numbers = {
+        "add": lambda x: Value(x.v + .75, x.e), "mul": lambda x: Value(x.v * .75, x.e),
+        "max": lambda x: Value(np.maximum(x.v, .75), x.e),
+    }
+    if p.random.random() < .2:
+        op = p.random.choice(sorted(numbers))
+        return p.elementwise(op, [a], numbers[op], keys=", 3 / 4")
     op = p.random.choice(sorted(known))
     return p.elementwise(op, [a], known[op])
 
@@ -93,7 +107,11 @@ def make_fold(p, dims, marks, dtype):
         return with_two(p, *(p.input(dims, marks, dtype) for _ in range(2)))
     at = p.random.randint(0, len(dims))
     t = p.input(put_in(dims, at, p.random.randint(1, 3)), put_in(marks, at, None), dtype)
-    return p.fold(p.random.choice(("sum", "max", "min")), t, at, False, marks)
+    return p.fold(p.random.choice(folds(dtype)), t, at, False, marks)
+
+
+def folds(dtype):
+    return ("sum", "max", "min", "mean") if value.is_float(dtype) else ("sum", "max", "min")
 
 
 def make_transpose(p, dims, marks, dtype):
@@ -191,7 +209,7 @@ def use_map(p, t):
 def use_fold(p, t):
     if p.random.random() < .3 or not t.whole():
         return with_two(p, t, p.input(t.dims, t.marks, t.dtype))
-    return p.fold(p.random.choice(("sum", "max", "min")), t, p.random.choice(t.whole()),
+    return p.fold(p.random.choice(folds(t.dtype)), t, p.random.choice(t.whole()),
                   p.random.random() < .5)
 
 
@@ -404,7 +422,7 @@ def sums(row, p, family, dims, before, after, dtype):
         n = draw_extent(row["form"], [p.mesh[axis]], p.random, 0)
         all_dims, marks = put_in(all_dims, place, n), put_in(marks, place, axis)
     t = make(p, family, all_dims, marks, dtype)
-    op = p.random.choice(("sum", "sum", "sum", "max", "min"))
+    op = p.random.choice(("sum", "sum", *folds(dtype)))
     wide = "f32" if dtype in ("bf16", "f16") and p.random.random() < .2 else dtype
     u = max(value.unit(dtype), value.unit(wide)) if value.is_float(dtype) else 0
     now = dict(before)

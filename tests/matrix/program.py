@@ -112,9 +112,12 @@ class Program:
         dims = (*t.dims[:dim], 1, *t.dims[dim + 1:]) if keep else without(t.dims, dim)
         if marks is None:
             marks = (*t.marks[:dim], None, *t.marks[dim + 1:]) if keep else without(t.marks, dim)
-        if op == "sum":
+        if op in ("sum", "mean"):
             u = 0 if not value.is_float(dtype) else max(u or 0, value.work(dtype))
             x = value.added(t.x, dim, u)
+            if op == "mean":
+                x = Value(x.v / t.dims[dim], x.e / t.dims[dim])
+                x = Value(x.v, x.e + 2 * u * np.abs(x.v))
         else:
             x = Value(getattr(t.x.v, op)(dim), t.x.e.max(dim))
         x = value.store(x, dtype).map(lambda each: each.reshape(dims))
