@@ -400,7 +400,7 @@ TEST(Conformance, Matmul)
         Conforms("in %a : $[2, 3, 2]\nin %b : $[2, 2, 3]\n"
                  "out %c : $[2, 2, 3, 3]\n"
                  "{ %c[:, 1] = matmul %a[1], %b act gelu\n"
-                 "  %c[:, 0] = matmul %a[0], %b act gelu }",
+                 "  %c[:, 0] = matmul %a[0], %b act gelu_erf }",
                  dtype);
     }
 }
