@@ -449,6 +449,27 @@ static hd_status try_all(const hd_module *module,
     return status != HD_OK ? status : HD_ERROR_INVALID;
 }
 
+// Where tensors lie is the same for all candidates: NULL if it is said already.
+static hd_status place_once(const hd_module *module, hd_diag *diag,
+                            hd_module **out)
+{
+    hd_lower_options lower = hd_lower_defaults();
+    hd_status status;
+
+    if (module->stage != HD_STAGE_TENSOR || module->placed)
+        return HD_OK;
+    HD_TRY(hd_module_clone(module, diag, out));
+    lower.transfer = HD_TRANSFER_RING;
+    lower.until = HD_STAGE_PLACE;
+    status = hd_lower_by(*out, &lower, NULL, NULL, NULL);
+    if (status == HD_OK)
+        return HD_OK;
+    hd_module_destroy(*out); // why not is told of a candidate
+    *out = NULL;
+    return status == HD_ERROR_NO_MEMORY ? hd_fail(diag, status, "out of memory")
+                                        : HD_OK;
+}
+
 static hd_status check_options(const hd_module *module,
                                const hd_choose_options *options, hd_diag *diag)
 {
@@ -469,6 +490,7 @@ hd_status hd_choose(const hd_module *module, const hd_choose_options *given,
 {
     hd_lower_options lower = hd_lower_defaults();
     hd_choose_options options = hd_choose_defaults();
+    hd_module *placed = NULL;
     hd_choice *choice;
     hd_status status;
 
@@ -482,7 +504,11 @@ hd_status hd_choose(const hd_module *module, const hd_choose_options *given,
     choice = calloc(1, sizeof *choice);
     if (choice == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a choice");
-    status = try_all(module, &options, &lower, diag, choice);
+    status = place_once(module, diag, &placed);
+    if (status == HD_OK)
+        status = try_all(placed != NULL ? placed : module, &options, &lower,
+                         diag, choice);
+    hd_module_destroy(placed);
     if (status != HD_OK) {
         hd_choice_destroy(choice);
         return status;
@@ -498,7 +524,8 @@ static bool has_choice(const hd_module *module,
                        const hd_lower_options *lower)
 {
     return module->stage < HD_STAGE_TRANSFER &&
-           lower->until > HD_STAGE_RESHARD && module->nranks > 1 &&
+           lower->until > HD_STAGE_RESHARD && lower->until != HD_STAGE_PLACE &&
+           module->nranks > 1 &&
            (module->nranks <= HD_CHOOSE_RANKS || options->machine != NULL ||
             (lower->asked & HD_OPTION_TRANSFER) != 0);
 }

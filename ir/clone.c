@@ -64,6 +64,7 @@ static hd_block copy_block(cloner *c, const hd_block *from)
         hd_stmt *copy = hd_arena_copy(c->arena, s, sizeof *s);
 
         copy->next = NULL;
+        copy->why = s->why != NULL ? copy_text(c, s->why) : NULL;
         copy->op = copy_op(c, s->op);
         copy->body = copy_block(c, &s->body);
         copy->otherwise = copy_block(c, &s->otherwise);
@@ -132,6 +133,7 @@ static void copy_header(cloner *c, hd_module *to)
     hd_source *source = &to->source;
 
     to->name = copy_text(c, to->name);
+    to->why = to->why != NULL ? copy_text(c, to->why) : NULL;
     if (source->name != NULL)
         source->name = copy_text(c, source->name);
     source->text = copy_array(c, source->text, (int64_t)source->length, 1);

@@ -75,7 +75,7 @@ static hd_status check_dims(const declaration *d)
         if (hd_dim_is_sized(type->dim[i]))
             HD_TRY(check_size(d, i));
     }
-    if (hd_type_elements(type) <= HD_MAX_ELEMENTS)
+    if (d->buffer->shapeless || hd_type_elements(type) <= HD_MAX_ELEMENTS)
         return HD_OK;
     return hd_error(d->diag, HD_E0105, d->buffer->loc,
                     "more than %lld elements", (long long)HD_MAX_ELEMENTS);

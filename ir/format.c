@@ -160,7 +160,7 @@ static bool is_short(const writer *w, int i)
 {
     static const char *const ahead[] = {"[", ",", "in", NULL};
 
-    return is_any(&w->all[i - 2], ahead);
+    return is_any(&w->all[i - 2], ahead) && !is(&w->all[i - 1], ":");
 }
 
 static bool is_function(const piece *p)
@@ -177,6 +177,9 @@ static bool is_apart(const writer *w, int i)
     static const char *const closing[] = {")", "]", ",", "..", "[", NULL};
     const piece *p = &w->all[i], *before = p - 1;
 
+    // What a declaration has in place of a dtype, and a shape.
+    if (is(p, "[") && w->brackets == 0 && (is(before, ":") || is(before, "to")))
+        return true;
     if (is_any(before, opening) || is_any(p, closing) || is_sign(w, i - 1))
         return false;
     if (is(p, "@"))

@@ -361,6 +361,20 @@ static void put_argument(writer *w, const hd_type *type, int argument)
                    (long long)hd_type_local_bytes(type));
 }
 
+// What the text does not say of a temp, hd_open.
+static void put_open(unsigned open, hd_text *text)
+{
+    static const char *const parts[] = {"dtype", "place", "shape"};
+    const char *before = ",\"open\":[";
+
+    for (int i = 0; i < 3; i++)
+        if ((open >> i & 1) != 0) {
+            hd_text_printf(text, "%s\"%s\"", before, parts[i]);
+            before = ",";
+        }
+    hd_text_puts(text, open != 0 ? "]" : "");
+}
+
 // `argument` is its number if it is one.
 static void put_buffer(writer *w, const hd_buffer *b, int argument)
 {
@@ -385,7 +399,10 @@ static void put_buffer(writer *w, const hd_buffer *b, int argument)
                        (long long)b->on.past);
     if (b->role != HD_ROLE_TEMP)
         put_argument(w, &b->type, argument);
-    hd_text_printf(text, ",\"line\":%d}", w->line++);
+    put_open(b->open, text);
+    if (hd_buffer_is_declared(b))
+        hd_text_printf(text, ",\"line\":%d", w->line++);
+    hd_text_puts(text, "}");
 }
 
 static void put_buffers(writer *w)

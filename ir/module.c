@@ -555,6 +555,14 @@ int hd_view_lead(const hd_view *view)
     return dim;
 }
 
+bool hd_op_keeps_dim(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_FOLD &&
+           hd_op_key(op, HD_KEY_DIM) != NULL &&
+           (op->view[0].buffer->open & HD_OPEN_SHAPE) != 0 &&
+           op->view[0].buffer->type.ndims == hd_view_type(&op->view[1]).ndims;
+}
+
 int hd_op_counted(const hd_op *op)
 {
     int i = 0, end = op->nviews;

@@ -44,6 +44,15 @@ typedef struct hd_locs {
     hd_loc extent[HD_MAX_DIMS], mark[HD_MAX_DIMS];
 } hd_locs;
 
+// What the text leaves to be found of a temp of a tensor program, as bits.
+typedef enum hd_open {
+    HD_OPEN_DTYPE = 1, // what the operation that writes it makes
+    HD_OPEN_PLACE = 2, // where it lies, which `place` decides
+    HD_OPEN_SHAPE = 4, // its extents: how long what is written there is. They
+                       // are known once that statement is read, where its
+                       // operands say them
+} hd_open;
+
 struct hd_buffer {
     const char *name; // without %
     // What words call it: of what a pass made, the name of what the text has it
@@ -51,19 +60,28 @@ struct hd_buffer {
     const char *said;
     hd_role role;
     hd_type type;
-    bool shared;   // peers may write to it (put) or read it (get)
-    hd_buffer *of; // NULL, or the buffer whose bytes this one renames: same
-                   // dtype, and of a temp at most as many local elements as
-                   // `of`, of an argument exactly as many; never chained
-    hd_buffer *by; // NULL, or how many indices of dimension `counted` there
-    int counted;   // are: i32, its dimensions are the first ones of this
-    hd_ranks on;   // of a temp of a tensor program: which ranks have it
-    int id;        // position in the order of declaration
-    hd_op *record; // of events: what a send of nothing leaves of its `done`
+    bool shared;    // peers may write to it (put) or read it (get)
+    hd_buffer *of;  // NULL, or the buffer whose bytes this one renames: same
+                    // dtype, and of a temp at most as many local elements as
+                    // `of`, of an argument exactly as many; never chained
+    hd_buffer *by;  // NULL, or how many indices of dimension `counted` there
+    int counted;    // are: i32, its dimensions are the first ones of this
+    hd_ranks on;    // of a temp of a tensor program: which ranks have it
+    unsigned open;  // hd_open; 0 of what is declared whole
+    bool shapeless; // OPEN_SHAPE of which no statement has said it
+    int id;         // position in the order of declaration
+    hd_op *record;  // of events: what a send of nothing leaves of its `done`
     hd_loc loc;
     hd_locs *locs; // NULL of what a pass made
     hd_buffer *next;
 };
+
+// Whether the text has a declaration of it.
+static inline bool hd_buffer_is_declared(const hd_buffer *buffer)
+{
+    return (buffer->open & HD_OPEN_DTYPE) == 0 ||
+           (buffer->open & HD_OPEN_PLACE) == 0;
+}
 
 typedef enum hd_stmt_kind {
     HD_STMT_OP,
@@ -84,7 +102,8 @@ typedef struct hd_block {
 
 struct hd_stmt {
     hd_stmt_kind kind;
-    hd_loc loc; // the statement's first word
+    hd_loc loc;      // the statement's first word
+    const char *why; // NULL, or what a comment says of it
     hd_stmt *next;
     hd_op *op;
     hd_var var;
@@ -115,7 +134,10 @@ struct hd_module {
     const char *name;
     hd_stage stage;
     hd_stage written; // the stage of the text; later statements are of passes
-    bool told_alone;  // lowering has told what moves while nothing is computed
+    bool
+        placed; // of a tensor program: each operand lies as its statement needs
+    const char *why; // NULL, or what a comment says of all statements
+    bool told_alone; // lowering has told what moves while nothing is computed
     int naxes;
     hd_axis axis[HD_MAX_AXES];
     int64_t nranks;   // product of the axes; 1 without a mesh
@@ -242,6 +264,9 @@ void hd_view_keep_all(hd_module *module, hd_view *view, int dim);
 // one that has its rows, and of keys another one.
 int hd_op_counted(const hd_op *op);
 int hd_op_counted_keys(const hd_op *op);
+// Of a fold whose result has no shape of its own in the text: the dimension
+// that it folds stays, with one index.
+bool hd_op_keeps_dim(const hd_op *op);
 // The range that it keeps of a dimension, NULL if it keeps all of it or none.
 const hd_range *hd_view_range(const hd_view *view, int dim);
 // Whether it picks one index of the dimension, and in how many leading ones.

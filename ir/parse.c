@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "ir/counts.h"
 #include "ir/declare.h"
+#include "ir/infer.h"
 #include "ir/lex.h"
 #include "ir/print.h"
 #include "ir/signature.h"
@@ -639,13 +640,36 @@ static hd_status parse_index(parser *p, hd_view *view)
     return HD_OK;
 }
 
-static hd_status parse_view(parser *p, hd_view *out)
+// What is written need not be declared in a tensor program.
+static hd_buffer *add_undeclared(parser *p)
+{
+    const hd_type type = {.dtype = HD_DTYPE_F32};
+    hd_buffer *buffer = hd_module_add_buffer(
+        p->module,
+        hd_arena_text(p->module->arena, p->token.text, p->token.length),
+        HD_ROLE_TEMP, &type);
+
+    buffer->loc = p->token.loc;
+    buffer->locs = hd_new(p->module->arena, hd_locs);
+    buffer->open = HD_OPEN_DTYPE | HD_OPEN_PLACE | HD_OPEN_SHAPE;
+    buffer->shapeless = true;
+    return buffer;
+}
+
+static bool may_be_open(const parser *p)
+{
+    return p->module->stage == HD_STAGE_TENSOR && p->module->form > 1;
+}
+
+static hd_status parse_view(parser *p, bool written, hd_view *out)
 {
     hd_view view = {.loc = p->token.loc};
 
     if (p->token.kind != HD_TOKEN_BUFFER)
         return expected(p, "a buffer");
     view.buffer = hd_module_buffer(p->module, p->token.text, p->token.length);
+    if (view.buffer == NULL && written && may_be_open(p))
+        view.buffer = add_undeclared(p);
     if (view.buffer == NULL)
         return unknown_buffer(p);
     advance(p);
@@ -666,7 +690,7 @@ static hd_status parse_views(parser *p, hd_view *views, int room, int *n)
     do {
         if (*n == room)
             return too_many(p, "results and operands", room);
-        HD_TRY(parse_view(p, &views[*n]));
+        HD_TRY(parse_view(p, true, &views[*n]));
         ++*n;
     } while (accept_mark(p, ","));
     return HD_OK;
@@ -835,12 +859,12 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
     case HD_VALUE_RIGHT:
     case HD_VALUE_COUNTS:
         key->view = (*n)++;
-        return parse_view(p, &views[key->view]);
+        return parse_view(p, key->code == HD_KEY_AUX, &views[key->view]);
     case HD_VALUE_FACTOR:
         if (p->token.kind != HD_TOKEN_BUFFER)
             return parse_number(p, &key->number);
         key->view = (*n)++;
-        return parse_view(p, &views[key->view]);
+        return parse_view(p, false, &views[key->view]);
     case HD_VALUE_ACT:
         if (p->token.kind != HD_TOKEN_NAME ||
             !hd_act_find(p->token.text, p->token.length, &key->act))
@@ -1054,7 +1078,7 @@ static hd_status parse_operands(parser *p, hd_op *op, hd_view *views,
         if (op->nviews + key.nscalars == HD_MAX_OPERANDS)
             return too_many(p, "results and operands", HD_MAX_OPERANDS);
         if (p->token.kind == HD_TOKEN_BUFFER || !takes_numbers(op)) {
-            HD_TRY(parse_view(p, &views[op->nviews]));
+            HD_TRY(parse_view(p, false, &views[op->nviews]));
             op->nviews++;
         } else {
             key.loc = key.nscalars == 0 ? p->token.loc : key.loc;
@@ -1131,6 +1155,8 @@ static hd_buffer *add_total(parser *p, const hd_op *op)
         p->module, hd_arena_printf(p->module->arena, "%s_sum", made->name),
         HD_ROLE_TEMP, &type);
     total->on = made->on;
+    if ((made->open & HD_OPEN_PLACE) != 0)
+        total->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
     total->loc = op->loc;
     total->locs = hd_new(p->module->arena, hd_locs);
     return total;
@@ -1155,7 +1181,11 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block)
     in = hd_view_type(&sum->view[1]);
     if (hd_op_dim(sum) < 0 || hd_op_dim(sum) >= in.ndims)
         return HD_OK; // which the verifier tells of the sum
+    if (sum->view[0].buffer->shapeless)
+        return HD_OK; // likewise
     total = add_total(p, sum);
+    sum->view[0].buffer->open &=
+        ~(unsigned)HD_OPEN_DTYPE; // the total's is wider
     scale = hd_stmt_op(module, HD_OP_SCALE, -1, 1, 1, 1, sum->loc)->op;
     scale->view[0] = sum->view[0];
     scale->view[1] = hd_view_whole(total, sum->loc);
@@ -1170,6 +1200,74 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block)
     return HD_OK;
 }
 
+static hd_status parse_extent(parser *p, hd_dim *out);
+
+// reshape %x to [m, h, d]
+static hd_status parse_shape(parser *p, hd_said *said)
+{
+    said->shaped = true;
+    HD_TRY(expect_mark(p, "[", "'['"));
+    if (accept_mark(p, "]"))
+        return HD_OK;
+    do {
+        hd_type *shape = &said->shape;
+
+        if (shape->ndims == HD_MAX_DIMS)
+            return too_many(p, "dimensions", HD_MAX_DIMS);
+        HD_TRY(parse_extent(p, &shape->dim[shape->ndims]));
+        shape->ndims++;
+    } while (accept_mark(p, ","));
+    return expect_mark(p, "]", "',' or ']'");
+}
+
+static bool same_shape(const hd_type *a, const hd_type *b)
+{
+    for (int d = 0; d < a->ndims && d < b->ndims; d++)
+        if (!hd_dim_as_long(a->dim[d], b->dim[d]))
+            return false;
+    return a->ndims == b->ndims;
+}
+
+// `keep` of a fold: no key of its row, but what it says of its result.
+static hd_status take_keep(parser *p, hd_op *op, hd_said *said)
+{
+    const hd_key *keep = hd_op_key(op, HD_KEY_KEEP);
+    const hd_buffer *made = op->view[0].buffer;
+
+    if (hd_op_family(op) != HD_FAMILY_FOLD || keep == NULL ||
+        hd_op_key(op, HD_KEY_DIM) == NULL || op->noutputs == 0 ||
+        op->ninputs == 0)
+        return HD_OK;
+    if (!made->shapeless &&
+        made->type.ndims != hd_view_type(&op->view[op->noutputs]).ndims)
+        return hd_error(p->diag, HD_E0302, keep->loc,
+                        "keep leaves %%%s a dimension of one index, and it is "
+                        "declared without",
+                        made->name);
+    said->keep = true;
+    op->nkeys--;
+    for (int i = (int)(keep - op->key); i < op->nkeys; i++)
+        op->key[i] = op->key[i + 1];
+    return HD_OK;
+}
+
+// What a statement says of its result in place of a declaration.
+static hd_status take_said(parser *p, hd_op *op, hd_said *said)
+{
+    const hd_buffer *made = op->noutputs > 0 ? op->view[0].buffer : NULL;
+
+    if (!may_be_open(p))
+        return HD_OK;
+    HD_TRY(take_keep(p, op, said));
+    if (said->shaped && made != NULL && !made->shapeless &&
+        !same_shape(&said->shape, &made->type))
+        return hd_error(p->diag, HD_E0311, op->loc,
+                        "reshape to another shape than %%%s is declared with",
+                        made->name);
+    hd_infer(op, said);
+    return HD_OK;
+}
+
 static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
 {
     // Another operation stands before it.
@@ -1179,6 +1277,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     hd_key keys[HD_NKEYS];
     hd_op *op = hd_new(p->module->arena, hd_op);
     const hd_op_info *info;
+    hd_said said = {0};
     int nkeys = 0;
 
     if (p->token.kind == HD_TOKEN_BUFFER) {
@@ -1214,7 +1313,10 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
         HD_TRY(parse_operands(p, op, views, keys, &nkeys));
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
+    if (op->code == HD_OP_RESHAPE && may_be_open(p) && accept_word(p, "to"))
+        HD_TRY(parse_shape(p, &said));
     HD_TRY(parse_keys(p, op, views, keys, nkeys));
+    HD_TRY(take_said(p, op, &said));
     hd_op_add_counts(p->module, op);
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))
@@ -1498,6 +1600,25 @@ static hd_status parse_by(parser *p, hd_buffer *buffer)
     return HD_OK;
 }
 
+// An extent, or `:` of a temp whose extents what writes it says.
+static hd_status parse_open_extent(parser *p, hd_buffer *buffer, hd_dim *out)
+{
+    bool open = buffer->role == HD_ROLE_TEMP && may_be_open(p);
+    bool before = (buffer->open & HD_OPEN_SHAPE) != 0;
+
+    if (!open || !at_mark(p, ":")) {
+        if (before)
+            return expected(p, "':', as the dimensions before have");
+        return parse_extent(p, out);
+    }
+    if (buffer->type.ndims > 0 && !before)
+        return expected(p, "an extent, as the dimensions before have");
+    advance(p);
+    buffer->open |= HD_OPEN_SHAPE;
+    *out = hd_dim_whole(INT32_MAX); // as long as nothing is cut into
+    return HD_OK;
+}
+
 static hd_status parse_dim(parser *p, hd_buffer *buffer)
 {
     int i = buffer->type.ndims;
@@ -1505,7 +1626,7 @@ static hd_status parse_dim(parser *p, hd_buffer *buffer)
     hd_loc *extent = &buffer->locs->extent[i];
 
     *extent = p->token.loc;
-    HD_TRY(parse_extent(p, dim));
+    HD_TRY(parse_open_extent(p, buffer, dim));
     buffer->locs->mark[i] = p->token.loc;
     HD_TRY(parse_mark(p, dim));
     if (hd_dim_is_sized(*dim))
@@ -1517,10 +1638,20 @@ static hd_status parse_dim(parser *p, hd_buffer *buffer)
 
 static hd_status parse_type(parser *p, hd_buffer *buffer)
 {
-    if (p->token.kind != HD_TOKEN_NAME ||
-        !hd_dtype_find(p->token.text, p->token.length, &buffer->type.dtype))
+    bool open = buffer->role == HD_ROLE_TEMP && may_be_open(p);
+
+    if (open && at_mark(p, "["))
+        buffer->open |= HD_OPEN_DTYPE;
+    else if (p->token.kind != HD_TOKEN_NAME ||
+             !hd_dtype_find(p->token.text, p->token.length,
+                            &buffer->type.dtype))
         return expected(p, "a dtype");
-    advance(p);
+    else
+        advance(p);
+    if (open && !at_mark(p, "[")) {
+        buffer->open |= HD_OPEN_PLACE | HD_OPEN_SHAPE;
+        return HD_OK;
+    }
     HD_TRY(expect_mark(p, "[", "'['"));
     if (accept_mark(p, "]"))
         return HD_OK;
@@ -1640,6 +1771,8 @@ static hd_status parse_declaration(parser *p)
         read.role, &read.type);
     buffer->loc = name.loc;
     buffer->locs = read.locs;
+    buffer->open = read.open;
+    buffer->shapeless = (read.open & HD_OPEN_SHAPE) != 0;
     if (buffer->record != NULL)
         buffer->record->loc = name.loc;
     HD_TRY(status); // declared all the same, so that its uses are no errors

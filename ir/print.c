@@ -25,13 +25,28 @@ const char *hd_mark_text(const hd_module *module, int mark)
     return mark == HD_STREAM ? "stream" : module->axis[mark].name;
 }
 
-static void print_dim(const hd_module *module, hd_dim dim, hd_text *text)
+static void print_mark(const hd_module *module, hd_dim dim, hd_text *text)
 {
-    hd_dim_print(module, dim, text);
     if (dim.mark < 0 && hd_dim_is_cut(dim))
         hd_text_printf(text, " in %lld", (long long)dim.blocks);
     if (dim.mark != HD_LOCAL)
         hd_text_printf(text, "@%s", hd_mark_text(module, dim.mark));
+}
+
+static void print_dim(const hd_module *module, hd_dim dim, hd_text *text)
+{
+    hd_dim_print(module, dim, text);
+    print_mark(module, dim, text);
+}
+
+// A dimension whose extent the declaration leaves open.
+static void print_placed(const hd_module *module, hd_dim dim, hd_text *text)
+{
+    bool beside = hd_dim_is_sharded(dim) ||
+                  (dim.mark == HD_STREAM && !hd_dim_is_cut(dim));
+
+    hd_text_puts(text, beside ? ": " : ":");
+    print_mark(module, dim, text);
 }
 
 void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
@@ -158,6 +173,21 @@ bool hd_key_is_shown(hd_key_code code)
            hd_key_info_get(code)->value != HD_VALUE_BY;
 }
 
+// The shape of a reshape whose result's declaration has none.
+static void print_said(const hd_module *module, const hd_op *op, hd_text *text)
+{
+    const hd_type *made = op->noutputs > 0 ? &op->view[0].buffer->type : NULL;
+
+    if (op->code != HD_OP_RESHAPE ||
+        (op->view[0].buffer->open & HD_OPEN_SHAPE) == 0)
+        return;
+    for (int d = 0; d < made->ndims; d++) {
+        hd_text_puts(text, d > 0 ? ", " : " to [");
+        hd_dim_print(module, made->dim[d], text);
+    }
+    hd_text_puts(text, made->ndims > 0 ? "]" : " to []");
+}
+
 static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
 {
     for (int i = 0; i < op->noutputs; i++) {
@@ -179,9 +209,12 @@ static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
         else
             hd_number_print(hd_op_number_written(op, k), text);
     }
+    print_said(module, op, text);
     for (int i = 0; i < op->nkeys; i++)
         if (hd_key_is_shown(op->key[i].code))
             print_key(module, op, &op->key[i], text);
+    if (hd_op_keeps_dim(op))
+        hd_text_puts(text, " keep");
 }
 
 static void print_block(const hd_module *module, const hd_block *block,
@@ -262,6 +295,8 @@ static void print_block(const hd_module *module, const hd_block *block,
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
         hd_text_printf(text, "%*s", 4 * depth, "");
         print_stmt(module, s, depth, text);
+        if (s->why != NULL)
+            hd_text_printf(text, " // %s", s->why);
         hd_text_puts(text, "\n");
     }
 }
@@ -273,6 +308,25 @@ const char *hd_role_text(hd_role role)
     return roles[role];
 }
 
+// What its declaration says of a buffer.
+static void print_declared(const hd_module *module, const hd_buffer *b,
+                           hd_text *text)
+{
+    if ((b->open & HD_OPEN_DTYPE) == 0)
+        hd_text_puts(text, hd_dtype_text(b->type.dtype));
+    if ((b->open & HD_OPEN_PLACE) != 0)
+        return;
+    hd_text_puts(text, "[");
+    for (int i = 0; i < b->type.ndims; i++) {
+        hd_text_puts(text, i > 0 ? ", " : "");
+        if ((b->open & HD_OPEN_SHAPE) != 0)
+            print_placed(module, b->type.dim[i], text);
+        else
+            hd_buffer_print_dim(module, b, i, text);
+    }
+    hd_text_puts(text, b->shared ? "] shared" : "]");
+}
+
 static void print_buffers(const hd_module *module, hd_text *text)
 {
     int roles = 0, names = 0;
@@ -281,18 +335,17 @@ static void print_buffers(const hd_module *module, hd_text *text)
         int role = (int)strlen(hd_role_text(b->role));
         int name = (int)strlen(b->name);
 
+        if (!hd_buffer_is_declared(b))
+            continue;
         roles = role > roles ? role : roles;
         names = name > names ? name : names;
     }
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        if (!hd_buffer_is_declared(b))
+            continue;
         hd_text_printf(text, "%-*s %%%-*s : ", roles, hd_role_text(b->role),
                        names, b->name);
-        hd_text_printf(text, "%s[", hd_dtype_text(b->type.dtype));
-        for (int i = 0; i < b->type.ndims; i++) {
-            hd_text_puts(text, i > 0 ? ", " : "");
-            hd_buffer_print_dim(module, b, i, text);
-        }
-        hd_text_puts(text, b->shared ? "] shared" : "]");
+        print_declared(module, b, text);
         if (b->of != NULL)
             hd_text_printf(text, " of %%%s", b->of->name);
         if (!hd_ranks_are_all(b->on)) {
@@ -308,7 +361,8 @@ const char *hd_stage_text(hd_stage stage)
     static const char *const stages[] = {
         [HD_STAGE_TENSOR] = "tensor", [HD_STAGE_RESHARD] = "reshard",
         [HD_STAGE_STREAM] = "stream", [HD_STAGE_TRANSFER] = "transfer",
-        [HD_STAGE_EVENT] = "event",   [HD_STAGE_HOST] = "host"};
+        [HD_STAGE_EVENT] = "event",   [HD_STAGE_HOST] = "host",
+        [HD_STAGE_PLACE] = "place"};
 
     return stages[stage];
 }
@@ -334,6 +388,8 @@ void hd_module_print(const hd_module *module, hd_text *text)
         hd_text_printf(text, "streams %lld\n", (long long)module->streams);
     print_buffers(module, text);
     hd_text_puts(text, "{\n");
+    if (module->why != NULL)
+        hd_text_printf(text, "    // %s\n", module->why);
     print_block(module, &module->body, 1, text);
     hd_text_puts(text, "}\n");
 }

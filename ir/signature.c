@@ -417,8 +417,12 @@ static bool bind_form(binder *b, hd_bound *out, hd_misfit *why)
     return true;
 }
 
+// Whether a binding will do, and the reason if not.
+typedef bool judge_fn(void *context, const hd_bound *bound, hd_misfit *why);
+
 // Of several reasons the first form's is told.
-bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why)
+static bool find_form(const hd_op *op, const int *ndims, judge_fn *judge,
+                      void *context, hd_bound *out, hd_misfit *why)
 {
     hd_misfit first = {.kind = HD_MISFIT_FORM}, misfit;
     const signature *row = row_of(op, signatures);
@@ -432,12 +436,18 @@ bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why)
             b.ndims = ndims;
             b.leaves_out = leaves_out > 0;
 
-            if (bind_form(&b, out, &misfit))
+            if (bind_form(&b, out, &misfit) &&
+                (judge == NULL || judge(context, out, &misfit)))
                 return true;
             if (first.kind == HD_MISFIT_FORM)
                 first = misfit;
         }
     return fail(why, &first);
+}
+
+bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why)
+{
+    return find_form(op, ndims, NULL, NULL, out, why);
 }
 
 hd_bound *hd_bound_room(hd_arena *arena, hd_opcode code)
@@ -598,6 +608,71 @@ hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
                 !hd_dim_is_one(type[i].dim[d]))
                 out.dim[bound->along[i][d]] = type[i].dim[d];
     return out;
+}
+
+bool hd_bound_makes(const hd_bound *bound, const hd_type *type, int i,
+                    int first, hd_type *out)
+{
+    bool said = true;
+
+    out->ndims = bound->ndims[i];
+    for (int d = 0; d < out->ndims; d++) {
+        int line = bound->along[i][d];
+        bool any = (bound->letter[i][d] & LETTER) == one;
+
+        out->dim[d] = hd_dim_whole(1);
+        for (int v = bound->nviews - 1; v >= first; v--)
+            for (int k = 0; k < bound->ndims[v] && k < type[v].ndims; k++)
+                if (line != HD_ALONE && bound->along[v][k] == line &&
+                    (bound->letter[v][k] & GRAINED) == 0) {
+                    any = true;
+                    if (!hd_dim_is_one(type[v].dim[k]))
+                        out->dim[d] = type[v].dim[k];
+                }
+        said &= any;
+    }
+    return said;
+}
+
+typedef struct operands {
+    const hd_type *type; // without marks
+    const int *ndims;    // HD_INFERRED of what is to be made
+    int first;           // operand
+    int fewest;          // dimensions of the first result so far
+    hd_bound best;
+} operands;
+
+// Takes none, so that all forms are seen.
+static bool keep_fewest(void *context, const hd_bound *bound, hd_misfit *why)
+{
+    operands *o = context;
+    hd_bound known = *bound;
+
+    for (int i = 0; i < bound->nviews; i++)
+        if (o->ndims[i] == HD_INFERRED)
+            known.ndims[i] = 0;
+    if (hd_bound_fits(&known, o->type, o->first, true, why) &&
+        bound->ndims[0] < o->fewest) {
+        o->fewest = bound->ndims[0];
+        o->best = *bound;
+    }
+    return false;
+}
+
+bool hd_bind_operands(const hd_op *op, const int *ndims, const hd_type *type,
+                      hd_bound *out, hd_misfit *why)
+{
+    hd_type plain[HD_MAX_VIEWS];
+    operands o = {plain, ndims, op->noutputs, HD_MAX_DIMS + 1, {0}};
+
+    for (int i = 0; i < op->nviews; i++) {
+        plain[i] = type[i];
+        for (int d = 0; d < plain[i].ndims; d++)
+            plain[i].dim[d] = hd_dim_unmarked(plain[i].dim[d]);
+    }
+    find_form(op, ndims, keep_fewest, &o, out, why);
+    *out = o.best;
+    return o.fewest <= HD_MAX_DIMS;
 }
 
 bool hd_signature_fits(const hd_op *op, const hd_type *type, bool tensor,

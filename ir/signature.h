@@ -77,6 +77,15 @@ static inline bool hd_grain_fits(int64_t grain, hd_dim dim)
 }
 // What the operands make, of the dtype of `type[0]`.
 hd_type hd_bound_result(const hd_bound *bound, const hd_type *type);
+// The dimensions of result `i` as views from `first` on make them, its operands
+// and what keys read; false if none of these says how long one is.
+bool hd_bound_makes(const hd_bound *bound, const hd_type *type, int i,
+                    int first, hd_type *out);
+// Binding where operands decide: of the forms that they fit that whose first
+// result has the fewest dimensions. `ndims` has HD_INFERRED of results that are
+// not known; types are compared without marks.
+bool hd_bind_operands(const hd_op *op, const int *ndims, const hd_type *type,
+                      hd_bound *out, hd_misfit *why);
 // Binding and fitting: whether an op with views of such types is one of its
 // forms. `out`, where it is wanted, is how they are bound.
 bool hd_signature_fits(const hd_op *op, const hd_type *type, bool tensor,

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "ir/causal.h"
 #include "ir/declare.h"
+#include "ir/infer.h"
 #include "ir/print.h"
 #include "ir/signature.h"
 #include "ir/space.h"
@@ -42,6 +43,13 @@ typedef struct verifier {
 static bool is_tensor(const verifier *v)
 {
     return v->module->stage == HD_STAGE_TENSOR;
+}
+
+// Whether operands lie as the text has them, and not yet as their statements
+// need it.
+static bool is_unplaced(const verifier *v)
+{
+    return is_tensor(v) && !v->module->placed && v->module->form > 1;
 }
 
 // "bf16[4@tp, 8]", for messages. Stands until TEXTS more are asked for.
@@ -888,10 +896,15 @@ static hd_status refuse_misfit(verifier *v, const hd_op *op, hd_code code,
     return HD_ERROR_INVALID;
 }
 
-static void types_of(const hd_op *op, hd_type type[HD_MAX_VIEWS])
+// Where operands lie is nothing to a statement that they are yet moved for.
+static void types_of(const verifier *v, const hd_op *op,
+                     hd_type type[HD_MAX_VIEWS])
 {
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < op->nviews; i++) {
         type[i] = type_of(op, i);
+        for (int d = 0; d < type[i].ndims && is_unplaced(v); d++)
+            type[i].dim[d] = hd_dim_unmarked(type[i].dim[d]);
+    }
 }
 
 static bool fits(verifier *v, const hd_op *op, const hd_type *type,
@@ -907,7 +920,7 @@ static hd_status check_alike(verifier *v, const hd_op *op)
     hd_type type[HD_MAX_VIEWS];
     hd_misfit why;
 
-    types_of(op, type);
+    types_of(v, op, type);
     return fits(v, op, type, &why) ? HD_OK
                                    : refuse_misfit(v, op, HD_E0311, type, &why);
 }
@@ -920,7 +933,7 @@ static hd_status check_result(verifier *v, const hd_op *op, bool right)
     hd_bound bound;
     hd_misfit why;
 
-    types_of(op, type);
+    types_of(v, op, type);
     if (fits(v, op, type, NULL) && right)
         return HD_OK;
     for (int i = 1; i < op->nviews; i++)
@@ -930,6 +943,8 @@ static hd_status check_result(verifier *v, const hd_op *op, bool right)
         return refuse_misfit(v, op, HD_E0311, type, &why);
     want = hd_bound_result(&bound, type);
     want.dtype = type[right ? 0 : 1].dtype;
+    type[0] = type_of(op, 0);
+    type[1] = type_of(op, 1);
     return wrong_result(v, op, &type[0], &type[1], &want);
 }
 
@@ -1230,7 +1245,7 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                              "the dtypes differ, and only `copy` and `set` "
                              "cast");
     if (hd_type_elements(&out) == hd_type_elements(&in))
-        return check_shares(v, op, &out, &in);
+        return is_unplaced(v) ? HD_OK : check_shares(v, op, &out, &in);
     snprintf(why, sizeof why, "%lld elements for %lld",
              (long long)hd_type_elements(&in),
              (long long)hd_type_elements(&out));
@@ -1452,7 +1467,7 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     hd_type type[HD_MAX_VIEWS];
     hd_misfit why;
 
-    types_of(op, type);
+    types_of(v, op, type);
     if (groups != NULL)
         HD_TRY(check_dtype(v, op, groups->view, HD_DTYPE_I32));
     if (!fits(v, op, type, &why))
@@ -2654,7 +2669,7 @@ static hd_status check_rows(verifier *v, const hd_op *op)
 static hd_status check_transfer(verifier *v, const hd_op *op)
 {
     HD_TRY(check_pieces(v, op));
-    if (v->module->stage == HD_STAGE_HOST) // `place` has said what is shared
+    if (v->module->stage == HD_STAGE_HOST) // `share` has said what is shared
         HD_TRY(check_reach(v, op));
     HD_TRY(check_rows(v, op));
     return check_collective(v, op);
@@ -2712,9 +2727,69 @@ static bool may_be_launched(const verifier *v, const hd_op *op)
                              hd_op_sync(op) == HD_SYNC_RECORD);
 }
 
+// Whether an op reads what has no shape; the first time, if nothing wrote that.
+static bool reads_shapeless(verifier *v, const hd_op *op)
+{
+    bool any = false;
+
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_buffer *x = op->view[i].buffer;
+        bool writes = (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+
+        if (!x->shapeless || writes)
+            continue;
+        any = true;
+        if (v->written[x->id].n == 0)
+            hd_ignore(hd_error(v->diag, HD_E0310, op->view[i].loc,
+                               "%%%s is read before it is written", x->said));
+    }
+    return any;
+}
+
+// Why its operands do not say what it makes. Of one that reads what has no
+// shape it has been told.
+static hd_status refuse_shapeless(verifier *v, const hd_op *op)
+{
+    hd_type type[HD_MAX_VIEWS];
+    const hd_said said = {0};
+    hd_bound bound;
+    hd_misfit why;
+    bool reads = reads_shapeless(v, op), fits;
+    const hd_buffer *x;
+    int first = 0;
+
+    for (int i = 0; i < op->noutputs; i++)
+        if (op->view[i].buffer->shapeless && op->view[i].nindex == 0)
+            HD_TRY(note_written(v, &op->view[i]));
+    if (reads)
+        return HD_ERROR_INVALID;
+    while (!op->view[first].buffer->shapeless)
+        first++;
+    x = op->view[first].buffer;
+    fits = op->bound != NULL && hd_infer_bind(op, &said, type, &bound, &why);
+    if (fits && (x->open & HD_OPEN_PLACE) == 0 &&
+        x->type.ndims != bound.ndims[first])
+        return hd_error(v->diag, HD_E0311, op->view[first].loc,
+                        "%%%s is declared with %d dimension%s, and %s makes %d",
+                        x->said, x->type.ndims, plural(x->type.ndims),
+                        op_text(op), bound.ndims[first]);
+    if (op->view[first].nindex == 0 && op->bound != NULL && !fits &&
+        why.kind != HD_MISFIT_FORM && why.view >= op->noutputs)
+        return hd_op_family(op) == HD_FAMILY_PRODUCT
+                   ? refuse_product(v, op, type, &why)
+                   : refuse_misfit(v, op, HD_E0311, type, &why);
+    return hd_error(v->diag, HD_E0217, op->view[first].loc,
+                    "the extents of %%%s are not declared, and %s does not say "
+                    "them",
+                    x->said,
+                    op->view[first].nindex > 0 ? "a part of it" : op_text(op));
+}
+
 static hd_status check_op(verifier *v, const hd_op *op)
 {
     HD_TRY(check_form(v, op));
+    if (hd_op_is_shapeless(op))
+        return refuse_shapeless(v, op);
     HD_TRY(check_views(v, op));
     HD_TRY(check_ranks(v, op));
     HD_TRY(check_list(v, op));

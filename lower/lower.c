@@ -21,7 +21,7 @@ static const pass passes[] = {
     {"stream", HD_STAGE_STREAM, hd_pass_stream},
     {"transfer", HD_STAGE_TRANSFER, hd_pass_transfer},
     {"event", HD_STAGE_EVENT, hd_pass_event},
-    {"place", HD_STAGE_HOST, hd_pass_place},
+    {"share", HD_STAGE_HOST, hd_pass_share},
     {"launch", HD_STAGE_HOST, hd_pass_launch},
 };
 
@@ -50,7 +50,7 @@ hd_status hd_lower_judge(const hd_lower_options *options, hd_diag *diag)
     HD_TRY(check_value("transfer", options->transfer, HD_TRANSFER_AUTO, diag));
     HD_TRY(check_value("protocol", options->protocol, HD_PROTOCOL_GET, diag));
     HD_TRY(check_value("wire", options->wire, HD_WIRE_F32, diag));
-    HD_TRY(check_value("until", options->until, HD_STAGE_HOST, diag));
+    HD_TRY(check_value("until", options->until, HD_STAGE_PLACE, diag));
     HD_TRY(
         check_value("asked", options->asked, 2 * HD_OPTION_LAUNCH - 1, diag));
     return HD_OK;
@@ -133,6 +133,24 @@ static void tell_unused(const hd_module *module, hd_arena *scratch,
                        x->name);
 }
 
+// The first pass leaves a tensor program.
+static hd_status place(hd_module *module, const hd_lower_options *options,
+                       hd_lower_hook *hook, void *context, hd_arena *scratch,
+                       hd_diag *diag, hd_effect *effect)
+{
+    bool placed = module->placed;
+
+    HD_TRY(hd_pass_place(module, options, scratch, diag, effect));
+    if (placed)
+        return HD_OK;
+    hd_module_add_counts(module);
+    assert_sound(module, scratch);
+    HD_TRY(hd_verify(module, diag));
+    if (hook != NULL)
+        hook(context, "place", module);
+    return HD_OK;
+}
+
 static hd_status run_passes(hd_module *module, const hd_lower_options *options,
                             hd_lower_hook *hook, void *context,
                             hd_arena *scratch, hd_diag *diag)
@@ -142,6 +160,10 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
 
     if (start == HD_STAGE_TENSOR)
         tell_unused(module, scratch, diag);
+    if (start == HD_STAGE_TENSOR && options->until > HD_STAGE_TENSOR)
+        HD_TRY(place(module, options, hook, context, scratch, diag, &effect));
+    if (options->until == HD_STAGE_PLACE)
+        return HD_OK;
     if (diag != NULL && start == HD_STAGE_TENSOR)
         effect.cliffs = hd_cliffs_find(
             module,

@@ -46,6 +46,9 @@ void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
 // Whether anybody hears of that.
 bool hd_effect_heard(const hd_effect *effect, unsigned options, hd_loc loc);
 
+// Each operand of a tensor program is brought to where its statement needs it,
+// and every tensor is declared: the program stays one, and says all of it.
+hd_pass_fn hd_pass_place;
 // set and sum between placements become named communication; tensor ops become
 // host ops on the caller's stream.
 hd_pass_fn hd_pass_reshard;
@@ -66,7 +69,7 @@ hd_pass_fn hd_pass_transfer;
 // Forks, joins, records and waits that order the streams.
 hd_pass_fn hd_pass_event;
 // Which buffers peers map, which share bytes, which are not needed.
-hd_pass_fn hd_pass_place;
+hd_pass_fn hd_pass_share;
 // The products of a pipeline as one launch; only if that is asked for.
 hd_pass_fn hd_pass_launch;
 

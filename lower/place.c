@@ -1,128 +1,705 @@
-// Says which buffers peers touch, and drops those that nothing uses. A put
-// writes into the receiver's buffer and a get reads the sender's, so that side
-// is shared; reductions read every rank's operand.
+// Where each statement is done. What the text says of arguments, and of what it
+// declares, stays; for the rest statements are gone through in their order, and
+// of all ways to do them the cheapest is taken. A state is which versions there
+// are of the tensors that are still to be read; of equal states the cheaper one
+// goes on, and of all the 32 cheapest, so that the answer is exact where there
+// were never more.
 //
-// Temporaries whose uses on the caller's stream do not overlap in time share
-// bytes. What another stream, a peer or a deferred send touches is left alone:
-// there the order of statements does not bound its life.
+// A statement's operands are brought to where it needs them, from the version
+// that this costs the least from. A result with parts, of which each rank has
+// one, is added up where it is first read, right into its reader's placement.
+#include "lower/place.h"
+
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "lower/build.h"
-#include "lower/pass.h"
+#include "ir/verify.h"
 
-static void place_op(void *context, hd_op *op)
+enum { NONE = -1, MOST_STATES = 32 };
+
+hd_placement hd_place_of_buffer(const hd_view *view, hd_placement kept)
 {
-    int touched = hd_op_touched(op);
-    bool *used = context;
-
-    for (int i = 0; i < op->nviews; i++) {
-        used[op->view[i].buffer->id] = true;
-        used[hd_buffer_root(op->view[i].buffer)->id] = true;
-        if (op->view[i].buffer->by != NULL) // which a transfer does not read
-            used[hd_buffer_root(op->view[i].buffer->by)->id] =
-                used[op->view[i].buffer->by->id] = true;
-    }
-    if (touched >= 0)
-        hd_buffer_root(op->view[touched].buffer)->shared = true;
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        if (kept.dim[a] >= 0)
+            kept.dim[a] = (int8_t)hd_view_kept_dim(view, kept.dim[a]);
+    return kept;
 }
 
-// ----------------------------------------------------------------- sharing
-
-typedef struct life {
-    int first, last; // statements of the program's body, from 1; 0 is unused
-    bool fixed;      // keeps its own bytes
-    hd_buffer *next; // of those that may lend their bytes
-} life;
-
-typedef struct lives {
-    life *life; // by buffer id
-    int now;
-    bool elsewhere; // inside `on stream`
-} lives;
-
-static void note_life(void *context, hd_op *op)
+hd_placement hd_place_of_view(const hd_view *view, hd_placement whole)
 {
-    lives *all = context;
-    bool deferred = hd_op_key(op, HD_KEY_DONE) != NULL;
-
-    for (int i = 0; i < op->nviews; i++) {
-        life *l = &all->life[hd_buffer_root(op->view[i].buffer)->id];
-        bool reads = (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
-
-        // What is read first holds something from elsewhere.
-        l->fixed |= all->elsewhere || deferred || (l->first == 0 && reads);
-        l->first = l->first == 0 ? all->now : l->first;
-        l->last = all->now;
-    }
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        if (whole.dim[a] >= 0)
+            whole.dim[a] =
+                (int8_t)(hd_view_picks(view, whole.dim[a])
+                             ? HD_PLACED_NOWHERE
+                             : hd_view_kept_ahead(view, whole.dim[a]));
+    return whole;
 }
 
-static void find_lives(hd_module *module, lives *all)
+unsigned hd_place_gathers(const hd_lines *lines, int i)
 {
-    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
-        all->now++;
-        all->elsewhere = hd_stmt_has_stream(stmt);
-        hd_stmt_each(stmt, note_life, all);
-    }
-    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        if (b->of != NULL)
-            all->life[b->id].fixed = all->life[b->of->id].fixed = true;
+    const hd_view *view = &lines->op->view[i];
+    unsigned dims = 0;
+
+    for (int d = 0; i == lines->op->noutputs && d < lines->type[i].ndims; d++)
+        if (lines->at[i][d] >= 0 && (lines->beside >> lines->at[i][d] & 1) != 0)
+            dims |= 1u << hd_view_kept_dim(view, d);
+    return dims;
 }
 
-static bool may_share(const lives *all, const hd_buffer *b)
+bool hd_place_is_name(const hd_placing *p, const hd_op *op)
 {
-    return b->role == HD_ROLE_TEMP && !b->shared &&
-           b->type.dtype != HD_DTYPE_EVENT && !all->life[b->id].fixed;
+    const hd_buffer *to = op->view[0].buffer, *from;
+
+    if (op->code != HD_OP_COPY && op->code != HD_OP_SET)
+        return false;
+    from = op->view[1].buffer;
+    return op->view[0].nindex == 0 && op->view[1].nindex == 0 &&
+           to->type.dtype == from->type.dtype && !hd_place_is_open(p, to) &&
+           to->role != HD_ROLE_INOUT && op->nviews == 2;
 }
 
-// A buffer declared before `b`, big enough, and dead when `b` begins.
-static hd_buffer *find_lender(const lives *all, hd_buffer *lenders,
-                              const hd_buffer *b)
+bool hd_place_has_ends(const hd_op *op)
 {
-    for (hd_buffer *l = lenders; l != NULL; l = all->life[l->id].next)
-        if (l->type.dtype == b->type.dtype &&
-            hd_type_may_rename(&b->type, &l->type) &&
-            all->life[l->id].last < all->life[b->id].first &&
-            hd_type_local_elements(&l->type) >=
-                hd_type_local_elements(&b->type))
-            return l;
-    return NULL;
+    return hd_op_key(op, HD_KEY_BIAS) != NULL ||
+           hd_op_key(op, HD_KEY_ACT) != NULL ||
+           hd_op_key(op, HD_KEY_AUX) != NULL ||
+           hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
 }
 
-// Buffers are taken in the order of declaration, so a lender's life is extended
-// by each that borrows from it.
-static void share_bytes(hd_module *module, hd_arena *scratch)
+int hd_place_source(const hd_placing *p, const hd_versions *versions,
+                    const hd_buffer *tensor, hd_placement to, unsigned gathers,
+                    int64_t *hides, hd_cost *cost)
 {
-    lives all = {.life = hd_new_array(scratch, life, module->nbuffers + 1)};
-    hd_buffer *lenders = NULL;
+    int best = NONE;
+    int64_t left = *hides;
+    bool found = !hd_place_is_open(p, tensor);
 
-    find_lives(module, &all);
-    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        hd_buffer *lender;
+    if (found)
+        *cost = hd_placement_move(p->module, &tensor->type, p->base[tensor->id],
+                                  to, gathers, &left);
+    for (int i = 0; i < versions->n; i++) {
+        const hd_placed *v = &versions->version[i];
+        bool parts = hd_placement_parts(v->at) >= 0;
+        int64_t under = parts ? v->work : *hides;
+        hd_cost now;
 
-        if (!may_share(&all, b))
+        if (v->tensor != tensor->id)
             continue;
-        lender = find_lender(&all, lenders, b);
-        if (lender != NULL) {
-            assert(lender->of == NULL && lender->id < b->id);
-            b->of = lender;
-            all.life[lender->id].last = all.life[b->id].last;
+        now = hd_placement_move(p->module, &tensor->type, v->at, to, gathers,
+                                &under);
+        if (found && hd_cost_compare(now, *cost) >= 0)
             continue;
+        found = true;
+        best = i;
+        *cost = now;
+        left = parts ? *hides : under;
+    }
+    assert(found && "what is read was written");
+    *hides = left;
+    return best;
+}
+
+// -------------------------------------------------------------------- ways
+
+typedef struct ways {
+    hd_way *way;
+    int n, room;
+} ways;
+
+static void add_way(const hd_placing *p, ways *ways, const hd_way *way)
+{
+    ways->way =
+        hd_arena_grow(p->scratch, ways->way, ways->n, &ways->room, sizeof *way);
+    ways->way[ways->n++] = *way;
+}
+
+static const hd_buffer *result_of(const hd_op *op)
+{
+    return op->view[0].buffer;
+}
+
+// Of sums that more is done to, where that may be.
+static void add_ends(const hd_placing *p, const hd_lines *lines, int axis,
+                     const hd_way *way, ways *out)
+{
+    hd_way one = *way;
+
+    one.ends = true;
+    one.end = way->at[0];
+    if (!hd_place_is_open(p, result_of(lines->op))) {
+        one.end = hd_place_of_view(&lines->op->view[0],
+                                   p->base[result_of(lines->op)->id]);
+        add_way(p, out, &one);
+        return;
+    }
+    one.end.dim[axis] = HD_PLACED_NOWHERE;
+    add_way(p, out, &one);
+    for (int d = 0; d < lines->type[0].ndims; d++)
+        if (hd_placement_axis(way->at[0], d) < 0 &&
+            hd_dim_may_shard(p->module, lines->type[0].dim[d], axis)) {
+            one.end = way->at[0];
+            one.end.dim[axis] = (int8_t)d;
+            add_way(p, out, &one);
         }
-        all.life[b->id].next = lenders;
-        lenders = b;
+}
+
+static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
+                    ways *out)
+{
+    hd_way way = {.cut = cut};
+    int parts;
+
+    if (!hd_lines_divide(p->module, lines, cut, way.at))
+        return;
+    way.work = hd_lines_work(p->module, lines, cut);
+    if (lines->rows >= 0) {
+        int64_t hides = way.work;
+
+        way.arrives = hd_lines_arrive(p->module, lines, cut, way.at, &hides);
     }
+    parts = hd_placement_parts(way.at[0]);
+    if (parts >= 0 && hd_place_has_ends(lines->op))
+        add_ends(p, lines, parts, &way, out);
+    else
+        add_way(p, out, &way);
+}
+
+static void list_from(const hd_placing *p, const hd_lines *lines, unsigned used,
+                      int axis, hd_cut *cut, ways *out)
+{
+    if (axis == p->module->naxes) {
+        add_cut(p, lines, *cut, out);
+        return;
+    }
+    cut->line[axis] = NONE;
+    list_from(p, lines, used, axis + 1, cut, out);
+    if ((used >> axis & 1) == 0)
+        return;
+    for (int line = 0; line < lines->n; line++) {
+        cut->line[axis] = (int8_t)line;
+        list_from(p, lines, used, axis + 1, cut, out);
+    }
+    cut->line[axis] = NONE;
+}
+
+// As declarations have it, if they all do.
+static bool find_declared(const hd_placing *p, const hd_lines *lines,
+                          hd_way *way)
+{
+    const hd_op *op = lines->op;
+
+    for (int i = 0; i < op->nviews; i++)
+        if (hd_place_is_open(p, op->view[i].buffer))
+            return false;
+    way->cut = hd_lines_cut(
+        p->module, lines, 0,
+        hd_place_of_view(&op->view[0], p->base[result_of(op)->id]));
+    if (!hd_lines_divide(p->module, lines, way->cut, way->at))
+        return false;
+    for (int i = 0; i < op->nviews; i++)
+        if (!hd_placement_same(hd_place_of_buffer(&op->view[i], way->at[i]),
+                               p->base[op->view[i].buffer->id]))
+            return false;
+    return true;
+}
+
+static ways list_ways(const hd_placing *p, const hd_lines *lines, unsigned used)
+{
+    ways ways = {0};
+    hd_way way = {.work = 0};
+    hd_cut cut;
+
+    memset(&way.cut, NONE, sizeof way.cut);
+    memset(&cut, NONE, sizeof cut);
+    if (lines->fixed) {
+        add_way(p, &ways, &way);
+    } else if (hd_place_is_name(p, lines->op)) {
+        way.names = true;
+        for (int i = 0; i < 2; i++)
+            way.at[i] = p->base[result_of(lines->op)->id];
+        add_way(p, &ways, &way);
+    } else if (find_declared(p, lines, &way)) {
+        add_way(p, &ways, &way);
+    } else {
+        list_from(p, lines, used, 0, &cut, &ways);
+    }
+    return ways;
+}
+
+// ------------------------------------------------------------------ states
+
+typedef struct state {
+    hd_versions versions; // of what is still to be read and not declared so
+    hd_cost cost;
+    uint64_t hash;
+    const struct state *from;
+    const hd_way *way;
+} state;
+
+typedef struct search {
+    hd_placing *p;
+    unsigned used;     // axes
+    int at;            // statement
+    hd_versions trial; // room for those of a state that may not be kept
+} search;
+
+static uint64_t hash_version(const hd_placed *v)
+{
+    uint64_t h = (uint64_t)v->tensor + 1;
+
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        h = (h ^ (uint64_t)(v->at.dim[a] + 3)) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+// But where it is declared.
+static void add_version(const search *s, hd_versions *to, hd_placed v)
+{
+    if (v.tensor < s->p->nbuffers && !s->p->open[v.tensor] &&
+        hd_placement_same(v.at, s->p->base[v.tensor]))
+        return;
+    for (int i = 0; i < to->n; i++)
+        if (to->version[i].tensor == v.tensor &&
+            hd_placement_same(to->version[i].at, v.at))
+            return;
+    to->version =
+        hd_arena_grow(s->p->scratch, to->version, to->n, &to->room, sizeof v);
+    to->version[to->n++] = v;
+}
+
+static void drop_version(hd_versions *from, int i)
+{
+    memmove(&from->version[i], &from->version[i + 1],
+            sizeof *from->version * (size_t)(--from->n - i));
+}
+
+static void drop_tensor(hd_versions *from, int tensor)
+{
+    for (int i = from->n; i-- > 0;)
+        if (from->version[i].tensor == tensor)
+            drop_version(from, i);
+}
+
+// Brings what is read to where it is needed.
+static hd_cost read_view(search *s, hd_versions *versions,
+                         const hd_lines *lines, const hd_way *way, int i,
+                         int64_t *hides)
+{
+    const hd_view *view = &lines->op->view[i];
+    hd_placement to = hd_place_of_buffer(view, way->at[i]);
+    hd_placed v = {.tensor = view->buffer->id, .at = to};
+    hd_cost cost = {0};
+    int from = hd_place_source(s->p, versions, view->buffer, to,
+                               hd_place_gathers(lines, i), hides, &cost);
+
+    if (from >= 0 && hd_placement_parts(versions->version[from].at) >= 0)
+        drop_version(versions, from);
+    add_version(s, versions, v);
+    return cost;
+}
+
+// What is declared is moved there at once.
+static hd_cost write_view(search *s, hd_versions *versions,
+                          const hd_lines *lines, const hd_way *way, int i)
+{
+    const hd_view *view = &lines->op->view[i];
+    hd_buffer *x = view->buffer;
+    bool product = hd_op_family(lines->op) == HD_FAMILY_PRODUCT;
+    int64_t hides = product ? way->work : 0;
+    hd_placement made = hd_place_of_buffer(view, way->at[i]);
+    hd_placement end = made;
+    hd_placed v = {.tensor = x->id, .work = hides};
+    hd_cost cost = {0};
+
+    drop_tensor(versions, x->id);
+    if (!hd_place_is_open(s->p, x))
+        end = s->p->base[x->id];
+    else if (way->ends)
+        end = hd_place_of_buffer(view, way->end);
+    if (!hd_placement_same(made, end))
+        cost = hd_placement_move(s->p->module, &x->type, made, end, 0, &hides);
+    v.at = end;
+    add_version(s, versions, v);
+    return cost;
+}
+
+static hd_placement declared(const search *s, const hd_versions *versions,
+                             const hd_buffer *x)
+{
+    if (!hd_place_is_open(s->p, x))
+        return s->p->base[x->id];
+    for (int i = 0; i < versions->n; i++)
+        if (versions->version[i].tensor == x->id)
+            return versions->version[i].at;
+    return hd_placement_nowhere();
+}
+
+// A statement that is done as it stands: its first operand says how its results
+// lie that no declaration places.
+static hd_way stand(const search *s, const hd_versions *versions,
+                    const hd_lines *lines)
+{
+    const hd_op *op = lines->op;
+    hd_way way = {.work = 0};
+    hd_placement at[HD_MAX_VIEWS];
+
+    for (int i = 0; i < op->nviews; i++)
+        at[i] = hd_place_of_view(&op->view[i],
+                                 declared(s, versions, op->view[i].buffer));
+    way.cut =
+        hd_lines_cut(s->p->module, lines, op->ninputs > 0 ? op->noutputs : 0,
+                     at[op->ninputs > 0 ? op->noutputs : 0]);
+    if (!hd_lines_divide(s->p->module, lines, way.cut, way.at))
+        for (int i = 0; i < op->nviews; i++)
+            way.at[i] = hd_placement_nowhere();
+    for (int i = 0; i < op->nviews; i++)
+        if (!hd_place_is_open(s->p, op->view[i].buffer) ||
+            (hd_op_access(op, i) & HD_ACCESS_WRITE) == 0)
+            way.at[i] = at[i];
+    return way;
+}
+
+static bool reads(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
+}
+
+static bool writes(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+}
+
+// What accumulates does so where the result is.
+static bool may_accumulate(const search *s, const hd_lines *lines,
+                           const hd_way *way)
+{
+    const hd_view *view = &lines->op->view[0];
+
+    return !(reads(lines->op, 0) && writes(lines->op, 0)) || way->ends ||
+           hd_placement_same(hd_place_of_buffer(view, way->at[0]),
+                             s->p->base[view->buffer->id]);
+}
+
+static void forget_read(const search *s, hd_versions *versions)
+{
+    for (int i = versions->n; i-- > 0;)
+        if (s->p->last[versions->version[i].tensor] <= s->at)
+            drop_version(versions, i);
+}
+
+static bool take(search *s, const state *from, const hd_lines *lines,
+                 const hd_way *way, state *out)
+{
+    const hd_op *op = lines->op;
+    hd_versions *versions = &s->trial;
+    int64_t hides = 0;
+
+    *out = (state){.cost = from->cost, .from = from, .way = way};
+    if (!lines->fixed && !may_accumulate(s, lines, way))
+        return false;
+    versions->n = 0;
+    while (versions->room < from->versions.n)
+        versions->version =
+            hd_arena_grow(s->p->scratch, versions->version, versions->room,
+                          &versions->room, sizeof *versions->version);
+    if (from->versions.n > 0)
+        memcpy(versions->version, from->versions.version,
+               sizeof *versions->version * (size_t)from->versions.n);
+    versions->n = from->versions.n;
+    if (hd_op_family(op) == HD_FAMILY_PRODUCT)
+        hides = way->work;
+    out->cost = hd_cost_sum(out->cost, way->arrives);
+    out->cost.total += way->work;
+    for (int i = 0; i < op->nviews; i++)
+        if (reads(op, i) && !writes(op, i))
+            out->cost = hd_cost_sum(
+                out->cost, read_view(s, versions, lines, way, i, &hides));
+    for (int i = 0; i < op->nviews; i++)
+        if (writes(op, i))
+            out->cost =
+                hd_cost_sum(out->cost, write_view(s, versions, lines, way, i));
+    forget_read(s, versions);
+    for (int i = 0; i < versions->n; i++)
+        out->hash ^= hash_version(&versions->version[i]);
+    return true;
+}
+
+typedef struct states {
+    state *state;
+    int n, room;
+} states;
+
+static void keep_state(const search *s, state *to, const state *new)
+{
+    *to = *new;
+    to->versions.n = to->versions.room = s->trial.n;
+    to->versions.version =
+        hd_arena_copy(s->p->scratch, s->trial.version,
+                      sizeof *s->trial.version * (size_t)s->trial.n);
+}
+
+// The cheaper of two that are equal; else of too many the cheapest. What is new
+// has the versions of the trial.
+static void add_state(const search *s, states *to, const state *new)
+{
+    int worst = 0;
+
+    for (int i = 0; i < to->n; i++) {
+        if (to->state[i].hash == new->hash) {
+            if (hd_cost_compare(new->cost, to->state[i].cost) < 0)
+                keep_state(s, &to->state[i], new);
+            return;
+        }
+        if (hd_cost_compare(to->state[i].cost, to->state[worst].cost) > 0)
+            worst = i;
+    }
+    if (to->n < MOST_STATES) {
+        keep_state(s, &to->state[to->n++], new);
+        return;
+    }
+    s->p->exact = false;
+    if (hd_cost_compare(new->cost, to->state[worst].cost) < 0)
+        keep_state(s, &to->state[worst], new);
+}
+
+static states go_on(search *s, const states *from)
+{
+    const hd_lines *lines = &s->p->lines[s->at];
+    ways ways = list_ways(s->p, lines, s->used);
+    states to = {.state = hd_new_array(s->p->scratch, state, MOST_STATES)};
+    state new;
+
+    for (int i = 0; i < from->n; i++)
+        for (int w = 0; w < ways.n; w++) {
+            const hd_way *way = &ways.way[w];
+
+            if (lines->fixed) {
+                hd_way *own = hd_new(s->p->scratch, hd_way);
+
+                *own = stand(s, &from->state[i].versions, lines);
+                way = own;
+            }
+            if (take(s, &from->state[i], lines, way, &new))
+                add_state(s, &to, &new);
+        }
+    return to;
+}
+
+// ------------------------------------------------------------------- entry
+
+static unsigned find_used(const hd_placing *p)
+{
+    unsigned used = 0;
+
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+        for (int d = 0; d < b->type.ndims && !hd_place_is_open(p, b); d++)
+            if (hd_dim_is_sharded(b->type.dim[d]))
+                used |= 1u << b->type.dim[d].mark;
+    return used;
+}
+
+static void find_statements(hd_placing *p)
+{
+    hd_placement *base =
+        hd_new_array(p->scratch, hd_placement, p->module->nbuffers + 1);
+    int *last = hd_new_array(p->scratch, int, p->module->nbuffers + 1);
+    bool *open = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
+    hd_lines *lines;
+    int n = 0;
+
+    for (const hd_stmt *s = p->module->body.first; s != NULL; s = s->next)
+        p->nstmts++;
+    lines = hd_new_array(p->scratch, hd_lines, p->nstmts + 1);
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next) {
+        base[b->id] = hd_placement_of(&b->type);
+        last[b->id] = NONE;
+        open[b->id] = (b->open & HD_OPEN_PLACE) != 0;
+    }
+    for (const hd_stmt *s = p->module->body.first; s != NULL;
+         s = s->next, n++) {
+        lines[n] = hd_lines_find(p->module, s->op);
+        for (int i = 0; i < s->op->nviews; i++)
+            if (reads(s->op, i))
+                last[s->op->view[i].buffer->id] = n;
+    }
+    p->lines = lines;
+    p->base = base;
+    p->last = last;
+    p->open = open;
+    p->nbuffers = p->module->nbuffers;
+    p->way = hd_new_array(p->scratch, const hd_way *, p->nstmts + 1);
+}
+
+// ----------------------------------------------------------------- in words
+
+// "tp over dimension 1 of %h", of each axis that divides something.
+static const char *way_text(const search *s, const hd_lines *lines,
+                            const hd_way *way)
+{
+    const hd_module *m = s->p->module;
+    const char *text = NULL;
+
+    for (int a = 0; a < m->naxes; a++) {
+        const char *what = NULL;
+
+        for (int i = 0; i < lines->op->nviews && what == NULL; i++)
+            for (int d = 0; d < lines->type[i].ndims && what == NULL; d++)
+                if (way->cut.line[a] >= 0 &&
+                    lines->at[i][d] == way->cut.line[a])
+                    what =
+                        hd_arena_printf(s->p->scratch, "dimension %d of %%%s",
+                                        d, lines->op->view[i].buffer->said);
+        if (what != NULL)
+            text = hd_arena_printf(
+                s->p->scratch, "%s%s%s over %s", text != NULL ? text : "",
+                text != NULL ? ", " : "", what, m->axis[a].name);
+    }
+    return text != NULL ? text : "all of it on each rank";
+}
+
+static bool same_cut(hd_cut a, hd_cut b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+// What was chosen of a statement, and what would have been next.
+static const char *reason_of(search *s, const state *before, const state *after)
+{
+    const hd_lines *lines = &s->p->lines[s->at];
+    ways ways = list_ways(s->p, lines, s->used);
+    const hd_way *next = NULL;
+    int64_t least = 0;
+    state new;
+
+    if (lines->fixed)
+        return "as it stands";
+    if (after->way->names)
+        return "another place of what it copies";
+    for (int w = 0; w < ways.n; w++) {
+        if (same_cut(ways.way[w].cut, after->way->cut) ||
+            !take(s, before, lines, &ways.way[w], &new) ||
+            (next != NULL && new.cost.total >= least))
+            continue;
+        next = &ways.way[w];
+        least = new.cost.total;
+    }
+    if (next == NULL)
+        return way_text(s, lines, after->way);
+    return hd_arena_printf(s->p->scratch, "%s; next: %s, %+.1f MiB here",
+                           way_text(s, lines, after->way),
+                           way_text(s, lines, next),
+                           (double)(least - after->cost.total) / 1048576);
+}
+
+static void explain(search *s, const state *last)
+{
+    s->p->reason = hd_new_array(s->p->scratch, const char *, s->p->nstmts + 1);
+    for (s->at = s->p->nstmts; s->at-- > 0; last = last->from)
+        s->p->reason[s->at] = reason_of(s, last->from, last);
+    s->p->module->why = hd_arena_printf(
+        s->p->module->arena, "place: %s",
+        s->p->exact ? "all ways were tried"
+                    : "the 32 cheapest states went on at each statement");
+}
+
+// ---------------------------------------------------------------- warnings
+
+// Why no axis divides a dimension that some operand has over it.
+static void note_uneven(const hd_placing *p, const hd_lines *lines, int axis)
+{
+    const hd_module *m = p->module;
+
+    for (int i = 0; i < lines->op->nviews; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++) {
+            int line = lines->at[i][d];
+            hd_dim dim = lines->type[i].dim[d];
+
+            if (line < 0 || hd_dim_splits(m, dim, axis) || dim.extent == 1 ||
+                (line != lines->joined && line != lines->heads &&
+                 line != lines->rows))
+                continue;
+            hd_note(p->diag, lines->op->view[i].loc,
+                    "dimension %d of %%%s may be over %s where that divides "
+                    "it: %lld over %lld",
+                    d, lines->op->view[i].buffer->said, m->axis[axis].name,
+                    (long long)dim.extent, (long long)m->axis[axis].size);
+            return;
+        }
+}
+
+// Of a product or an attention that all ranks of a used axis do.
+static void tell_repeated(const search *s)
+{
+    const hd_module *m = s->p->module;
+
+    for (int n = 0; n < s->p->nstmts; n++)
+        for (int a = 0; a < m->naxes; a++) {
+            const hd_lines *lines = &s->p->lines[n];
+            hd_family family = hd_op_family(lines->op);
+
+            if (lines->fixed || (s->used >> a & 1) == 0 ||
+                m->axis[a].size == 1 || s->p->way[n]->cut.line[a] >= 0 ||
+                s->p->way[n]->work < HD_PLACE_MUCH ||
+                (family != HD_FAMILY_PRODUCT && family != HD_FAMILY_ATTEND))
+                continue;
+            hd_warning(s->p->diag, HD_E0507, lines->op->loc,
+                       "all %lld ranks of %s do all of this %s: %.1f GFLOP "
+                       "each",
+                       (long long)m->axis[a].size, m->axis[a].name,
+                       hd_op_info_get(lines->op->code)->text,
+                       (double)s->p->way[n]->work * HD_COST_FLOPS / 1e9);
+            note_uneven(s->p, lines, a);
+        }
+}
+
+static bool choose(hd_placing *p)
+{
+    search s = {.p = p, .used = find_used(p)};
+    states now = {.state = hd_new(p->scratch, state), .n = 1};
+    const state *best;
+
+    for (; s.at < p->nstmts && now.n > 0; s.at++)
+        now = go_on(&s, &now);
+    if (now.n == 0)
+        return false;
+    best = &now.state[0];
+    for (int i = 1; i < now.n; i++)
+        if (hd_cost_compare(now.state[i].cost, best->cost) < 0)
+            best = &now.state[i];
+    if (p->why)
+        explain(&s, best);
+    for (int n = p->nstmts; n-- > 0; best = best->from)
+        p->way[n] = best->way;
+    tell_repeated(&s);
+    return true;
+}
+
+// Whether it is explicit: then it is what it says.
+static bool is_explicit(hd_module *module)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->open != 0)
+            return false;
+    return hd_verify(module, NULL) == HD_OK;
 }
 
 hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    bool *used = hd_new_array(scratch, bool, module->nbuffers + 1);
+    hd_placing p = {.module = module, .scratch = scratch, .exact = true};
 
-    (void)options;
-    (void)diag;
     (void)effect;
-    hd_block_each(&module->body, place_op, used);
-    hd_module_drop_temps(module, used);
-    share_bytes(module, scratch);
+    p.diag = diag;
+    p.why = options->why;
+    if (module->placed)
+        return HD_OK;
+    module->placed = true;
+    if (module->form == 1 || is_explicit(module))
+        return HD_OK;
+    find_statements(&p);
+    if (choose(&p))
+        hd_place_write(&p);
     return HD_OK;
 }

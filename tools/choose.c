@@ -182,6 +182,7 @@ bool choose_has(const char *path, const content *text,
 {
     if (options->lower.transfer != HD_TRANSFER_AUTO ||
         options->lower.until <= HD_STAGE_RESHARD ||
+        options->lower.until == HD_STAGE_PLACE ||
         hd_parse(path, (const char *)text->bytes, text->length,
                  options->defines, options->ndefines, NULL, out) != HD_OK)
         return false;

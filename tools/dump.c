@@ -8,21 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const stages[] = {"tensor", "reshard", "stream", "transfer",
-                                     "event",  "host",    "steps",  NULL};
-enum { STEPS = 6 };
-static const char *const passes[] = {"reshard", "stream", "transfer", "event",
-                                     "place",   "launch", "all",      NULL};
-enum { EVERY_PASS = 6, NO_PASS = -1 };
+static const char *const stages[] = {"tensor", "place",    "reshard",
+                                     "stream", "transfer", "event",
+                                     "host",   "steps",    NULL};
+static const hd_stage stage_of[] = {
+    HD_STAGE_TENSOR,   HD_STAGE_PLACE, HD_STAGE_RESHARD, HD_STAGE_STREAM,
+    HD_STAGE_TRANSFER, HD_STAGE_EVENT, HD_STAGE_HOST,    HD_STAGE_HOST};
+enum { NO_STAGE = -1, PLACE = 1, RESHARD = 2, HOST = 6, STEPS = 7 };
+static const char *const passes[] = {"place",    "reshard", "stream",
+                                     "transfer", "event",   "share",
+                                     "launch",   "all",     NULL};
+enum { EVERY_PASS = 7, NO_PASS = -1 };
 static const char *const formats[] = {"text", "json", NULL};
 enum { JSON = 1 };
 
 typedef struct dump {
     const char *path;
     program_options options;
-    int stage;  // hd_stage, or STEPS
-    int after;  // of passes, or NO_PASS
-    int rank;   // -1: all
+    int stage; // of stages, or NO_STAGE
+    int after; // of passes, or NO_PASS
+    int rank;  // -1: all
+    bool why;
     int format; // of formats
     const char *output;
     hd_diag *diag;
@@ -111,7 +117,8 @@ static outcome lower(dump *dump, hd_module *module)
     hd_lower_options *options = &dump->options.lower;
     hd_status status;
 
-    if (info_of(module).stage > options->until)
+    if (info_of(module).stage >
+        (options->until == HD_STAGE_PLACE ? HD_STAGE_TENSOR : options->until))
         return complain(WRONG, "%s is already past stage '%s'",
                         program_name(dump->path), stages[dump->stage]);
     if (info_of(module).stage == HD_STAGE_HOST &&
@@ -150,8 +157,8 @@ static outcome open_program(dump *dump)
     content text;
     outcome result;
 
-    dump->options.lower.until =
-        dump->stage == STEPS ? HD_STAGE_HOST : (hd_stage)dump->stage;
+    dump->options.lower.until = stage_of[dump->stage];
+    dump->options.lower.why = dump->why;
     TRY(program_read(dump->path, &text));
     result = choose_best(dump->path, &text, &dump->options);
     if (result == FINE)
@@ -169,12 +176,15 @@ static outcome dump_program(dump *dump)
 
 static outcome check_usage(const dump *dump)
 {
-    if (dump->options.lower.asked != 0 && dump->stage <= HD_STAGE_RESHARD &&
+    if (dump->options.lower.asked != 0 && dump->stage <= RESHARD &&
         dump->after == NO_PASS)
         complain(FINE,
                  "options of lowering have no effect: --stage %s comes before "
                  "what they decide",
                  stages[dump->stage]);
+    if (dump->why && (dump->stage != PLACE || dump->after != NO_PASS ||
+                      dump->format == JSON))
+        return complain(USAGE, "--why needs --stage place, as text");
     if (dump->rank >= 0 && dump->stage != STEPS)
         return complain(USAGE, "--rank needs --stage steps");
     if (dump->after != NO_PASS && dump->stage == STEPS)
@@ -190,12 +200,14 @@ static outcome check_usage(const dump *dump)
 static outcome run_dump(const command *command, int argc, char **argv)
 {
     dump dump = {
-        .stage = HD_STAGE_HOST, .after = NO_PASS, .rank = -1, .output = "-"};
+        .stage = NO_STAGE, .after = NO_PASS, .rank = -1, .output = "-"};
     outcome result;
 
     program_options_init(&dump.options);
     dump.diag = need_diag();
     result = options_take_one(command, argc, argv, &dump, &dump.path);
+    if (dump.stage == NO_STAGE)
+        dump.stage = dump.why ? PLACE : HOST;
     if (result == FINE)
         result = check_usage(&dump);
     if (result == FINE)
@@ -208,14 +220,17 @@ static outcome run_dump(const command *command, int argc, char **argv)
 
 static const option dump_options[] = {
     {CHOICE, "stage", "NAME",
-     "tensor, reshard, stream, transfer, event, host\nor steps, the list that "
-     "each rank issues\n(default host)",
+     "tensor, place, reshard, stream, transfer,\nevent, host or steps, the "
+     "list that each rank\nissues (default host)",
      INTO(dump, stage), .choices = stages},
     {CHOICE, "dump-after", "PASS",
-     "print what reshard, stream, transfer, event,\nplace, launch or all of "
-     "them "
-     "leave",
+     "print what place, reshard, stream, transfer,\nevent, share, launch or "
+     "all of them leave",
      INTO(dump, after), .choices = passes},
+    {FLAG, "why", NULL,
+     "of --stage place, which it means: say of each\nstatement why it is done "
+     "so, in comments",
+     INTO(dump, why)},
     {NUMBER, "rank", "R", "of --stage steps: this rank alone", INTO(dump, rank),
      .high = HD_MAX_RANKS - 1},
     {CHOICE, "format", "NAME", "text (the default) or json", INTO(dump, format),

@@ -172,6 +172,8 @@ typedef enum hd_stage {
     HD_STAGE_TRANSFER, // each communication in a loop has its pipeline
     HD_STAGE_EVENT,    // streams are ordered
     HD_STAGE_HOST,     // buffers are placed: complete
+    HD_STAGE_PLACE,    // of hd_lower_options.until alone: a tensor program each
+                       // of whose operands lies as its statement needs it
 } hd_stage;
 
 // Parses and verifies `length` bytes of text; it need not end in NUL, and is
@@ -376,6 +378,8 @@ typedef struct hd_lower_options {
                     // no effect on the program is a warning, with its reason
     bool launch;    // the products of a pipeline are one launch: those of loops
                     // are on one stream, and transfers on one more
+    bool why; // of a tensor program that is placed: what prints says of each
+              // statement, in a comment, why it is done so and what moves
 } hd_lower_options;
 
 static inline hd_lower_options hd_lower_defaults(void)

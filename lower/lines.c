@@ -1,0 +1,454 @@
+#include "lower/lines.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/dtype.h"
+
+enum { NONE = -1 };
+
+static bool is_written(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+}
+
+// ------------------------------------------------------------------- lines
+
+static void add_dim(hd_lines *lines, int view, int dim, int line)
+{
+    hd_dim d = lines->type[view].dim[dim];
+
+    lines->at[view][dim] = (int8_t)line;
+    if (line >= 0 && d.extent > lines->extent[line])
+        lines->extent[line] = d.extent;
+}
+
+// Of letters of one dimension, by name.
+static bool is_letter(const hd_lines *lines, int view, int dim,
+                      const char *letter)
+{
+    const char *text = hd_letter_text(lines->bound.letter[view][dim]);
+
+    return text != NULL && strcmp(text, letter) == 0;
+}
+
+// Rows of which each rank has a block attend to keys block by block.
+static bool may_have_blocks(const hd_op *op)
+{
+    return hd_op_attend(op) == HD_ATTEND_ATTENTION &&
+           hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
+           hd_op_key(op, HD_KEY_ACCUMULATE) == NULL;
+}
+
+// Heads of keys are divided as those of queries that share them, and keys as
+// rows are.
+static void find_heads(hd_lines *lines)
+{
+    const hd_op *op = lines->op;
+
+    if (hd_op_key(op, HD_KEY_BLOCKS) != NULL)
+        return;
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++) {
+            if (is_letter(lines, i, d, "h"))
+                lines->heads = lines->at[i][d];
+            if (is_letter(lines, i, d, "s") && may_have_blocks(op))
+                lines->rows = lines->at[i][d];
+        }
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++) {
+            if (is_letter(lines, i, d, "g"))
+                lines->at[i][d] = (int8_t)lines->heads;
+            if (is_letter(lines, i, d, "t") && lines->rows >= 0)
+                lines->at[i][d] = (int8_t)lines->rows;
+        }
+}
+
+static void find_bound(hd_lines *lines)
+{
+    const hd_op *op = lines->op;
+    bool product = hd_op_family(op) == HD_FAMILY_PRODUCT;
+    int8_t(*along)[HD_MAX_DIMS] = lines->bound.along;
+
+    lines->n = lines->bound.nlines;
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++)
+            add_dim(lines, i, d, along[i][d]);
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        find_heads(lines);
+    if (product && hd_op_key(op, HD_KEY_GROUPS) == NULL && !op->front)
+        for (int d = 0; d < lines->type[1].ndims; d++)
+            if (is_letter(lines, 1, d, "k"))
+                lines->joined = along[1][d];
+    if (hd_op_family(op) == HD_FAMILY_FOLD && hd_op_dim(op) >= 0)
+        lines->joined = along[1][hd_op_dim(op)];
+    for (int d = 0; product && d < lines->type[1].ndims; d++)
+        if (along[1][d] < lines->bound.nparallel &&
+            hd_op_key(op, HD_KEY_TA) == NULL)
+            lines->beside |= 1u << along[1][d];
+}
+
+// Dimensions of as many elements together are a line, along which the first of
+// each side lies.
+static void find_shares(hd_lines *lines)
+{
+    const hd_type *out = &lines->type[0], *in = &lines->type[1];
+    int i = 0, k = 0;
+
+    while (i < out->ndims || k < in->ndims) {
+        int64_t n = 1, m = 1;
+        int a = i, b = k;
+
+        while (a < out->ndims && out->dim[a].extent == 1)
+            a++;
+        while (b < in->ndims && in->dim[b].extent == 1)
+            b++;
+        i = a;
+        k = b;
+        if (i == out->ndims || k == in->ndims)
+            return;
+        n = out->dim[i++].extent;
+        m = in->dim[k++].extent;
+        while (n != m)
+            if (n < m)
+                n *= out->dim[i++].extent;
+            else
+                m *= in->dim[k++].extent;
+        add_dim(lines, 0, a, lines->n);
+        add_dim(lines, 1, b, lines->n++);
+    }
+}
+
+static void find_places(hd_lines *lines)
+{
+    for (int d = 0; d < lines->type[0].ndims; d++) {
+        add_dim(lines, 0, d, lines->n);
+        add_dim(lines, 1, d, lines->n++);
+    }
+}
+
+static bool names_coordinates(const hd_module *module, const hd_op *op)
+{
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].expr != HD_EXPR_NONE &&
+            !hd_expr_is_const(module, op->key[i].expr))
+            return true;
+    return false;
+}
+
+hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
+{
+    hd_lines lines = {.op = op, .joined = NONE, .heads = NONE, .rows = NONE};
+    int ndims[HD_MAX_VIEWS];
+    hd_misfit why;
+
+    memset(lines.at, NONE, sizeof lines.at);
+    for (int i = 0; i < op->nviews; i++) {
+        hd_type type = hd_view_type(&op->view[i]);
+
+        lines.type[i] =
+            hd_placement_type(module, &type, hd_placement_nowhere());
+        ndims[i] = type.ndims;
+        lines.fixed |= hd_view_ranks(module, &op->view[i]).some;
+    }
+    lines.fixed |= hd_op_has_counts(op) || names_coordinates(module, op);
+    if (op->code == HD_OP_RESHAPE)
+        find_shares(&lines);
+    else if (op->code == HD_OP_SET)
+        find_places(&lines);
+    else if (hd_bind(op, ndims, &lines.bound, &why))
+        find_bound(&lines);
+    else
+        lines.fixed = true;
+    return lines;
+}
+
+// ---------------------------------------------------------------- dividing
+
+// One index that all ranks have, of a line of several.
+static bool repeats(const hd_lines *lines, int view, int dim)
+{
+    return lines->type[view].dim[dim].extent == 1 &&
+           lines->extent[lines->at[view][dim]] > 1;
+}
+
+static bool is_split(const hd_lines *lines, int line)
+{
+    return line == lines->heads || line == lines->rows;
+}
+
+// Which dimension of a view a cut line divides; NONE: it has all.
+static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
+                        int axis, int line, hd_placement *at)
+{
+    bool even =
+        is_split(lines, line) ||
+        (line == lines->joined && hd_op_family(lines->op) == HD_FAMILY_PRODUCT);
+
+    if (line == lines->joined && is_written(lines->op, i)) {
+        at->dim[axis] = HD_PLACED_PARTS;
+        return true;
+    }
+    for (int d = 0; d < lines->type[i].ndims; d++) {
+        hd_dim dim = lines->type[i].dim[d];
+
+        if (lines->at[i][d] != line || repeats(lines, i, d))
+            continue;
+        if (!hd_dim_may_shard(module, dim, axis) ||
+            (even && !hd_dim_splits(module, dim, axis)))
+            return false;
+        at->dim[axis] = (int8_t)d;
+    }
+    return true;
+}
+
+// Of a reshape blocks are of the same elements.
+static bool share_alike(const hd_module *module, const hd_lines *lines,
+                        const hd_placement *at)
+{
+    for (int a = 0; a < module->naxes; a++) {
+        hd_dim x, y;
+
+        if (at[0].dim[a] < 0)
+            continue;
+        x = lines->type[0].dim[at[0].dim[a]];
+        y = lines->type[1].dim[at[1].dim[a]];
+        if (!hd_dim_as_long(x, y) &&
+            !(hd_dim_splits(module, x, a) && hd_dim_splits(module, y, a)))
+            return false;
+    }
+    return true;
+}
+
+// As the verifier has it, what ranks add up and what becomes dimensions of a
+// batch aside.
+static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
+                 const hd_placement *at)
+{
+    hd_type type[HD_MAX_VIEWS];
+
+    for (int i = 0; i < lines->op->nviews; i++) {
+        hd_placement p = at[i];
+
+        for (int a = 0; a < module->naxes; a++)
+            if (cut.line[a] == lines->joined || is_split(lines, cut.line[a]))
+                p.dim[a] = HD_PLACED_NOWHERE;
+        type[i] = hd_placement_type(module, &lines->type[i], p);
+    }
+    return hd_bound_fits(&lines->bound, type, 0, true, NULL);
+}
+
+static bool may_divide(const hd_module *module, const hd_lines *lines, int axis,
+                       int line)
+{
+    bool grad = hd_op_attend(lines->op) == HD_ATTEND_ATTENTION_GRAD;
+
+    // Ranks would have parts of the gradients of what repeats.
+    if (grad && line == lines->heads)
+        for (int i = 0; i < lines->op->noutputs; i++)
+            for (int d = 0; d < lines->type[i].ndims; d++)
+                if (lines->at[i][d] == line && repeats(lines, i, d))
+                    return false;
+    return module->axis[axis].size <= lines->extent[line] || line >= 0;
+}
+
+bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
+                     hd_placement at[HD_MAX_VIEWS])
+{
+    hd_type lead[3];
+    int joined = NONE;
+
+    for (int i = 0; i < lines->op->nviews; i++)
+        at[i] = hd_placement_nowhere();
+    for (int a = 0; a < module->naxes; a++) {
+        int line = cut.line[a];
+
+        if (line == NONE)
+            continue;
+        for (int b = 0; b < a; b++)
+            if (cut.line[b] == line)
+                return false;
+        if (!may_divide(module, lines, a, line))
+            return false;
+        for (int i = 0; i < lines->op->nviews; i++)
+            if (!divide_view(module, lines, i, a, line, &at[i]))
+                return false;
+        joined = line == lines->joined ? a : joined;
+    }
+    if (lines->op->code == HD_OP_RESHAPE)
+        return share_alike(module, lines, at);
+    if (lines->op->code == HD_OP_SET)
+        return true;
+    return fits(module, lines, cut, at) &&
+           (joined == NONE || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
+            hd_lines_lead(module, lines, joined, at, lead));
+}
+
+hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,
+                    hd_placement at)
+{
+    hd_placement places[HD_MAX_VIEWS];
+    hd_cut cut;
+
+    memset(&cut, NONE, sizeof cut);
+    for (int a = 0; a < module->naxes; a++) {
+        if (at.dim[a] < 0)
+            continue;
+        cut.line[a] = lines->at[view][at.dim[a]];
+        if (!hd_lines_divide(module, lines, cut, places))
+            cut.line[a] = NONE;
+    }
+    return cut;
+}
+
+// -------------------------------------------------------------------- work
+
+static int64_t share(const hd_module *module, const hd_lines *lines, hd_cut cut,
+                     int line)
+{
+    int64_t n = lines->extent[line] > 0 ? lines->extent[line] : 1;
+
+    for (int a = 0; a < module->naxes; a++)
+        if (cut.line[a] == line)
+            n = hd_block_size(n, module->axis[a].size);
+    return n;
+}
+
+// Products of what views have along all lines, each of a result once.
+static int64_t count_products(const hd_module *module, const hd_lines *lines,
+                              hd_cut cut)
+{
+    bool seen[HD_MAX_LINES] = {false};
+    double n = 1;
+
+    for (int i = 0; i < lines->op->noutputs + lines->op->ninputs; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++) {
+            int line = lines->at[i][d];
+
+            if (is_letter(lines, i, d, "t") && i == lines->op->noutputs + 1)
+                n *= (double)lines->type[i].dim[d].extent;
+            if (line < 0 || seen[line])
+                continue;
+            seen[line] = true;
+            n *= (double)share(module, lines, cut, line);
+        }
+    return n < 1e18 ? (int64_t)n : (int64_t)1e18;
+}
+
+// A causal mask leaves half of all, and of the last block of rows nearly all.
+static int64_t count_attended(const hd_module *module, const hd_lines *lines,
+                              hd_cut cut)
+{
+    int64_t n = count_products(module, lines, cut), blocks = 1;
+
+    if (hd_op_key(lines->op, HD_KEY_CAUSAL) == NULL)
+        return n;
+    for (int a = 0; a < module->naxes; a++)
+        if (lines->rows >= 0 && cut.line[a] == lines->rows)
+            blocks = module->axis[a].size;
+    return n - n / (2 * blocks);
+}
+
+static int64_t count_bytes(const hd_module *module, const hd_lines *lines,
+                           hd_cut cut)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < lines->op->nviews; i++) {
+        double n = (double)hd_dtype_size(lines->type[i].dtype);
+
+        for (int d = 0; d < lines->type[i].ndims; d++)
+            n *= lines->at[i][d] < 0 || repeats(lines, i, d)
+                     ? (double)lines->type[i].dim[d].extent
+                     : (double)share(module, lines, cut, lines->at[i][d]);
+        bytes += n < 1e17 ? (int64_t)n : (int64_t)1e17;
+    }
+    return bytes;
+}
+
+hd_cost hd_lines_arrive(const hd_module *module, const hd_lines *lines,
+                        hd_cut cut, const hd_placement *at, int64_t *hides)
+{
+    hd_cost cost = {0};
+    int first = lines->op->noutputs + 1;
+
+    for (int a = 0; a < module->naxes; a++)
+        for (int i = first; i < first + 2; i++) {
+            hd_placement to = at[i];
+
+            if (cut.line[a] != lines->rows || lines->rows < 0)
+                continue;
+            to.dim[a] = HD_PLACED_NOWHERE;
+            cost = hd_cost_sum(cost, hd_placement_move(module, &lines->type[i],
+                                                       at[i], to, ~0u, hides));
+        }
+    return cost;
+}
+
+int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
+                      hd_cut cut)
+{
+    hd_family family = hd_op_family(lines->op);
+
+    if (family == HD_FAMILY_PRODUCT)
+        return count_products(module, lines, cut) / (HD_COST_FLOPS / 2);
+    if (family == HD_FAMILY_ATTEND)
+        return count_attended(module, lines, cut) / (HD_COST_FLOPS / 2);
+    return lines->op->code == HD_OP_RESHAPE || lines->op->code == HD_OP_SET
+               ? 0
+               : count_bytes(module, lines, cut) / HD_COST_TOUCHED;
+}
+
+// ------------------------------------------------------- ranks in front
+
+hd_type hd_type_led(const hd_module *module, const hd_type *type, int dim,
+                    int axis, int ndims)
+{
+    int64_t n = module->axis[axis].size;
+    hd_type lead = *type;
+    hd_dim ranks = hd_dim_whole(n);
+
+    ranks.mark = axis;
+    if (dim >= 0)
+        lead.dim[dim] = hd_dim_whole(type->dim[dim].extent / n);
+    while (lead.ndims < ndims - 1)
+        lead = hd_type_with(&lead, 0, hd_dim_whole(1));
+    return hd_type_with(&lead, 0, ranks);
+}
+
+bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
+                   const hd_placement at[HD_MAX_VIEWS], hd_type lead[3])
+{
+    const hd_op *op = lines->op;
+    hd_view view[3] = {op->view[0], op->view[1], op->view[2]};
+    hd_op product = *op;
+    hd_key key[HD_NKEYS];
+    hd_bound bound;
+    int ndims = lines->type[0].ndims + 1;
+
+    for (int i = 0; i < op->nkeys; i++) {
+        if (op->key[i].code == HD_KEY_SCALE_A ||
+            op->key[i].code == HD_KEY_SCALE_B)
+            return false;
+    }
+    for (int i = 0; i < 3; i++) {
+        hd_placement p = at[i];
+        int dim = p.dim[axis];
+        hd_type type;
+
+        p.dim[axis] = HD_PLACED_NOWHERE;
+        type = hd_placement_type(module, &lines->type[i], p);
+        if (type.ndims >= ndims || ndims > HD_MAX_DIMS)
+            return false;
+        lead[i] = hd_type_led(module, &type, dim, axis, ndims);
+    }
+    product.nviews = 3;
+    product.view = view;
+    product.key = key;
+    product.nkeys = 0;
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code == HD_KEY_TA || op->key[i].code == HD_KEY_TB)
+            key[product.nkeys++] = op->key[i];
+    return hd_signature_fits(&product, lead, true, &bound, NULL);
+}

@@ -1,0 +1,62 @@
+// What of a statement of a tensor program axes may divide: its lines are what
+// dimensions of its views lie along, and an axis divides one of them, or has
+// all of the statement on each rank.
+#ifndef HD_LOWER_LINES_H
+#define HD_LOWER_LINES_H
+
+#include "ir/signature.h"
+#include "lower/placement.h"
+
+HD_BEGIN_DECLS
+
+#define HD_MAX_LINES HD_BOUND_DIMS
+
+typedef struct hd_lines {
+    const hd_op *op;
+    hd_bound bound;             // without one where the op has no signature
+    hd_type type[HD_MAX_VIEWS]; // what views keep, over no axis
+    int n;
+    int8_t at[HD_MAX_VIEWS][HD_MAX_DIMS]; // -1: along none
+    int64_t extent[HD_MAX_LINES];
+    int joined;      // the line whose parts ranks may add up behind, or -1
+    int heads, rows; // of an attention, which its signature wants whole: made
+                     // dimensions of the batch; or -1
+    unsigned beside; // lines under which a gather of what a product reads hides
+    bool fixed;      // done as it stands
+} hd_lines;
+
+hd_lines hd_lines_find(const hd_module *module, const hd_op *op);
+
+// Which line each axis divides.
+typedef struct hd_cut {
+    int8_t line[HD_MAX_AXES];
+} hd_cut;
+
+// Where views lie then, results with parts that are yet to be added; false if
+// the statement cannot be divided so.
+bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
+                     hd_placement at[HD_MAX_VIEWS]);
+// How the statement is divided that has its views there, as far as it can be.
+hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,
+                    hd_placement at);
+// What a rank computes of it, in bytes that it could receive meanwhile.
+int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
+                      hd_cut cut);
+// What it takes for all keys to arrive where each rank has a block of the rows;
+// in blocks that `hides` have it no more.
+hd_cost hd_lines_arrive(const hd_module *module, const hd_lines *lines,
+                        hd_cut cut, const hd_placement *at, int64_t *hides);
+// The types of a product's views with an index for each rank of `axis` in
+// front, over which the contracted dimension lies; of the result, and the
+// first operand, the second. False if no product has them.
+bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
+                   const hd_placement at[HD_MAX_VIEWS], hd_type lead[3]);
+
+// [.., k@axis, ..] as [n@axis, 1.., .., k / n, ..] of `ndims` dimensions; of -1
+// for `dim`, what no rank of the axis has a part of, is repeated.
+hd_type hd_type_led(const hd_module *module, const hd_type *type, int dim,
+                    int axis, int ndims);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,87 @@
+// Where each statement of a tensor program is done, and what it needs for that:
+// `place` chooses (place.c), and writes what was chosen out (placed.c).
+#ifndef HD_LOWER_PLACE_H
+#define HD_LOWER_PLACE_H
+
+#include "lower/lines.h"
+#include "lower/pass.h"
+
+HD_BEGIN_DECLS
+
+// One way to do a statement.
+typedef struct hd_way {
+    hd_cut cut;
+    hd_placement at[HD_MAX_VIEWS]; // what its views keep, then
+    // Where the sums of parts are put at once, since more is done to them; only
+    // if `ends`: else they are added up where they are first read.
+    bool ends;
+    hd_placement end;
+    int64_t work;
+    hd_cost arrives; // what comes while it is done
+    bool names;      // its result is another name of its operand's values
+} hd_way;
+
+// Where one version of a tensor is. All of one have the same values.
+typedef struct hd_placed {
+    int tensor; // its buffer's id
+    hd_placement at;
+    int64_t work;      // of parts: of the product that made them
+    hd_buffer *buffer; // while it is written out; NULL of a fold not begun
+    const hd_op *fold; // of such a one
+    hd_view folded;    // and what it folds
+} hd_placed;
+
+typedef struct hd_versions {
+    hd_placed *version;
+    int n, room;
+} hd_versions;
+
+// Of a program: what its statements are and where its tensors are declared.
+typedef struct hd_placing {
+    hd_module *module;
+    hd_arena *scratch;
+    int nstmts;
+    const hd_lines *lines;    // of each statement
+    const hd_way **way;       // chosen
+    const hd_placement *base; // by buffer id, of what is declared
+    const int *last;          // by buffer id: the last statement that reads it
+    const bool *open; // by buffer id: the text does not say where it lies
+    int nbuffers;     // of the text
+    bool exact;       // no state was left out
+    bool why;         // comments are wanted
+    hd_diag *diag;
+    const char **reason; // of each statement then
+} hd_placing;
+
+// A view's placement as its buffer's, and what a view keeps of a buffer's.
+hd_placement hd_place_of_buffer(const hd_view *view, hd_placement kept);
+hd_placement hd_place_of_view(const hd_view *view, hd_placement whole);
+static inline bool hd_place_is_open(const hd_placing *p,
+                                    const hd_buffer *buffer)
+{
+    return buffer->id < p->nbuffers && p->open[buffer->id];
+}
+// The version to bring a tensor from, and what that costs; -1 of where it is
+// declared.
+int hd_place_source(const hd_placing *p, const hd_versions *versions,
+                    const hd_buffer *tensor, hd_placement to, unsigned gathers,
+                    int64_t *hides, hd_cost *cost);
+// Of what view `i` of a statement reads: dimensions of its buffer whose gather
+// hides under it.
+unsigned hd_place_gathers(const hd_lines *lines, int i);
+// Whether a statement makes what is there under another name, as it is
+// declared.
+bool hd_place_is_name(const hd_placing *p, const hd_op *op);
+// Moves of a product worth less than this, or of so many bytes, nobody is told
+// of: a tenth of a millisecond on H200.
+#define HD_PLACE_MUCH ((int64_t)32 << 20)
+
+// What else is done to a product's sums.
+bool hd_place_has_ends(const hd_op *op);
+
+// The explicit program.
+void hd_place_write(hd_placing *p);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,1002 @@
+// The explicit program: each move a `set` or a `sum` of its own, each tensor
+// declared where it lies. A product whose contracted dimension is over ranks
+// has them in front, `[n@axis, .., k / n]` by as much gives `[n@axis, ..]`, of
+// which a `sum` adds the parts; an attention whose heads or rows are divided
+// has them in its batch.
+//
+// What a gather makes whole, and what sums are scattered along, is worked on in
+// pieces: it is a stream dimension, and so is what is made of it piece by
+// piece.
+#include <assert.h>
+#include <string.h>
+
+#include "lower/build.h"
+#include "lower/place.h"
+
+enum { NONE = -1 };
+
+typedef struct writer {
+    hd_placing *p;
+    hd_module *module;
+    hd_build b;
+    hd_versions have;
+    const hd_lines *lines; // the statement at hand
+    const hd_way *way;
+    hd_stmt *stmt;
+    hd_view view[HD_MAX_VIEWS]; // of it, what is read where it is needed
+    int64_t hides; // under what goes on, of what is brought; for words alone
+} writer;
+
+// As the text has it.
+static bool is_open(const writer *w, const hd_buffer *buffer)
+{
+    return hd_place_is_open(w->p, buffer);
+}
+
+static bool reads(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
+}
+
+static bool writes(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+}
+
+static hd_view whole(const writer *w, hd_buffer *buffer)
+{
+    return hd_view_whole(buffer, w->b.loc);
+}
+
+// A temporary for what moves of a tensor, or is made on the way to it.
+static hd_buffer *add_temp(const writer *w, const hd_buffer *like,
+                           const hd_type *type)
+{
+    hd_buffer *temp =
+        hd_module_add_buffer(w->module, like->name, HD_ROLE_TEMP, type);
+
+    temp->said = like->said;
+    temp->loc = like->loc;
+    return temp;
+}
+
+// ----------------------------------------------------------------- streams
+
+static hd_type unstreamed(hd_type type)
+{
+    for (int d = 0; d < type.ndims; d++)
+        type.dim[d] = hd_dim_unstreamed(type.dim[d]);
+    return type;
+}
+
+// Of a tensor that has a stream dimension already it stays that one.
+static void stream(const writer *w, hd_type *type, int dim, int64_t n)
+{
+    hd_dim *d = &type->dim[dim];
+    bool fits = hd_dim_is_sized(*d) ? w->module->size[d->size - 1].blocks == n
+                                    : d->extent > 1;
+
+    if (hd_type_stream_dim(type) >= 0 || hd_dim_is_sharded(*d) || !fits ||
+        n < 2)
+        return;
+    *d = hd_dim_cut(*d, n);
+    d->mark = HD_STREAM;
+}
+
+// Along the first dimension that was gathered.
+static void stream_gathered(const writer *w, hd_type *type, hd_placement from,
+                            hd_placement to)
+{
+    for (int a = 0; a < w->module->naxes; a++)
+        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE)
+            stream(w, type, from.dim[a], w->module->axis[a].size);
+}
+
+// Parts that are scattered along a dimension; of sums that all ranks get along
+// the rows of matrices, or else the first dimension that has enough indices.
+static void stream_parts(const writer *w, hd_buffer *parts, int axis,
+                         hd_placement to)
+{
+    hd_type *type = &parts->type;
+    int64_t n = w->module->axis[axis].size;
+    int dim = to.dim[axis] + 1, rows = type->ndims - 2;
+
+    if (dim == 0 && rows > 0 && type->dim[rows].extent >= n)
+        dim = rows;
+    for (int d = 1; dim == 0 && d < type->ndims; d++)
+        if (type->dim[d].extent >= n && !hd_dim_is_sharded(type->dim[d]))
+            dim = d;
+    if (dim > 0)
+        stream(w, type, dim, n);
+}
+
+// What all ranks get of the sums of parts comes in their pieces.
+static void stream_sums(const writer *w, hd_type *type, hd_buffer *parts,
+                        int axis, hd_placement to)
+{
+    int dim;
+
+    stream_parts(w, parts, axis, to);
+    dim = hd_type_stream_dim(&parts->type);
+    if (dim > 0 && to.dim[axis] == HD_PLACED_NOWHERE)
+        stream(w, type, dim - 1, hd_dim_blocks(parts->type.dim[dim]));
+}
+
+// Result `i`, whose dimensions begin at `ahead` of its type, along what its
+// operands have in pieces.
+static void stream_along(const writer *w, int i, hd_type *type, int ahead)
+{
+    const hd_lines *lines = w->lines;
+
+    for (int v = 0; v < lines->op->nviews; v++) {
+        const hd_view *view = &w->view[v];
+
+        if (writes(lines->op, v))
+            continue;
+        for (int d = 0; d < lines->type[v].ndims; d++) {
+            hd_dim from = view->buffer->type.dim[hd_view_kept_dim(view, d)];
+
+            for (int k = 0; k < lines->type[i].ndims; k++)
+                if (from.mark == HD_STREAM && lines->at[v][d] >= 0 &&
+                    lines->at[i][k] == lines->at[v][d] &&
+                    hd_dim_as_long(from, type->dim[k + ahead]))
+                    stream(w, type, k + ahead, hd_dim_blocks(from));
+        }
+    }
+}
+
+// ------------------------------------------------------------------- moves
+
+static void add_version(writer *w, hd_placed v)
+{
+    if (v.tensor < w->p->nbuffers && !w->p->open[v.tensor] &&
+        hd_placement_same(v.at, w->p->base[v.tensor]))
+        return;
+    for (int i = 0; i < w->have.n; i++)
+        if (w->have.version[i].tensor == v.tensor &&
+            hd_placement_same(w->have.version[i].at, v.at))
+            return;
+    w->have.version = hd_arena_grow(w->p->scratch, w->have.version, w->have.n,
+                                    &w->have.room, sizeof v);
+    w->have.version[w->have.n++] = v;
+}
+
+static void drop_version(writer *w, int i)
+{
+    memmove(&w->have.version[i], &w->have.version[i + 1],
+            sizeof *w->have.version * (size_t)(--w->have.n - i));
+}
+
+static void drop_tensor(writer *w, const hd_buffer *tensor)
+{
+    for (int i = w->have.n; i-- > 0;)
+        if (w->have.version[i].tensor == tensor->id)
+            drop_version(w, i);
+}
+
+static hd_buffer *reshape(writer *w, hd_buffer *from, const hd_type *to)
+{
+    hd_buffer *made;
+
+    if (hd_type_same_dims(&from->type, to))
+        return from;
+    made = add_temp(w, from, to);
+    hd_build_unary(&w->b, HD_OP_RESHAPE, -1, whole(w, made), whole(w, from));
+    return made;
+}
+
+// A fold of what is over ranks, right into its placement.
+static void write_fold(writer *w, const hd_placed *v, hd_buffer *to)
+{
+    const hd_op *fold = v->fold;
+    hd_type lacks = to->type;
+    bool keeps = to->type.ndims == hd_view_type(&v->folded).ndims;
+    hd_buffer *made = to;
+    hd_op *op;
+
+    if (keeps) {
+        lacks = hd_type_without(&to->type, hd_op_dim(fold));
+        made = add_temp(w, to, &lacks);
+    }
+    op = hd_build_unary(&w->b, fold->code, -1, whole(w, made), v->folded);
+    op->loc = fold->loc;
+    hd_build_number(op, HD_KEY_DIM, hd_op_dim(fold));
+    if (!keeps)
+        return;
+    lacks = to->type;
+    lacks.dim[hd_op_dim(fold)] = hd_dim_whole(1);
+    if (hd_type_same_dims(&lacks, &to->type)) {
+        hd_build_unary(&w->b, HD_OP_RESHAPE, -1, whole(w, to), whole(w, made));
+        return;
+    }
+    made = reshape(w, made, &lacks); // a rank has the one index
+    hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, to), whole(w, made));
+}
+
+// "all_gather over tp, 96.0 MiB", with what of it hides.
+static const char *move_text(const writer *w, const hd_placed *v,
+                             const hd_buffer *to, hd_placement at,
+                             int64_t hides)
+{
+    const hd_module *m = w->module;
+    const char *text = "";
+    hd_placement now = v->at;
+    int64_t had = hides;
+    hd_cost cost = hd_placement_move(m, &to->type, v->at, at, ~0u, &hides);
+
+    for (int a = 0; a < m->naxes; a++)
+        if (now.dim[a] != at.dim[a])
+            text = hd_arena_printf(
+                m->arena, "%s%s%s over %s", text, *text != 0 ? ", " : "",
+                now.dim[a] == HD_PLACED_PARTS
+                    ? at.dim[a] >= 0 ? "reduce_scatter" : "all_reduce"
+                : now.dim[a] < 0 ? "a slice"
+                : at.dim[a] >= 0 ? "all_to_all"
+                                 : "all_gather",
+                m->axis[a].name);
+    return hd_arena_printf(m->arena, "%s: %.1f MiB%s", text,
+                           (double)cost.bytes / 1048576,
+                           hides < had ? ", which hides in part" : "");
+}
+
+static void explain(writer *w, const char *why)
+{
+    if (w->p->why && w->b.block->last != NULL)
+        w->b.block->last->why = why;
+}
+
+static void write_move(writer *w, const hd_placed *v, hd_buffer *to,
+                       hd_placement at)
+{
+    int axis = hd_placement_parts(v->at);
+    hd_op *op;
+
+    if (axis < 0) {
+        hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, to), whole(w, v->buffer));
+    } else if (v->buffer == NULL) {
+        write_fold(w, v, to);
+    } else {
+        stream_parts(w, v->buffer, axis, at);
+        op = hd_build_unary(&w->b, HD_OP_SUM, -1, whole(w, to),
+                            whole(w, v->buffer));
+        hd_build_number(op, HD_KEY_DIM, 0);
+    }
+    if (w->p->why)
+        explain(w, move_text(w, v, to, at, axis >= 0 ? v->work : w->hides));
+}
+
+// A buffer for a version of a tensor: its own, where none has that yet.
+static hd_buffer *version_buffer(writer *w, hd_buffer *tensor,
+                                 const hd_type *type)
+{
+    if (tensor->open == 0 || !is_open(w, tensor))
+        return add_temp(w, tensor, type);
+    tensor->type = *type;
+    tensor->open = 0;
+    return tensor;
+}
+
+static hd_placed source_at(const writer *w, hd_buffer *tensor, int i)
+{
+    return i >= 0 ? w->have.version[i]
+                  : (hd_placed){.tensor = tensor->id,
+                                .at = w->p->base[tensor->id],
+                                .buffer = tensor};
+}
+
+// Of what all ranks get while nothing hides it.
+static void tell_gathered(const writer *w, const hd_buffer *tensor,
+                          hd_placement from, hd_placement to, int64_t had,
+                          int64_t left)
+{
+    for (int a = 0; a < w->module->naxes; a++)
+        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE && had == left &&
+            hd_placement_bytes(w->module, &tensor->type, to) >= HD_PLACE_MUCH)
+            hd_warning(
+                w->p->diag, HD_E0507, w->b.loc,
+                "%%%s is gathered over %s for this %s, %.1f MiB on each "
+                "rank, and nothing hides that",
+                tensor->said, w->module->axis[a].name,
+                hd_op_info_get(w->lines->op->code)->text,
+                (double)hd_placement_bytes(w->module, &tensor->type, to) /
+                    1048576);
+}
+
+// What a tensor is where it is needed.
+static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
+                        unsigned gathers, int64_t *hides)
+{
+    hd_cost cost;
+    int64_t had = *hides;
+    int from =
+        hd_place_source(w->p, &w->have, tensor, to, gathers, hides, &cost);
+    hd_placed v = source_at(w, tensor, from);
+    hd_type type;
+    if (hd_placement_same(v.at, to))
+        return v.buffer;
+    tell_gathered(w, tensor, v.at, to, had, *hides);
+    type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
+    stream_gathered(w, &type, v.at, to);
+    if (hd_placement_parts(v.at) >= 0 && v.buffer != NULL)
+        stream_sums(w, &type, v.buffer, hd_placement_parts(v.at), to);
+    if (hd_placement_parts(v.at) >= 0)
+        drop_version(w, from);
+    else
+        tensor = v.buffer;
+    {
+        hd_buffer *moved = hd_placement_parts(v.at) >= 0
+                               ? version_buffer(w, tensor, &type)
+                               : add_temp(w, tensor, &type);
+
+        write_move(w, &v, moved, to);
+        add_version(w,
+                    (hd_placed){.tensor = v.tensor, .at = to, .buffer = moved});
+        return moved;
+    }
+}
+
+static void read_view(writer *w, int i, int64_t *hides)
+{
+    const hd_view *view = &w->lines->op->view[i];
+
+    w->view[i] = *view;
+    w->hides = hd_place_gathers(w->lines, i) != 0 ? *hides : 0;
+    w->view[i].buffer =
+        bring(w, view->buffer, hd_place_of_buffer(view, w->way->at[i]),
+              hd_place_gathers(w->lines, i), hides);
+}
+
+static void explain_statement(writer *w)
+{
+    if (w->p->why)
+        explain(w, hd_arena_printf(w->module->arena, "%s",
+                                   w->p->reason[w->lines - w->p->lines]));
+}
+
+// ----------------------------------------------------------------- results
+
+// Takes the tensor from what was made, which is there now.
+static void write_version(writer *w, hd_buffer *tensor, hd_placement at,
+                          hd_buffer *buffer)
+{
+    add_version(w,
+                (hd_placed){.tensor = tensor->id, .at = at, .buffer = buffer});
+}
+
+// Where result `i` is made: in its own buffer, or in one from which it is moved
+// there.
+static hd_view make_view(writer *w, int i)
+{
+    const hd_view *view = &w->lines->op->view[i];
+    hd_buffer *x = view->buffer;
+    hd_placement at = hd_place_of_buffer(view, w->way->at[i]);
+    hd_view made = *view;
+    hd_type type;
+
+    if (is_open(w, x)) {
+        type = hd_placement_type(w->module, &x->type, at);
+        stream_along(w, i, &type, 0);
+        made.buffer = version_buffer(w, x, &type);
+        write_version(w, x, at, made.buffer);
+        return made;
+    }
+    if (hd_placement_same(at, w->p->base[x->id])) {
+        if (x->role == HD_ROLE_OUT && view->nindex == 0)
+            stream_along(w, i, &x->type, 0);
+        return made;
+    }
+    type = hd_placement_type(w->module, &w->lines->type[i], w->way->at[i]);
+    stream_along(w, i, &type, 0);
+    return whole(w, add_temp(w, x, &type));
+}
+
+// Moves what was made elsewhere to where its declaration has it.
+static void end_view(writer *w, int i, hd_view made)
+{
+    const hd_view *view = &w->lines->op->view[i];
+
+    if (made.buffer != view->buffer)
+        hd_build_unary(&w->b, HD_OP_SET, -1, *view, made);
+    if (!is_open(w, view->buffer))
+        write_version(w, view->buffer, w->p->base[view->buffer->id],
+                      view->buffer);
+}
+
+static void write_plain(writer *w)
+{
+    hd_op *op = w->stmt->op;
+    hd_view made[HD_MAX_VIEWS];
+
+    for (int i = 0; i < op->nviews; i++)
+        if (writes(op, i))
+            made[i] = make_view(w, i);
+    if (op->code == HD_OP_COPY && op->nviews == 2 &&
+        made[0].buffer != op->view[0].buffer) {
+        hd_build_unary(&w->b, HD_OP_SET, -1, op->view[0], w->view[1]);
+        made[0] = op->view[0];
+    } else {
+        hd_view old[HD_MAX_VIEWS];
+
+        memcpy(old, op->view, sizeof *old * (size_t)op->nviews);
+        for (int i = 0; i < op->nviews; i++)
+            op->view[i] = writes(op, i) ? made[i] : w->view[i];
+        hd_block_append(w->b.block, w->stmt);
+        explain_statement(w);
+        // The lines name the statement's own views still.
+        w->stmt->op = hd_arena_copy(w->module->arena, op, sizeof *op);
+        w->stmt->op->view = hd_arena_copy(w->module->arena, op->view,
+                                          sizeof *old * (size_t)op->nviews);
+        memcpy(op->view, old, sizeof *old * (size_t)op->nviews);
+    }
+    for (int i = 0; i < op->nviews; i++)
+        if (writes(op, i))
+            end_view(w, i, made[i]);
+}
+
+// -------------------------------------------------------- products of parts
+
+// All of what a view has as a tensor of its own.
+static hd_buffer *own_tensor(writer *w, const hd_view *view)
+{
+    hd_type type;
+    hd_buffer *own;
+
+    if (view->nindex == 0)
+        return view->buffer;
+    type = hd_view_type(view);
+    own = add_temp(w, view->buffer, &type);
+    hd_build_unary(&w->b, HD_OP_COPY, -1, whole(w, own), *view);
+    return own;
+}
+
+// The tensor with dimension `from` at `to`.
+static hd_buffer *move_dim(writer *w, hd_buffer *x, int from, int to)
+{
+    hd_type type = hd_type_moved(&x->type, from, to);
+    hd_buffer *made;
+    hd_op *op;
+    hd_key *order;
+
+    if (from == to)
+        return x;
+    made = add_temp(w, x, &type);
+    op = hd_build_unary(&w->b, HD_OP_PERMUTE, -1, whole(w, made), whole(w, x));
+    hd_build_key(op, HD_KEY_ORDER, HD_EXPR_NONE);
+    order = &op->key[op->nkeys - 1];
+    order->nints = type.ndims;
+    for (int d = 0, k = 0; d < type.ndims; d++) {
+        if (d == to) {
+            order->ints[d] = from;
+            continue;
+        }
+        k += k == from;
+        order->ints[d] = k++;
+    }
+    return made;
+}
+
+// [.., k@axis, ..] as [.., n@axis, k / n, ..].
+static hd_type split_type(const writer *w, const hd_type *type, int dim,
+                          int axis)
+{
+    int64_t n = w->module->axis[axis].size;
+    hd_type split = *type;
+    hd_dim ranks = hd_dim_whole(n);
+
+    ranks.mark = axis;
+    split.dim[dim] = hd_dim_whole(type->dim[dim].extent / n);
+    return hd_type_with(&split, dim, ranks);
+}
+
+// An operand with the ranks in front. These are names of its bytes, and no loop
+// makes them piece by piece.
+static hd_view lead(writer *w, int i, int axis, int ndims)
+{
+    hd_buffer *x = own_tensor(w, &w->view[i]);
+    int dim = w->way->at[i].dim[axis];
+    hd_type type = unstreamed(x->type), led;
+
+    if (dim > 0) {
+        type = split_type(w, &type, dim, axis);
+        x = move_dim(w, reshape(w, x, &type), dim, 0);
+    }
+    led = unstreamed(x->type);
+    if (dim == 0) {
+        led = hd_type_led(w->module, &led, 0, axis, ndims);
+    } else {
+        while (led.ndims < ndims)
+            led = hd_type_with(&led, 1, hd_dim_whole(1));
+    }
+    return whole(w, reshape(w, x, &led));
+}
+
+// The product of what each rank has of the contracted dimension.
+static hd_buffer *write_parts(writer *w, int axis)
+{
+    const hd_op *op = w->lines->op;
+    int ndims = w->lines->type[0].ndims + 1;
+    hd_placement at = w->way->at[0];
+    hd_type type;
+    hd_buffer *parts;
+    hd_view views[3];
+    hd_op *product;
+
+    at.dim[axis] = HD_PLACED_NOWHERE;
+    type = hd_placement_type(w->module, &w->lines->type[0], at);
+    type = unstreamed(type);
+    type = hd_type_led(w->module, &type, NONE, axis, ndims);
+    stream_along(w, 0, &type, 1);
+    parts = hd_module_add_buffer(
+        w->module,
+        hd_arena_printf(w->module->arena, "%s_parts", op->view[0].buffer->name),
+        HD_ROLE_TEMP, &type);
+    parts->said = op->view[0].buffer->said;
+    parts->loc = op->view[0].buffer->loc;
+    views[1] = lead(w, 1, axis, ndims);
+    views[2] = lead(w, 2, axis, ndims);
+    views[0] = whole(w, parts);
+    product = hd_build_op(&w->b, HD_OP_MATMUL, -1, 1, 2, views);
+    product->loc = op->loc;
+    explain_statement(w);
+    for (int i = 0; i < op->nkeys; i++) {
+        const hd_key *key = &op->key[i];
+
+        if (key->code == HD_KEY_TA || key->code == HD_KEY_TB)
+            hd_build_key(product, key->code, HD_EXPR_NONE);
+        else if (key->code == HD_KEY_SCALE && key->view >= 0)
+            hd_build_key_view(product, key->code, w->view[key->view]);
+        else if (key->code == HD_KEY_SCALE)
+            hd_build_number(product, key->code, key->number);
+    }
+    return parts;
+}
+
+static hd_opcode opcode_of(hd_map map)
+{
+    int code = 0;
+
+    while (hd_op_info_get((hd_opcode)code)->map != map)
+        code++;
+    return (hd_opcode)code;
+}
+
+// What an operand that lies along the last dimensions of the result is over.
+static hd_placement along_result(const writer *w, int i, hd_placement at)
+{
+    int lacks = w->lines->type[0].ndims - w->lines->type[i].ndims;
+    hd_placement p = hd_placement_nowhere();
+
+    for (int a = 0; a < w->module->naxes; a++)
+        if (at.dim[a] >= lacks &&
+            w->lines->type[i].dim[at.dim[a] - lacks].extent > 1)
+            p.dim[a] = (int8_t)(at.dim[a] - lacks);
+    return p;
+}
+
+// A tensor as the result is, where it ends.
+static hd_buffer *add_like(const writer *w, hd_placement at)
+{
+    hd_type type = hd_placement_type(w->module, &w->lines->type[0], at);
+
+    return add_temp(w, w->lines->op->view[0].buffer, &type);
+}
+
+static hd_buffer *add_bias(writer *w, hd_buffer *sum, int bias, hd_placement at,
+                           hd_buffer *to)
+{
+    const hd_view *given = &w->lines->op->view[bias];
+    hd_view view = *given;
+    int64_t hides = 0;
+    bool same;
+
+    view.buffer =
+        bring(w, given->buffer,
+              hd_place_of_buffer(given, along_result(w, bias, at)), 0, &hides);
+    same = view.buffer->type.dtype == sum->type.dtype;
+    hd_build_op(&w->b, same ? HD_OP_ADD : HD_OP_SUM, -1, 1, 2,
+                (hd_view[]){whole(w, to), whole(w, sum), view});
+    return to;
+}
+
+// What `act` was applied to, kept where `aux` says.
+static void keep_aux(writer *w, int aux, hd_buffer *now, hd_placement at)
+{
+    hd_buffer *kept = w->lines->op->view[aux].buffer;
+    hd_type type = hd_placement_type(w->module, &kept->type, at);
+
+    if (is_open(w, kept))
+        kept = version_buffer(w, kept, &type);
+    else
+        at = w->p->base[kept->id];
+    hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, kept), whole(w, now));
+    write_version(w, kept, at, kept);
+}
+
+// Sums of parts, and what else the statement does to them, of which the last
+// makes its result.
+static void write_ends(writer *w, hd_placed *parts)
+{
+    const hd_op *op = w->lines->op;
+    hd_placement at = w->way->end;
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    int aux = hd_op_key_view(op, HD_KEY_AUX);
+    const hd_key *act = hd_op_key(op, HD_KEY_ACT);
+    bool adds = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
+    hd_view out = op->view[0];
+    bool apart = out.nindex > 0 || adds;
+    hd_buffer *now, *end;
+
+    if (is_open(w, out.buffer)) {
+        hd_type type = hd_placement_type(w->module, &out.buffer->type, at);
+
+        out.buffer = version_buffer(w, out.buffer, &type);
+        write_version(w, op->view[0].buffer, at, out.buffer);
+    } else {
+        write_version(w, out.buffer, w->p->base[out.buffer->id], out.buffer);
+    }
+    end = apart ? add_like(w, at) : out.buffer;
+    now = bias < 0 && act == NULL ? end : add_like(w, at);
+    write_move(w, parts, now, at);
+    if (bias >= 0)
+        now = add_bias(w, now, bias, at, act == NULL ? end : add_like(w, at));
+    if (aux >= 0)
+        keep_aux(w, aux, now, at);
+    if (act != NULL) {
+        hd_build_unary(&w->b, opcode_of(hd_act_map(act->act)), -1,
+                       whole(w, end), whole(w, now));
+        now = end;
+    }
+    if (adds)
+        hd_build_op(&w->b, HD_OP_ADD, -1, 1, 2,
+                    (hd_view[]){out, out, whole(w, now)});
+    else if (apart)
+        hd_build_unary(&w->b, HD_OP_COPY, -1, out, whole(w, now));
+}
+
+// What ranks have parts of: added up where it is declared, or where it is read.
+static void write_sum(writer *w, int axis)
+{
+    const hd_op *op = w->lines->op;
+    hd_buffer *x = op->view[0].buffer;
+    hd_placed v = {.tensor = x->id,
+                   .at = hd_place_of_buffer(&op->view[0], w->way->at[0])};
+
+    if (hd_op_family(op) == HD_FAMILY_PRODUCT) {
+        v.buffer = write_parts(w, axis);
+        v.work = w->way->work;
+    } else {
+        v.fold = op;
+        v.folded = w->view[1];
+    }
+    if (w->way->ends) {
+        write_ends(w, &v);
+    } else if (is_open(w, x)) {
+        add_version(w, v);
+    } else if (op->view[0].nindex > 0) {
+        hd_buffer *sum =
+            add_like(w, hd_place_of_view(&op->view[0], w->p->base[x->id]));
+
+        write_move(w, &v, sum, hd_placement_of(&sum->type));
+        hd_build_unary(&w->b, HD_OP_COPY, -1, op->view[0], whole(w, sum));
+        write_version(w, x, w->p->base[x->id], x);
+    } else {
+        write_move(w, &v, x, w->p->base[x->id]);
+        write_version(w, x, w->p->base[x->id], x);
+    }
+}
+
+// -------------------------------------------------- attention by heads, rows
+
+// Whether an axis divides what the signature of an attention wants whole.
+static bool splits(const writer *w, int axis)
+{
+    int line = w->way->cut.line[axis];
+
+    return line >= 0 && (line == w->lines->heads || line == w->lines->rows);
+}
+
+static bool has_splits(const writer *w)
+{
+    bool any = false;
+
+    for (int a = 0; a < w->module->naxes; a++)
+        any |= splits(w, a);
+    return any;
+}
+
+static bool is_keys(const writer *w, int i)
+{
+    return hd_op_has_keys(w->lines->op, i);
+}
+
+// The batch of a view before it is split.
+static int batch_of(const writer *w, int i)
+{
+    return hd_op_batch(w->lines->op, i, w->lines->type[i].ndims);
+}
+
+// The type of view `i` with an index for each rank of each axis that divides
+// heads or rows behind its batch, or one index where it repeats; of keys that
+// come in blocks these are a dimension of their own, which is no batch.
+// `parts` has what is there at last, of each axis where its ranks were.
+static hd_buffer *split_view(writer *w, int i, hd_buffer *x)
+{
+    int batch = batch_of(w, i);
+
+    for (int a = 0; a < w->module->naxes; a++) {
+        int dim = w->way->at[i].dim[a];
+        bool rows = w->way->cut.line[a] == w->lines->rows;
+        hd_type type = unstreamed(x->type);
+
+        if (!splits(w, a) || (rows && is_keys(w, i)))
+            continue;
+        if (dim >= 0) {
+            int now = dim + x->type.ndims - w->lines->type[i].ndims;
+
+            type = split_type(w, &type, now, a);
+            x = move_dim(w, reshape(w, x, &type), now, batch++);
+        } else {
+            type = hd_type_with(&type, batch++, hd_dim_whole(1));
+            x = reshape(w, x, &type);
+        }
+    }
+    return x;
+}
+
+// Keys of which each rank has a block, as blocks that all ranks get.
+static hd_buffer *block_keys(writer *w, int i, hd_buffer *x, int axis)
+{
+    int dim = w->way->at[i].dim[axis] + x->type.ndims - w->lines->type[i].ndims;
+    int heads = x->type.ndims - 3;
+    hd_type type = unstreamed(x->type);
+    hd_buffer *all;
+
+    type = split_type(w, &type, dim, axis);
+    x = move_dim(w, reshape(w, x, &type), dim, heads);
+    type = x->type;
+    type.dim[heads] = hd_dim_whole(type.dim[heads].extent);
+    stream(w, &type, heads, type.dim[heads].extent);
+    all = add_temp(w, x, &type);
+    hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, all), whole(w, x));
+    return all;
+}
+
+static int rows_axis(const writer *w)
+{
+    for (int a = 0; a < w->module->naxes; a++)
+        if (splits(w, a) && w->way->cut.line[a] == w->lines->rows)
+            return a;
+    return NONE;
+}
+
+// The result as it was split, back to what it is.
+static void join_result(writer *w, int i, hd_buffer *made, hd_view to)
+{
+    int batch = batch_of(w, i), at[HD_MAX_AXES], n = 0;
+    hd_buffer *x = made;
+
+    for (int a = 0; a < w->module->naxes; a++)
+        if (splits(w, a))
+            at[n++] = a;
+    while (n-- > 0) {
+        int dim = w->way->at[i].dim[at[n]] + n;
+        hd_type type;
+
+        x = move_dim(w, x, batch + n, dim);
+        type = x->type;
+        type.dim[dim] = hd_dim_cut(
+            hd_dim_whole(type.dim[dim].extent * type.dim[dim + 1].extent),
+            type.dim[dim].extent);
+        type.dim[dim].mark = at[n];
+        type = hd_type_without(&type, dim + 1);
+        if (n == 0)
+            hd_build_unary(&w->b, HD_OP_RESHAPE, -1, to, whole(w, x));
+        else
+            x = reshape(w, x, &type);
+    }
+}
+
+// Rows of a block see keys as far as the whole would.
+static void copy_keys(writer *w, hd_op *to, bool blocks)
+{
+    const hd_op *op = w->lines->op;
+    int axis = rows_axis(w);
+
+    for (int i = 0; i < op->nkeys; i++) {
+        const hd_key *key = &op->key[i];
+        hd_expr expr = key->expr;
+
+        if (blocks && key->code > HD_KEY_BLOCKS &&
+            hd_op_key(to, HD_KEY_BLOCKS) == NULL)
+            hd_build_key(to, HD_KEY_BLOCKS, HD_EXPR_NONE);
+        if (key->code == HD_KEY_CAUSAL && axis >= 0) {
+            int rows = w->way->at[0].dim[axis];
+            int64_t each =
+                w->lines->type[0].dim[rows].extent / w->module->axis[axis].size;
+
+            expr =
+                hd_expr_binary(w->module, HD_EXPR_ADD, expr,
+                               hd_expr_binary(w->module, HD_EXPR_MUL,
+                                              hd_expr_coord(w->module, axis),
+                                              hd_expr_const(w->module, each)));
+        }
+        if (key->view >= 0) {
+            hd_build_key_view(to, key->code, w->view[key->view]);
+            continue;
+        }
+        hd_build_key(to, key->code, expr);
+        to->key[to->nkeys - 1].number = key->number;
+    }
+    if (blocks && hd_op_key(to, HD_KEY_BLOCKS) == NULL)
+        hd_build_key(to, HD_KEY_BLOCKS, HD_EXPR_NONE);
+}
+
+static bool same_view(const hd_view *a, const hd_view *b)
+{
+    return a->buffer == b->buffer && a->nindex == 0 && b->nindex == 0;
+}
+
+static void write_split(writer *w)
+{
+    const hd_op *op = w->lines->op;
+    hd_view views[HD_MAX_VIEWS], made[HD_MAX_VIEWS];
+    int axis = rows_axis(w);
+    hd_op *split;
+
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++) {
+        hd_buffer *x;
+
+        if (is_keys(w, i) && is_keys(w, i - 1) && i > op->noutputs &&
+            same_view(&w->view[i], &w->view[i - 1])) {
+            views[i] = views[i - 1]; // keys that are values, too
+            continue;
+        }
+        x = split_view(w, i, own_tensor(w, &w->view[i]));
+        if (axis >= 0 && is_keys(w, i))
+            x = block_keys(w, i, x, axis);
+        views[i] = whole(w, x);
+    }
+    for (int i = 0; i < op->noutputs; i++) {
+        hd_placement at = w->way->at[i];
+        hd_type type;
+
+        made[i] = make_view(w, i);
+        for (int a = 0; a < w->module->naxes; a++)
+            if (splits(w, a))
+                at.dim[a] = HD_PLACED_NOWHERE;
+        type = unstreamed(hd_placement_type(w->module, &w->lines->type[i], at));
+        for (int a = 0, n = 0; a < w->module->naxes; a++)
+            if (splits(w, a)) {
+                int dim = w->way->at[i].dim[a] + n;
+
+                type = split_type(w, &type, dim, a);
+                type = hd_type_moved(&type, dim, batch_of(w, i) + n++);
+            }
+        views[i] = whole(w, add_temp(w, op->view[i].buffer, &type));
+    }
+    split = hd_build_op(&w->b, op->code, -1, op->noutputs, op->ninputs, views);
+    split->loc = op->loc;
+    explain_statement(w);
+    copy_keys(w, split, axis >= 0);
+    for (int i = 0; i < op->noutputs; i++) {
+        join_result(w, i, views[i].buffer, made[i]);
+        end_view(w, i, made[i]);
+    }
+}
+
+// --------------------------------------------------------------- statements
+
+// The values of a tensor where another one is declared, which has them too.
+static void write_name(writer *w)
+{
+    const hd_op *op = w->lines->op;
+    hd_buffer *to = op->view[0].buffer, *from = op->view[1].buffer;
+    hd_placement at = w->p->base[to->id];
+    int64_t hides = 0;
+    hd_cost cost;
+    int i = hd_place_source(w->p, &w->have, from, at, 0, &hides, &cost);
+    hd_placed v = source_at(w, from, i);
+
+    if (hd_placement_parts(v.at) < 0)
+        stream_gathered(w, &to->type, v.at, at);
+    else
+        drop_version(w, i);
+    write_move(w, &v, to, at);
+    write_version(w, from, at, to);
+    drop_tensor(w, to);
+    write_version(w, to, at, to);
+}
+
+static void write_statement(writer *w)
+{
+    const hd_op *op = w->lines->op;
+    int axis = hd_placement_parts(w->way->at[0]);
+    int64_t hides = hd_op_family(op) == HD_FAMILY_PRODUCT ? w->way->work : 0;
+
+    if (w->way->names) {
+        write_name(w);
+        return;
+    }
+    for (int i = 0; i < op->nviews; i++)
+        if (reads(op, i) && !writes(op, i))
+            read_view(w, i, &hides);
+    for (int i = 0; i < op->nviews; i++)
+        if (writes(op, i))
+            drop_tensor(w, op->view[i].buffer);
+    if (axis >= 0)
+        write_sum(w, axis);
+    else if (has_splits(w))
+        write_split(w);
+    else
+        write_plain(w);
+}
+
+// What is made for one that is made piece by piece is so, too: of statements
+// that touch each element once, whose results were open.
+static void stream_back(writer *w, const hd_stmt *s)
+{
+    hd_lines lines = hd_lines_find(w->module, s->op);
+    const hd_type *made = &s->op->view[0].buffer->type;
+    int dim = hd_type_stream_dim(made);
+    hd_family family = hd_op_family(s->op);
+
+    if (dim < 0 || lines.fixed || s->op->view[0].nindex > 0 ||
+        (family != HD_FAMILY_MAP && s->op->code != HD_OP_COPY))
+        return;
+    for (int i = s->op->noutputs; i < s->op->nviews; i++)
+        for (int d = 0; d < lines.type[i].ndims; d++)
+            if (lines.at[i][d] == lines.at[0][dim] &&
+                is_open(w, s->op->view[i].buffer) &&
+                hd_dim_as_long(lines.type[i].dim[d], lines.type[0].dim[dim]))
+                stream(w, &s->op->view[i].buffer->type,
+                       hd_view_kept_dim(&s->op->view[i], d),
+                       hd_dim_blocks(made->dim[dim]));
+}
+
+static void stream_all_back(writer *w)
+{
+    const hd_stmt **all;
+    int n = 0;
+
+    for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
+        n++;
+    all = hd_new_array(w->p->scratch, const hd_stmt *, n + 1);
+    n = 0;
+    for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
+        all[n++] = s;
+    while (n-- > 0)
+        stream_back(w, all[n]);
+}
+
+// What was declared in part, and never written, is nothing.
+static void drop_shapeless(const hd_placing *p)
+{
+    bool *used = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
+
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+        used[b->id] = !b->shapeless;
+    hd_module_drop_temps(p->module, used);
+}
+
+void hd_place_write(hd_placing *p)
+{
+    hd_block body = {0};
+    writer w = {.p = p, .module = p->module, .b = {p->module, &body, {0}}};
+    hd_stmt *next;
+    int n = 0;
+
+    for (hd_stmt *s = p->module->body.first; s != NULL; s = next, n++) {
+        next = s->next;
+        s->next = NULL;
+        w.stmt = s;
+        w.b.loc = s->op->loc;
+        w.lines = &p->lines[n];
+        w.way = p->way[n];
+        write_statement(&w);
+    }
+    p->module->body = body;
+    stream_all_back(&w);
+    drop_shapeless(p);
+    for (hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+        b->open = 0;
+}
