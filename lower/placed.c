@@ -715,10 +715,9 @@ static int batch_of(const writer *w, int i)
     return hd_op_batch(w->lines->op, i, w->lines->type[i].ndims);
 }
 
-// The type of view `i` with an index for each rank of each axis that divides
-// heads or rows behind its batch, or one index where it repeats; of keys that
-// come in blocks these are a dimension of their own, which is no batch.
-// `parts` has what is there at last, of each axis where its ranks were.
+// View `i` with an index for each rank of each axis that divides heads or rows
+// behind its batch, or one index where it repeats; of keys the blocks of rows
+// are none of these.
 static hd_buffer *split_view(writer *w, int i, hd_buffer *x)
 {
     int batch = batch_of(w, i);
@@ -728,9 +727,9 @@ static hd_buffer *split_view(writer *w, int i, hd_buffer *x)
         bool rows = w->way->cut.line[a] == w->lines->rows;
         hd_type type = unstreamed(x->type);
 
-        if (!splits(w, a) || (rows && is_keys(w, i)))
+        if (!splits(w, a) || (rows && is_keys(w, i) && batch == 0))
             continue;
-        if (dim >= 0) {
+        if (dim >= 0 && !(rows && is_keys(w, i))) {
             int now = dim + x->type.ndims - w->lines->type[i].ndims;
 
             type = split_type(w, &type, now, a);

@@ -151,14 +151,15 @@ class Drawn:
 
     def draw_attend(self):
         heads, shared, rows, depth = 4, self.draw.choice((1, 2, 4)), self.draw.choice(EXTENTS), 4
-        q = self.operand(heads, rows, depth)
-        k, v = (self.operand(shared, rows, depth) for _ in range(2))
+        batch = (4,) if self.chance(0.3) else ()
+        q = self.operand(*batch, heads, rows, depth)
+        k, v = (self.operand(*batch, shared, rows, depth) for _ in range(2))
         causal = self.chance(0.6)
         groups = np.repeat(np.arange(shared), heads // shared)
-        s = self.value[q] @ np.swapaxes(self.value[k][groups], -1, -2) / np.sqrt(depth)
+        s = self.value[q] @ np.swapaxes(self.value[k][..., groups, :, :], -1, -2) / np.sqrt(depth)
         s = np.where(np.tril(np.ones((rows, rows), bool)) | (not causal), s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
-        y = p / p.sum(-1, keepdims=True) @ self.value[v][groups]
+        y = p / p.sum(-1, keepdims=True) @ self.value[v][..., groups, :, :]
         self.body.append(f"%t{len(self.body)}, %l{len(self.body)} = attention %{q}, %{k}, %{v}"
                          + " causal 0" * causal)
         self.value[f"t{len(self.body) - 1}"] = y
