@@ -68,7 +68,7 @@ TEST(Options, ValuesThatAreNoneAreRefused)
     EXPECT_NE(Refusal(options).find("option 'protocol' has no value"),
               std::string::npos);
     options = RingDefaults();
-    options.until = static_cast<hd_stage>(HD_STAGE_HOST + 1);
+    options.until = static_cast<hd_stage>(HD_STAGE_PLACE + 1);
     EXPECT_NE(Refusal(options).find("option 'until' has no value"),
               std::string::npos);
     options = RingDefaults();
@@ -136,11 +136,11 @@ TEST(Options, TheHookSeesEachPassThatRan)
 
     options.until = HD_STAGE_STREAM;
     EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
-    EXPECT_EQ(seen, "reshard1 stream2 ");
+    EXPECT_EQ(seen, "place0 reshard1 stream2 ");
     options.until = HD_STAGE_HOST;
     seen.clear();
     EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
-    EXPECT_EQ(seen, "transfer3 event4 place5 ");
+    EXPECT_EQ(seen, "transfer3 event4 share5 ");
 }
 
 TEST(Options, LaunchesHaveAPassOfTheirOwn)
@@ -151,5 +151,5 @@ TEST(Options, LaunchesHaveAPassOfTheirOwn)
 
     options.launch = true;
     EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
-    EXPECT_EQ(seen, "reshard1 stream2 transfer3 event4 place5 launch5 ");
+    EXPECT_EQ(seen, "place0 reshard1 stream2 transfer3 event4 share5 launch5 ");
 }

@@ -832,6 +832,7 @@ void Judge(const Statement &s, Tally *tally)
                 hd_signature_fits(j.op, j.type, j.tensor, nullptr, &why);
             bool rules = IsFine(j);
 
+            module->placed = true; // placements are judged, too
             status = hd_verify(module, diag);
             EXPECT_EQ(rows, rules) << text;
             tally->drawn++;
