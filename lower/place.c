@@ -676,19 +676,27 @@ static bool choose(hd_placing *p)
     return true;
 }
 
-// Whether it is explicit: then it is what it says.
-static bool is_explicit(hd_module *module)
+// An explicit program is what it says.
+static hd_status find_explicit(hd_module *module, bool *out)
 {
+    hd_status status = HD_OK;
+
+    *out = module->form == 1;
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
         if (b->open != 0)
-            return false;
-    return hd_verify(module, NULL) == HD_OK;
+            return HD_OK;
+    if (!*out)
+        status = hd_verify(module, NULL);
+    *out |= status == HD_OK;
+    return status == HD_ERROR_INVALID ? HD_OK : status;
 }
 
 hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     hd_placing p = {.module = module, .scratch = scratch, .exact = true};
+    bool is_explicit;
+    hd_status status;
 
     (void)effect;
     p.diag = diag;
@@ -696,7 +704,10 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
     if (module->placed)
         return HD_OK;
     module->placed = true;
-    if (module->form == 1 || is_explicit(module))
+    status = find_explicit(module, &is_explicit);
+    if (status != HD_OK)
+        return hd_fail(diag, status, "out of memory");
+    if (is_explicit)
         return HD_OK;
     find_statements(&p);
     if (choose(&p))
