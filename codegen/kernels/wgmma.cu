@@ -502,7 +502,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             asm volatile("prefetch.tensormap [%0];" ::"l"(i > 0 ? b : a));
         asm volatile(
             "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + 8 * i),
-            "r"(1 + SLICE_SCALES));
+            "r"(1 + 32 * SLICE_SCALES));
         asm volatile(
             "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
             "r"(4 * SHARERS * PEERS));
@@ -578,11 +578,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                         read_scales(&of, from + 1);
                     wait_for(empty + 8 * s, turn ^ 1, told, step);
                     leave_scales(&now, scales + s * SCALE_BYTES, lane_);
-                    __syncwarp();
-                    if (lane_ == 0)
-                        asm volatile("mbarrier.arrive.shared::cta.b64 _, "
-                                     "[%0];" ::"r"(full + 8 * s)
-                                     : "memory");
+                    asm volatile(
+                        "mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(full +
+                                                                         8 * s)
+                        : "memory");
                     if (++s == SLICES)
                         s = 0, turn ^= 1;
                 }
