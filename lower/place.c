@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "ir/verify.h"
 
 enum { NONE = -1, MOST_STATES = 32 };
@@ -145,6 +146,18 @@ static void add_ends(const hd_placing *p, const hd_lines *lines, int axis,
         }
 }
 
+// Whether a sum takes the bias beside the product's result.
+static bool may_add_bias(const hd_op *op)
+{
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    hd_dtype made = result_of(op)->type.dtype, dtype;
+
+    if (bias < 0)
+        return true;
+    dtype = op->view[bias].buffer->type.dtype;
+    return dtype == HD_DTYPE_F32 || hd_dtype_holds(made, dtype);
+}
+
 static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
                     ways *out)
 {
@@ -160,28 +173,27 @@ static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
         way.arrives = hd_lines_arrive(p->module, lines, cut, way.at, &hides);
     }
     parts = hd_placement_parts(way.at[0]);
+    if (parts >= 0 && !may_add_bias(lines->op))
+        return;
     if (parts >= 0 && hd_place_has_ends(lines->op))
         add_ends(p, lines, parts, &way, out);
     else
         add_way(p, out, &way);
 }
 
-static void list_from(const hd_placing *p, const hd_lines *lines, unsigned used,
-                      int axis, hd_cut *cut, ways *out)
+// The next way to cut: the last axis another line, and once it has had all the
+// one before. False behind the last.
+static bool next_cut(const hd_placing *p, const hd_lines *lines, unsigned used,
+                     hd_cut *cut)
 {
-    if (axis == p->module->naxes) {
-        add_cut(p, lines, *cut, out);
-        return;
+    for (int a = p->module->naxes; a-- > 0;) {
+        if ((used >> a & 1) == 0)
+            continue;
+        if (++cut->line[a] < lines->n)
+            return true;
+        cut->line[a] = NONE;
     }
-    cut->line[axis] = NONE;
-    list_from(p, lines, used, axis + 1, cut, out);
-    if ((used >> axis & 1) == 0)
-        return;
-    for (int line = 0; line < lines->n; line++) {
-        cut->line[axis] = (int8_t)line;
-        list_from(p, lines, used, axis + 1, cut, out);
-    }
-    cut->line[axis] = NONE;
+    return false;
 }
 
 // As declarations have it, if they all do.
@@ -223,7 +235,9 @@ static ways list_ways(const hd_placing *p, const hd_lines *lines, unsigned used)
     } else if (find_declared(p, lines, &way)) {
         add_way(p, &ways, &way);
     } else {
-        list_from(p, lines, used, 0, &cut, &ways);
+        do
+            add_cut(p, lines, cut, &ways);
+        while (next_cut(p, lines, used, &cut));
     }
     return ways;
 }

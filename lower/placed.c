@@ -311,28 +311,24 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
     int from =
         hd_place_source(w->p, &w->have, tensor, to, gathers, hides, &cost);
     hd_placed v = source_at(w, tensor, from);
+    bool parts = hd_placement_parts(v.at) >= 0;
+    hd_buffer *moved;
     hd_type type;
+
     if (hd_placement_same(v.at, to))
         return v.buffer;
     tell_gathered(w, tensor, v.at, to, had, *hides);
     type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
     stream_gathered(w, &type, v.at, to);
-    if (hd_placement_parts(v.at) >= 0 && v.buffer != NULL)
+    if (parts && v.buffer != NULL)
         stream_sums(w, &type, v.buffer, hd_placement_parts(v.at), to);
-    if (hd_placement_parts(v.at) >= 0)
+    if (parts)
         drop_version(w, from);
-    else
-        tensor = v.buffer;
-    {
-        hd_buffer *moved = hd_placement_parts(v.at) >= 0
-                               ? version_buffer(w, tensor, &type)
-                               : add_temp(w, tensor, &type);
-
-        write_move(w, &v, moved, to);
-        add_version(w,
-                    (hd_placed){.tensor = v.tensor, .at = to, .buffer = moved});
-        return moved;
-    }
+    moved =
+        parts ? version_buffer(w, tensor, &type) : add_temp(w, v.buffer, &type);
+    write_move(w, &v, moved, to);
+    add_version(w, (hd_placed){.tensor = v.tensor, .at = to, .buffer = moved});
+    return moved;
 }
 
 static void read_view(writer *w, int i, int64_t *hides)
@@ -906,6 +902,24 @@ static void write_name(writer *w)
     write_version(w, to, at, to);
 }
 
+// A fold that nobody has read yet is of what was there: it is done before that
+// is written over.
+static void fold_before(writer *w, const hd_buffer *written)
+{
+    for (int i = w->have.n; i-- > 0;) {
+        const hd_placed *v = &w->have.version[i];
+        hd_placement to = v->at;
+        hd_buffer *tensor;
+        int64_t hides = 0;
+
+        if (v->buffer != NULL || v->folded.buffer != written)
+            continue;
+        tensor = v->fold->view[0].buffer;
+        to.dim[hd_placement_parts(to)] = HD_PLACED_NOWHERE;
+        bring(w, tensor, to, 0, &hides);
+    }
+}
+
 static void write_statement(writer *w)
 {
     const hd_op *op = w->lines->op;
@@ -920,8 +934,10 @@ static void write_statement(writer *w)
         if (reads(op, i) && !writes(op, i))
             read_view(w, i, &hides);
     for (int i = 0; i < op->nviews; i++)
-        if (writes(op, i))
+        if (writes(op, i)) {
+            fold_before(w, op->view[i].buffer);
             drop_tensor(w, op->view[i].buffer);
+        }
     if (axis >= 0)
         write_sum(w, axis);
     else if (has_splits(w))
