@@ -1223,6 +1223,35 @@ static hd_status check_shares(verifier *v, const hd_op *op, const hd_type *out,
     return HD_OK;
 }
 
+static bool has_sized(const hd_dim *dim, int n)
+{
+    bool any = false;
+
+    for (int i = 0; i < n; i++)
+        any |= hd_dim_is_sized(dim[i]);
+    return any;
+}
+
+// What a run says the length of is no factor of anything: it stays by itself.
+static hd_status check_sized_apart(verifier *v, const hd_op *op,
+                                   const hd_type *out, const hd_type *in)
+{
+    int of_out[HD_MAX_DIMS], of_in[HD_MAX_DIMS], na, nb;
+    hd_type a = without_ones(out, of_out), b = without_ones(in, of_in);
+
+    for (int i = 0, k = 0; i < a.ndims || k < b.ndims; i += na, k += nb) {
+        find_factors(a.dim + i, a.ndims - i, b.dim + k, b.ndims - k, &na, &nb);
+        if ((!has_sized(a.dim + i, na) && !has_sized(b.dim + k, nb)) ||
+            (na == 1 && nb == 1 && hd_dim_as_long(a.dim[i], b.dim[k])))
+            continue;
+        return hd_error(v->diag, HD_E0318, op->loc,
+                        "reshape of %%%s to %%%s: a dimension whose length is "
+                        "known only when the program runs stays as it is",
+                        op->view[1].buffer->said, op->view[0].buffer->said);
+    }
+    return HD_OK;
+}
+
 static hd_status check_reshape(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
@@ -1234,20 +1263,14 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                             "a part of %%%s: reshape takes all of a tensor; "
                             "`copy` the part to one of its own",
                             op->view[i].buffer->said);
-    for (int i = 0; i < 2; i++)
-        for (int d = 0; d < op->view[i].buffer->type.ndims; d++)
-            if (hd_dim_is_sized(op->view[i].buffer->type.dim[d]))
-                return hd_error(v->diag, HD_E0318, op->view[i].loc,
-                                "reshape of %%%s, of whose dimension %d the "
-                                "length is known only when the program runs: "
-                                "it has one name alone",
-                                op->view[i].buffer->said, d);
     if (out.dtype != in.dtype)
         return shapes_differ(v, op, &out, &in,
                              "the dtypes differ, and only `copy` and `set` "
                              "cast");
-    if (hd_type_elements(&out) == hd_type_elements(&in))
+    if (hd_type_elements(&out) == hd_type_elements(&in)) {
+        HD_TRY(check_sized_apart(v, op, &out, &in));
         return is_unplaced(v) ? HD_OK : check_shares(v, op, &out, &in);
+    }
     snprintf(why, sizeof why, "%lld elements for %lld",
              (long long)hd_type_elements(&in),
              (long long)hd_type_elements(&out));
