@@ -8,9 +8,8 @@
 // A statement's operands are brought to where it needs them, from the version
 // that this costs the least from. A result with parts, of which each rank has
 // one, is added up where it is first read, right into its reader's placement.
-#include "lower/place.h"
+#include "lower/placed.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,89 +17,6 @@
 #include "ir/verify.h"
 
 enum { NONE = -1, MOST_STATES = 32 };
-
-hd_placement hd_place_of_buffer(const hd_view *view, hd_placement kept)
-{
-    for (int a = 0; a < HD_MAX_AXES; a++)
-        if (kept.dim[a] >= 0)
-            kept.dim[a] = (int8_t)hd_view_kept_dim(view, kept.dim[a]);
-    return kept;
-}
-
-hd_placement hd_place_of_view(const hd_view *view, hd_placement whole)
-{
-    for (int a = 0; a < HD_MAX_AXES; a++)
-        if (whole.dim[a] >= 0)
-            whole.dim[a] =
-                (int8_t)(hd_view_picks(view, whole.dim[a])
-                             ? HD_PLACED_NOWHERE
-                             : hd_view_kept_ahead(view, whole.dim[a]));
-    return whole;
-}
-
-unsigned hd_place_gathers(const hd_lines *lines, int i)
-{
-    const hd_view *view = &lines->op->view[i];
-    unsigned dims = 0;
-
-    for (int d = 0; i == lines->op->noutputs && d < lines->type[i].ndims; d++)
-        if (lines->at[i][d] >= 0 && (lines->beside >> lines->at[i][d] & 1) != 0)
-            dims |= 1u << hd_view_kept_dim(view, d);
-    return dims;
-}
-
-bool hd_place_is_name(const hd_placing *p, const hd_op *op)
-{
-    const hd_buffer *to = op->view[0].buffer, *from;
-
-    if (op->code != HD_OP_COPY && op->code != HD_OP_SET)
-        return false;
-    from = op->view[1].buffer;
-    return op->view[0].nindex == 0 && op->view[1].nindex == 0 &&
-           to->type.dtype == from->type.dtype && !hd_place_is_open(p, to) &&
-           to->role != HD_ROLE_INOUT && op->nviews == 2;
-}
-
-bool hd_place_has_ends(const hd_op *op)
-{
-    return hd_op_key(op, HD_KEY_BIAS) != NULL ||
-           hd_op_key(op, HD_KEY_ACT) != NULL ||
-           hd_op_key(op, HD_KEY_AUX) != NULL ||
-           hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
-}
-
-int hd_place_source(const hd_placing *p, const hd_versions *versions,
-                    const hd_buffer *tensor, hd_placement to, unsigned gathers,
-                    int64_t *hides, hd_cost *cost)
-{
-    int best = NONE;
-    int64_t left = *hides;
-    bool found = !hd_place_is_open(p, tensor);
-
-    if (found)
-        *cost = hd_placement_move(p->module, &tensor->type, p->base[tensor->id],
-                                  to, gathers, &left);
-    for (int i = 0; i < versions->n; i++) {
-        const hd_placed *v = &versions->version[i];
-        bool parts = hd_placement_parts(v->at) >= 0;
-        int64_t under = parts ? v->work : *hides;
-        hd_cost now;
-
-        if (v->tensor != tensor->id)
-            continue;
-        now = hd_placement_move(p->module, &tensor->type, v->at, to, gathers,
-                                &under);
-        if (found && hd_cost_compare(now, *cost) >= 0)
-            continue;
-        found = true;
-        best = i;
-        *cost = now;
-        left = parts ? *hides : under;
-    }
-    assert(found && "what is read was written");
-    *hides = left;
-    return best;
-}
 
 // -------------------------------------------------------------------- ways
 

@@ -7,11 +7,11 @@
 // What a gather makes whole, and what sums are scattered along, is worked on in
 // pieces: it is a stream dimension, and so is what is made of it piece by
 // piece.
-#include <assert.h>
+#include "lower/placed.h"
+
 #include <string.h>
 
 #include "lower/build.h"
-#include "lower/place.h"
 
 enum { NONE = -1 };
 

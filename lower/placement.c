@@ -78,6 +78,11 @@ int64_t hd_placement_bytes(const hd_module *module, const hd_type *type,
     return hd_type_local_bytes(&placed);
 }
 
+hd_cost hd_cost_sum(hd_cost a, hd_cost b)
+{
+    return (hd_cost){a.total + b.total, a.bytes + b.bytes, a.moves + b.moves};
+}
+
 int hd_cost_compare(hd_cost a, hd_cost b)
 {
     if (a.total != b.total)

@@ -57,10 +57,7 @@ typedef struct hd_cost {
 #define HD_COST_TOUCHED 12
 #define HD_COST_MOVE ((int64_t)4 << 20)
 
-static inline hd_cost hd_cost_sum(hd_cost a, hd_cost b)
-{
-    return (hd_cost){a.total + b.total, a.bytes + b.bytes, a.moves + b.moves};
-}
+hd_cost hd_cost_sum(hd_cost a, hd_cost b);
 // Negative, 0 or positive, as `a` is less, the same or more.
 int hd_cost_compare(hd_cost a, hd_cost b);
 

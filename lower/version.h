@@ -1,7 +1,7 @@
-// Where each statement of a tensor program is done, and what it needs for that:
-// `place` chooses (place.c), and writes what was chosen out (placed.c).
-#ifndef HD_LOWER_PLACE_H
-#define HD_LOWER_PLACE_H
+// Ways to do a statement of a tensor program, and the versions that there are of
+// its tensors: what `place` chooses among, and writes out.
+#ifndef HD_LOWER_VERSION_H
+#define HD_LOWER_VERSION_H
 
 #include "lower/lines.h"
 #include "lower/pass.h"
@@ -78,9 +78,6 @@ bool hd_place_is_name(const hd_placing *p, const hd_op *op);
 
 // What else is done to a product's sums.
 bool hd_place_has_ends(const hd_op *op);
-
-// The explicit program.
-void hd_place_write(hd_placing *p);
 
 HD_END_DECLS
 
