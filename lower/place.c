@@ -10,7 +10,6 @@
 // one, is added up where it is first read, right into its reader's placement.
 #include "lower/placed.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -364,10 +363,11 @@ typedef struct states {
 static void keep_state(const search *s, state *to, const state *new)
 {
     *to = *new;
-    to->versions.n = to->versions.room = s->trial.n;
-    to->versions.version =
-        hd_arena_copy(s->p->scratch, s->trial.version,
-                      sizeof *s->trial.version * (size_t)s->trial.n);
+    to->versions = (hd_versions){.n = s->trial.n, .room = s->trial.n};
+    if (s->trial.n > 0)
+        to->versions.version =
+            hd_arena_copy(s->p->scratch, s->trial.version,
+                          sizeof *s->trial.version * (size_t)s->trial.n);
 }
 
 // The cheaper of two that are equal; else of too many the cheapest. What is new
