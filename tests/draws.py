@@ -99,6 +99,8 @@ TABLE = (
                                                                    (NOT, HALF, NOT)),
     ("Choose[.](HasWhat|TheFirst|SumsOf)|(Fit|Generate|Symmetry|Limits)[.]",
                                                                    (NOT, HALF, NOT)),
+    ("Cuda(Sharing|Orders|Attends|Sizes)[.]|Boot[.]|Misuse[.]",
+                                                                   (NOT, HALF, NOT)),
     ("Tiles[.](EachRow|OfProducts)|Steps[.]RanksThat|Lower[.]Random|CudaSharing[.]Many",
                                                                    (NOT, HALF, NOT)),
     ("(Check|Lower|Cache)Faults|NoFaults[.]Tuning|CudaMarks[.]OfMany|device[.]threads",
