@@ -268,7 +268,7 @@ static hd_status check_declaration(const declaration *d)
                         "more than %d buffers", MAX_BUFFERS);
     HD_TRY(check_dims(d));
     HD_TRY(check_ranks(d));
-    if (d->buffer->by != NULL) {
+    if (d->buffer->by != NULL && !d->buffer->shapeless) {
         HD_TRY(check_counts(d));
         HD_TRY(check_counted_ranks(d));
     }

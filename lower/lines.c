@@ -72,11 +72,12 @@ static void find_bound(hd_lines *lines)
     int8_t(*along)[HD_MAX_DIMS] = lines->bound.along;
 
     lines->n = lines->bound.nlines;
-    for (int i = 0; i < op->nviews; i++)
-        for (int d = 0; d < lines->type[i].ndims; d++)
-            add_dim(lines, i, d, along[i][d]);
+    memcpy(lines->at, along, sizeof lines->at);
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         find_heads(lines);
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++)
+            add_dim(lines, i, d, lines->at[i][d]);
     if (product && hd_op_key(op, HD_KEY_GROUPS) == NULL && !op->front)
         for (int d = 0; d < lines->type[1].ndims; d++)
             if (is_letter(lines, 1, d, "k"))
@@ -182,6 +183,7 @@ static bool is_split(const hd_lines *lines, int line)
 static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
                         int axis, int line, hd_placement *at)
 {
+    const hd_view *view = &lines->op->view[i];
     bool even =
         is_split(lines, line) ||
         (line == lines->joined && hd_op_family(lines->op) == HD_FAMILY_PRODUCT);
@@ -195,7 +197,9 @@ static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
 
         if (lines->at[i][d] != line || repeats(lines, i, d))
             continue;
-        if (!hd_dim_may_shard(module, dim, axis) ||
+        // A range has other indices than a rank's block.
+        if (hd_view_range(view, hd_view_kept_dim(view, d)) != NULL ||
+            !hd_dim_may_shard(module, dim, axis) ||
             (even && !hd_dim_splits(module, dim, axis)))
             return false;
         at->dim[axis] = (int8_t)d;
@@ -239,18 +243,44 @@ static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
     return hd_bound_fits(&lines->bound, type, 0, true, NULL);
 }
 
-static bool may_divide(const hd_module *module, const hd_lines *lines, int axis,
-                       int line)
+// Whether one of these views has one index along a line of several.
+static bool any_repeats(const hd_lines *lines, int first, int past, int line)
 {
-    bool grad = hd_op_attend(lines->op) == HD_ATTEND_ATTENTION_GRAD;
+    for (int i = first; i < past; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++)
+            if (lines->at[i][d] == line && repeats(lines, i, d))
+                return true;
+    return false;
+}
 
-    // Ranks would have parts of the gradients of what repeats.
-    if (grad && line == lines->heads)
-        for (int i = 0; i < lines->op->noutputs; i++)
-            for (int d = 0; d < lines->type[i].ndims; d++)
-                if (lines->at[i][d] == line && repeats(lines, i, d))
-                    return false;
-    return module->axis[axis].size <= lines->extent[line] || line >= 0;
+// Of heads of keys that repeat ranks would have parts of the gradients, and of
+// one key that repeats there are no blocks.
+static bool may_divide(const hd_lines *lines, int line)
+{
+    const hd_op *op = lines->op;
+
+    if (lines->extent[line] == 0) // no dimension lies along it
+        return false;
+    if (line == lines->rows)
+        return !any_repeats(lines, 0, op->noutputs + op->ninputs, line);
+    return line != lines->heads ||
+           hd_op_attend(op) != HD_ATTEND_ATTENTION_GRAD ||
+           !any_repeats(lines, 0, op->noutputs, line);
+}
+
+// Whether each view has room for the dimensions of the batch that heads and
+// rows become, and of keys for one of blocks.
+static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
+{
+    int more = 0;
+
+    for (int a = 0; a < module->naxes; a++)
+        if (cut.line[a] >= 0 && is_split(lines, cut.line[a]))
+            more += 1 + (cut.line[a] == lines->rows);
+    for (int i = 0; i < lines->op->nviews && more > 0; i++)
+        if (lines->type[i].ndims + more > HD_MAX_DIMS)
+            return false;
+    return true;
 }
 
 bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
@@ -269,13 +299,15 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
         for (int b = 0; b < a; b++)
             if (cut.line[b] == line)
                 return false;
-        if (!may_divide(module, lines, a, line))
+        if (!may_divide(lines, line))
             return false;
         for (int i = 0; i < lines->op->nviews; i++)
             if (!divide_view(module, lines, i, a, line, &at[i]))
                 return false;
         joined = line == lines->joined ? a : joined;
     }
+    if (!has_room(module, lines, cut))
+        return false;
     if (lines->op->code == HD_OP_RESHAPE)
         return share_alike(module, lines, at);
     if (lines->op->code == HD_OP_SET)

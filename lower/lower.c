@@ -108,27 +108,18 @@ static void assert_sound(const hd_module *module, hd_arena *scratch)
     assert(!s.placeless && "a pass gives what it makes the place of its cause");
 }
 
-static void note_views(void *context, hd_op *op)
-{
-    bool *named = context;
-
-    for (int i = 0; i < op->nviews; i++)
-        named[op->view[i].buffer->id] = true;
-}
-
 // A temporary that no statement names, which no pass leaves: of arguments the
 // check says it.
 static void tell_unused(const hd_module *module, hd_arena *scratch,
                         hd_diag *diag)
 {
-    bool *named = hd_new_array(scratch, bool, module->nbuffers + 1);
+    int *views = hd_module_count_views(module, scratch);
 
-    hd_block_each(&module->body, note_views, named);
     for (const hd_buffer *x = module->buffers; x != NULL; x = x->next)
         if (x->by != NULL)
-            named[x->by->id] = true;
+            views[x->by->id]++;
     for (const hd_buffer *x = module->buffers; x != NULL; x = x->next)
-        if (x->role == HD_ROLE_TEMP && !named[x->id])
+        if (x->role == HD_ROLE_TEMP && views[x->id] == 0)
             hd_warning(diag, HD_E0811, x->loc, "no statement uses %%%s",
                        x->name);
 }

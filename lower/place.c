@@ -300,15 +300,19 @@ static bool writes(const hd_op *op, int i)
     return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
 }
 
-// What accumulates does so where the result is.
+// What accumulates does so where the results are.
 static bool may_accumulate(const search *s, const hd_lines *lines,
                            const hd_way *way)
 {
-    const hd_view *view = &lines->op->view[0];
+    for (int i = 0; i < lines->op->noutputs && !way->ends; i++) {
+        const hd_view *view = &lines->op->view[i];
 
-    return !(reads(lines->op, 0) && writes(lines->op, 0)) || way->ends ||
-           hd_placement_same(hd_place_of_buffer(view, way->at[0]),
-                             s->p->base[view->buffer->id]);
+        if (reads(lines->op, i) && writes(lines->op, i) &&
+            !hd_placement_same(hd_place_of_buffer(view, way->at[i]),
+                               s->p->base[view->buffer->id]))
+            return false;
+    }
+    return true;
 }
 
 static void forget_read(const search *s, hd_versions *versions)
@@ -394,6 +398,22 @@ static void add_state(const search *s, states *to, const state *new)
         keep_state(s, &to->state[worst], new);
 }
 
+// Whether a way costs so much that its state could not stay, whatever moves:
+// there are as many cheaper ones as may be.
+static bool is_too_dear(const search *s, const states *to, const state *from,
+                        const hd_way *way)
+{
+    int64_t least = from->cost.total + way->arrives.total + way->work;
+
+    if (to->n < MOST_STATES)
+        return false;
+    for (int i = 0; i < to->n; i++)
+        if (to->state[i].cost.total >= least)
+            return false;
+    s->p->exact = false;
+    return true;
+}
+
 static states go_on(search *s, const states *from)
 {
     const hd_lines *lines = &s->p->lines[s->at];
@@ -411,7 +431,8 @@ static states go_on(search *s, const states *from)
                 *own = stand(s, &from->state[i].versions, lines);
                 way = own;
             }
-            if (take(s, &from->state[i], lines, way, &new))
+            if (!is_too_dear(s, &to, &from->state[i], way) &&
+                take(s, &from->state[i], lines, way, &new))
                 add_state(s, &to, &new);
         }
     return to;
@@ -637,6 +658,8 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
     status = find_explicit(module, &is_explicit);
     if (status != HD_OK)
         return hd_fail(diag, status, "out of memory");
+    if (is_explicit && p.why)
+        module->why = "place: the program says where everything is";
     if (is_explicit)
         return HD_OK;
     find_statements(&p);

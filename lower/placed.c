@@ -983,13 +983,18 @@ static void stream_all_back(writer *w)
         stream_back(w, all[n]);
 }
 
-// What was declared in part, and never written, is nothing.
-static void drop_shapeless(const hd_placing *p)
+// A temporary that another version took the place of, or that nothing wrote, is
+// nothing.
+static void drop_unused(const hd_placing *p)
 {
+    int *views = hd_module_count_views(p->module, p->scratch);
     bool *used = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
 
-    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
-        used[b->id] = !b->shapeless;
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next) {
+        used[b->id] |= views[b->id] > 0;
+        if (b->by != NULL && views[b->id] > 0)
+            used[b->by->id] = true;
+    }
     hd_module_drop_temps(p->module, used);
 }
 
@@ -1011,7 +1016,7 @@ void hd_place_write(hd_placing *p)
     }
     p->module->body = body;
     stream_all_back(&w);
-    drop_shapeless(p);
+    drop_unused(p);
     for (hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
         b->open = 0;
 }
