@@ -26,14 +26,17 @@ class Drawn:
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
-        self.axes = {"tp": self.draw.choice((2, 3, 4))}
+        self.axes = {"tp": self.draw.choice((1, 2, 3, 4))}
         if self.draw.random() < 0.5:
             self.axes["dp"] = 2
+        if self.draw.random() < 0.1:
+            self.axes["cp"] = 2
         self.inputs, self.value, self.declared, self.body = {}, {}, [], []
+        self.ranged = set()  # of a dimension over ranks the text names no range
         for _ in range(self.draw.randint(1, 6)):
             getattr(self, "draw_" + self.draw.choice(
                 ("product",) * 5 + ("map",) * 2 + ("one", "fold", "fold", "turn", "reshape", "take",
-                                                   "copy", "spread", "attend")))()
+                                                   "copy", "spread", "attend", "part")))()
         if not self.body:
             self.draw_product()
         self.place_results()
@@ -149,15 +152,27 @@ class Drawn:
         i = self.add_input(rows, "i32")
         self.add(self.value[a][rows], f"take %{a}, %{i} dim 0")
 
+    def draw_part(self):
+        found = [name for name, value in self.value.items()
+                 if name not in self.inputs and value.shape[0] > 2]
+        if not found:
+            return
+        a = self.draw.choice(found)
+        low = self.draw.randrange(self.value[a].shape[0] - 1)
+        past = self.draw.randrange(low + 1, self.value[a].shape[0]) + 1
+        self.ranged.add(a)
+        self.add(-self.value[a][low:past], f"neg %{a}[{low}..{past}]")
+
     def draw_attend(self):
         heads, shared, rows, depth = 4, self.draw.choice((1, 2, 4)), self.draw.choice(EXTENTS), 4
+        keys = self.draw.choice((rows, rows, 1, *EXTENTS))
         batch = (4,) if self.chance(0.3) else ()
         q = self.operand(*batch, heads, rows, depth)
-        k, v = (self.operand(*batch, shared, rows, depth) for _ in range(2))
+        k, v = (self.operand(*batch, shared, keys, depth) for _ in range(2))
         causal = self.chance(0.6)
         groups = np.repeat(np.arange(shared), heads // shared)
         s = self.value[q] @ np.swapaxes(self.value[k][..., groups, :, :], -1, -2) / np.sqrt(depth)
-        s = np.where(np.tril(np.ones((rows, rows), bool)) | (not causal), s, -np.inf)
+        s = np.where(np.tril(np.ones((rows, keys), bool)) | (not causal), s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         y = p / p.sum(-1, keepdims=True) @ self.value[v][..., groups, :, :]
         self.body.append(f"%t{len(self.body)}, %l{len(self.body)} = attention %{q}, %{k}, %{v}"
@@ -173,7 +188,7 @@ class Drawn:
             shape = self.value[name].shape
             if name in self.outs:
                 self.declared.append(f"out %{name} : f32{self.placed(shape)}")
-            elif self.chance(0.2):
+            elif name not in self.ranged and self.chance(0.2):
                 self.declared.append(f"temp %{name} : {self.placed(shape, False)}")
 
     def __str__(self):
