@@ -3,9 +3,6 @@
 // given, or what the text says.
 #include "ir/infer.h"
 
-#include <assert.h>
-#include <string.h>
-
 bool hd_op_is_shapeless(const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)
@@ -14,21 +11,11 @@ bool hd_op_is_shapeless(const hd_op *op)
     return false;
 }
 
-static bool is_written(const hd_op *op, int i)
-{
-    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
-}
-
 // ------------------------------------------------------------------ dtypes
 
 static hd_dtype dtype_at(const hd_op *op, int i)
 {
     return op->view[i].buffer->type.dtype;
-}
-
-static bool is_f8(hd_dtype dtype)
-{
-    return dtype == HD_DTYPE_F8E4M3 || dtype == HD_DTYPE_F8E5M2;
 }
 
 // The first one that holds the numbers of all.
@@ -59,7 +46,7 @@ static hd_dtype made_dtype(const hd_op *op, int i)
     case HD_FAMILY_FOLD:
         return widest(op);
     case HD_FAMILY_PRODUCT: // nobody keeps what products make in 8 bits
-        return is_f8(first) ? HD_DTYPE_BF16 : first;
+        return hd_dtype_is_f8(first) ? HD_DTYPE_BF16 : first;
     case HD_FAMILY_PICK:
         return hd_op_pick(op) == HD_PICK_ROUTE || i > 0 ? HD_DTYPE_I32 : first;
     case HD_FAMILY_ATTEND:
@@ -78,12 +65,6 @@ static hd_dtype made_dtype(const hd_op *op, int i)
 }
 
 // ------------------------------------------------------------------ shapes
-
-static void unmark(hd_type *type)
-{
-    for (int d = 0; d < type->ndims; d++)
-        type->dim[d] = hd_dim_unmarked(type->dim[d]);
-}
 
 // How many dimensions result `i` has where its signature leaves it open: what
 // repeats may lack some, and one that is folded may stay.
@@ -127,7 +108,7 @@ bool hd_infer_bind(const hd_op *op, const hd_said *said, hd_type *type,
 
     for (int i = 0; i < op->nviews; i++) {
         type[i] = hd_view_type(&op->view[i]);
-        unmark(&type[i]);
+        type[i] = hd_type_unmarked(&type[i]);
         ndims[i] = type[i].ndims;
     }
     for (int i = 0; i < op->nviews; i++)
@@ -210,7 +191,7 @@ static void infer_result(hd_op *op, int i, const hd_said *said)
 
     if (op->view[i].nindex > 0 || !made_shape(op, i, said, &made))
         return;
-    unmark(&made);
+    made = hd_type_unmarked(&made);
     if ((x->open & HD_OPEN_PLACE) == 0 && !take_marks(&made, &x->type))
         return;
     made.dtype =
@@ -225,8 +206,8 @@ void hd_infer(hd_op *op, const hd_said *said)
     bool knows = true;
 
     for (int i = 0; i < op->nviews; i++)
-        knows &= is_written(op, i) || !op->view[i].buffer->shapeless;
+        knows &= hd_op_writes(op, i) || !op->view[i].buffer->shapeless;
     for (int i = 0; i < op->nviews && knows; i++)
-        if (is_written(op, i) && op->view[i].buffer->shapeless)
+        if (hd_op_writes(op, i) && op->view[i].buffer->shapeless)
             infer_result(op, i, said);
 }

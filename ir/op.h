@@ -346,6 +346,14 @@ typedef enum hd_access {
 
 // What the op does with view `i`: that follows from where it stands.
 hd_access hd_op_access(const hd_op *op, int i);
+static inline bool hd_op_reads(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
+}
+static inline bool hd_op_writes(const hd_op *op, int i)
+{
+    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+}
 // Which view is the key's; -1 if the key is absent or names none.
 int hd_op_key_view(const hd_op *op, hd_key_code code);
 

@@ -593,23 +593,6 @@ bool hd_bound_parts(const hd_bound *bound, int line)
     return true;
 }
 
-hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
-{
-    hd_type out = type[0];
-
-    out.ndims = bound->ndims[0];
-    for (int d = 0; d < out.ndims; d++)
-        out.dim[d] = hd_dim_whole(1);
-    for (int i = bound->nviews - 1; i > 0; i--)
-        for (int d = 0; d < bound->ndims[i]; d++)
-            if (bound->along[i][d] != HD_ALONE &&
-                bound->along[i][d] < out.ndims &&
-                (bound->letter[i][d] & GRAINED) == 0 &&
-                !hd_dim_is_one(type[i].dim[d]))
-                out.dim[bound->along[i][d]] = type[i].dim[d];
-    return out;
-}
-
 bool hd_bound_makes(const hd_bound *bound, const hd_type *type, int i,
                     int first, hd_type *out)
 {
@@ -632,6 +615,14 @@ bool hd_bound_makes(const hd_bound *bound, const hd_type *type, int i,
         said &= any;
     }
     return said;
+}
+
+hd_type hd_bound_result(const hd_bound *bound, const hd_type *type)
+{
+    hd_type out = type[0];
+
+    hd_bound_makes(bound, type, 0, 1, &out);
+    return out;
 }
 
 typedef struct operands {
@@ -662,14 +653,8 @@ static bool keep_fewest(void *context, const hd_bound *bound, hd_misfit *why)
 bool hd_bind_operands(const hd_op *op, const int *ndims, const hd_type *type,
                       hd_bound *out, hd_misfit *why)
 {
-    hd_type plain[HD_MAX_VIEWS];
-    operands o = {plain, ndims, op->noutputs, HD_MAX_DIMS + 1, {0}};
+    operands o = {type, ndims, op->noutputs, HD_MAX_DIMS + 1, {0}};
 
-    for (int i = 0; i < op->nviews; i++) {
-        plain[i] = type[i];
-        for (int d = 0; d < plain[i].ndims; d++)
-            plain[i].dim[d] = hd_dim_unmarked(plain[i].dim[d]);
-    }
     find_form(op, ndims, keep_fewest, &o, out, why);
     *out = o.best;
     return o.fewest <= HD_MAX_DIMS;

@@ -83,7 +83,7 @@ bool hd_bound_makes(const hd_bound *bound, const hd_type *type, int i,
                     int first, hd_type *out);
 // Binding where operands decide: of the forms that they fit that whose first
 // result has the fewest dimensions. `ndims` has HD_INFERRED of results that are
-// not known; types are compared without marks.
+// not known, and types no marks.
 bool hd_bind_operands(const hd_op *op, const int *ndims, const hd_type *type,
                       hd_bound *out, hd_misfit *why);
 // Binding and fitting: whether an op with views of such types is one of its

@@ -2,6 +2,7 @@
 // verifier can compare them with the limit.
 #include "ir/type.h"
 
+#include <assert.h>
 #include <string.h>
 
 bool hd_dim_as_long(hd_dim a, hd_dim b)
@@ -121,6 +122,45 @@ bool hd_type_same_room(const hd_type *a, const hd_type *b)
 bool hd_type_may_rename(const hd_type *a, const hd_type *b)
 {
     return (!is_sized(a) && !is_sized(b)) || hd_type_same_room(a, b);
+}
+
+hd_type hd_type_unmarked(const hd_type *type)
+{
+    hd_type plain = *type;
+
+    for (int d = 0; d < plain.ndims; d++)
+        plain.dim[d] = hd_dim_unmarked(plain.dim[d]);
+    return plain;
+}
+
+hd_type hd_type_without_ones(const hd_type *type, int place[HD_MAX_DIMS])
+{
+    hd_type rest = {.dtype = type->dtype};
+
+    for (int d = 0; d < type->ndims; d++)
+        if (!hd_dim_is_one(type->dim[d])) {
+            place[rest.ndims] = d;
+            rest.dim[rest.ndims++] = type->dim[d];
+        }
+    return rest;
+}
+
+void hd_dims_factor(const hd_dim *a, int most_a, const hd_dim *b, int most_b,
+                    int *na, int *nb)
+{
+    int64_t n, m;
+
+    *na = most_a > 0;
+    *nb = most_b > 0;
+    n = most_a > 0 ? a->extent : 1;
+    m = most_b > 0 ? b->extent : 1;
+    while (n != m) {
+        assert(n < m ? *na < most_a : *nb < most_b);
+        if (n < m)
+            n *= a[(*na)++].extent;
+        else
+            m *= b[(*nb)++].extent;
+    }
 }
 
 hd_type hd_type_without(const hd_type *type, int dim)

@@ -170,6 +170,16 @@ bool hd_type_same_room(const hd_type *a, const hd_type *b);
 // Whether one may be a name for bytes of the other: where a run says how long
 // a dimension is, another shape has other ones of the room.
 bool hd_type_may_rename(const hd_type *a, const hd_type *b);
+// The same, of which every rank has all.
+hd_type hd_type_unmarked(const hd_type *type);
+// Without dimensions of one index that every rank has; `place` has where the
+// others are.
+hd_type hd_type_without_ones(const hd_type *type, int place[HD_MAX_DIMS]);
+// How many of `a`, and how many of `b`, are the fewest that have as many
+// indices together, one of each at least where there is one. All of both have
+// as many.
+void hd_dims_factor(const hd_dim *a, int most_a, const hd_dim *b, int most_b,
+                    int *na, int *nb);
 // A type that lacks a dimension, or has one more; there is room for it.
 hd_type hd_type_without(const hd_type *type, int dim);
 hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);

@@ -669,7 +669,7 @@ static hd_status check_ranks(verifier *v, const hd_op *op)
     for (int i = 1; i < op->nviews; i++) {
         const hd_view *view = &op->view[i];
         hd_ranks ranks = hd_view_ranks(v->module, view);
-        bool result = (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+        bool result = hd_op_writes(op, i);
 
         if (result ? !hd_ranks_same(ranks, place)
                    : !hd_ranks_cover(ranks, place))
@@ -904,8 +904,8 @@ static void types_of(const verifier *v, const hd_op *op,
 {
     for (int i = 0; i < op->nviews; i++) {
         type[i] = type_of(op, i);
-        for (int d = 0; d < type[i].ndims && is_unplaced(v); d++)
-            type[i].dim[d] = hd_dim_unmarked(type[i].dim[d]);
+        if (is_unplaced(v))
+            type[i] = hd_type_unmarked(&type[i]);
     }
 }
 
@@ -1128,26 +1128,6 @@ static hd_status check_take(verifier *v, const hd_op *op)
     return check_result(v, op, out.dtype == in.dtype);
 }
 
-// How many of `a`, and how many of `b`, are the fewest that have as many
-// indices together, one of each at least where there is one.
-static void find_factors(const hd_dim *a, int most_a, const hd_dim *b,
-                         int most_b, int *na, int *nb)
-{
-    int64_t n, m;
-
-    *na = most_a > 0;
-    *nb = most_b > 0;
-    n = most_a > 0 ? a->extent : 1;
-    m = most_b > 0 ? b->extent : 1;
-    while (n != m) {
-        assert(n < m ? *na < most_a : *nb < most_b); // both have as many in all
-        if (n < m)
-            n *= a[(*na)++].extent;
-        else
-            m *= b[(*nb)++].extent;
-    }
-}
-
 // The first one over ranks behind the one that leads, or else that one; NULL if
 // there is none.
 static const hd_dim *find_sharded(const hd_dim *dim, int n)
@@ -1172,18 +1152,6 @@ static bool same_share(const hd_dim *a, int na, const hd_dim *b, int nb)
             (!hd_dim_is_uneven(*x) && !hd_dim_is_uneven(*y)));
 }
 
-static hd_type without_ones(const hd_type *type, int place[HD_MAX_DIMS])
-{
-    hd_type rest = {.dtype = type->dtype};
-
-    for (int d = 0; d < type->ndims; d++)
-        if (type->dim[d].extent != 1 || hd_dim_is_sharded(type->dim[d])) {
-            place[rest.ndims] = d;
-            rest.dim[rest.ndims++] = type->dim[d];
-        }
-    return rest;
-}
-
 static hd_status refuse_reshape(verifier *v, const hd_op *op,
                                 const hd_type *out, const hd_type *in,
                                 bool of_result, int dim)
@@ -1206,12 +1174,13 @@ static hd_status check_shares(verifier *v, const hd_op *op, const hd_type *out,
                               const hd_type *in)
 {
     int of_out[HD_MAX_DIMS], of_in[HD_MAX_DIMS], na, nb;
-    hd_type a = without_ones(out, of_out), b = without_ones(in, of_in);
+    hd_type a = hd_type_without_ones(out, of_out),
+            b = hd_type_without_ones(in, of_in);
 
     for (int i = 0, k = 0; i < a.ndims || k < b.ndims; i += na, k += nb) {
         const hd_dim *x = a.dim + i, *y = b.dim + k;
 
-        find_factors(x, a.ndims - i, y, b.ndims - k, &na, &nb);
+        hd_dims_factor(x, a.ndims - i, y, b.ndims - k, &na, &nb);
         if (same_share(x, na, y, nb))
             continue;
         x = find_sharded(x, na);
@@ -1237,10 +1206,12 @@ static hd_status check_sized_apart(verifier *v, const hd_op *op,
                                    const hd_type *out, const hd_type *in)
 {
     int of_out[HD_MAX_DIMS], of_in[HD_MAX_DIMS], na, nb;
-    hd_type a = without_ones(out, of_out), b = without_ones(in, of_in);
+    hd_type a = hd_type_without_ones(out, of_out),
+            b = hd_type_without_ones(in, of_in);
 
     for (int i = 0, k = 0; i < a.ndims || k < b.ndims; i += na, k += nb) {
-        find_factors(a.dim + i, a.ndims - i, b.dim + k, b.ndims - k, &na, &nb);
+        hd_dims_factor(a.dim + i, a.ndims - i, b.dim + k, b.ndims - k, &na,
+                       &nb);
         if ((!has_sized(a.dim + i, na) && !has_sized(b.dim + k, nb)) ||
             (na == 1 && nb == 1 && hd_dim_as_long(a.dim[i], b.dim[k])))
             continue;
@@ -2759,9 +2730,7 @@ static bool reads_shapeless(verifier *v, const hd_op *op)
 
     for (int i = 0; i < op->nviews; i++) {
         const hd_buffer *x = op->view[i].buffer;
-        bool writes = (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
-
-        if (!x->shapeless || writes)
+        if (!x->shapeless || hd_op_writes(op, i))
             continue;
         any = true;
         if (v->written[x->id].n == 0)

@@ -249,7 +249,7 @@ static void judge(fuser *f, hd_stmt *stmt)
     for (int i = 0; i < op->nviews; i++) {
         known *k = known_of(f, &op->view[i]);
 
-        if ((hd_op_access(op, i) & HD_ACCESS_READ) != 0 && k->by != NULL &&
+        if (hd_op_reads(op, i) && k->by != NULL &&
             k->by->op->code == HD_OP_ALL_GATHER)
             judge_gather(f, stmt, op, i, k);
     }

@@ -1,16 +1,10 @@
 #include "lower/lines.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/dtype.h"
 
 enum { NONE = -1 };
-
-static bool is_written(const hd_op *op, int i)
-{
-    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
-}
 
 // ------------------------------------------------------------------- lines
 
@@ -94,30 +88,15 @@ static void find_bound(hd_lines *lines)
 // each side lies.
 static void find_shares(hd_lines *lines)
 {
-    const hd_type *out = &lines->type[0], *in = &lines->type[1];
-    int i = 0, k = 0;
+    int of_out[HD_MAX_DIMS], of_in[HD_MAX_DIMS], na, nb;
+    hd_type a = hd_type_without_ones(&lines->type[0], of_out);
+    hd_type b = hd_type_without_ones(&lines->type[1], of_in);
 
-    while (i < out->ndims || k < in->ndims) {
-        int64_t n = 1, m = 1;
-        int a = i, b = k;
-
-        while (a < out->ndims && out->dim[a].extent == 1)
-            a++;
-        while (b < in->ndims && in->dim[b].extent == 1)
-            b++;
-        i = a;
-        k = b;
-        if (i == out->ndims || k == in->ndims)
-            return;
-        n = out->dim[i++].extent;
-        m = in->dim[k++].extent;
-        while (n != m)
-            if (n < m)
-                n *= out->dim[i++].extent;
-            else
-                m *= in->dim[k++].extent;
-        add_dim(lines, 0, a, lines->n);
-        add_dim(lines, 1, b, lines->n++);
+    for (int i = 0, k = 0; i < a.ndims && k < b.ndims; i += na, k += nb) {
+        hd_dims_factor(a.dim + i, a.ndims - i, b.dim + k, b.ndims - k, &na,
+                       &nb);
+        add_dim(lines, 0, of_out[i], lines->n);
+        add_dim(lines, 1, of_in[k], lines->n++);
     }
 }
 
@@ -188,7 +167,7 @@ static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
         is_split(lines, line) ||
         (line == lines->joined && hd_op_family(lines->op) == HD_FAMILY_PRODUCT);
 
-    if (line == lines->joined && is_written(lines->op, i)) {
+    if (line == lines->joined && hd_op_writes(lines->op, i)) {
         at->dim[axis] = HD_PLACED_PARTS;
         return true;
     }

@@ -183,34 +183,6 @@ static uint64_t hash_version(const hd_placed *v)
     return h ^ h >> 29;
 }
 
-// But where it is declared.
-static void add_version(const search *s, hd_versions *to, hd_placed v)
-{
-    if (v.tensor < s->p->nbuffers && !s->p->open[v.tensor] &&
-        hd_placement_same(v.at, s->p->base[v.tensor]))
-        return;
-    for (int i = 0; i < to->n; i++)
-        if (to->version[i].tensor == v.tensor &&
-            hd_placement_same(to->version[i].at, v.at))
-            return;
-    to->version =
-        hd_arena_grow(s->p->scratch, to->version, to->n, &to->room, sizeof v);
-    to->version[to->n++] = v;
-}
-
-static void drop_version(hd_versions *from, int i)
-{
-    memmove(&from->version[i], &from->version[i + 1],
-            sizeof *from->version * (size_t)(--from->n - i));
-}
-
-static void drop_tensor(hd_versions *from, int tensor)
-{
-    for (int i = from->n; i-- > 0;)
-        if (from->version[i].tensor == tensor)
-            drop_version(from, i);
-}
-
 // Brings what is read to where it is needed.
 static hd_cost read_view(search *s, hd_versions *versions,
                          const hd_lines *lines, const hd_way *way, int i,
@@ -224,8 +196,8 @@ static hd_cost read_view(search *s, hd_versions *versions,
                                hd_place_gathers(lines, i), hides, &cost);
 
     if (from >= 0 && hd_placement_parts(versions->version[from].at) >= 0)
-        drop_version(versions, from);
-    add_version(s, versions, v);
+        hd_versions_drop(versions, from);
+    hd_versions_add(s->p, versions, v);
     return cost;
 }
 
@@ -242,7 +214,7 @@ static hd_cost write_view(search *s, hd_versions *versions,
     hd_placed v = {.tensor = x->id, .work = hides};
     hd_cost cost = {0};
 
-    drop_tensor(versions, x->id);
+    hd_versions_forget(versions, x->id);
     if (!hd_place_is_open(s->p, x))
         end = s->p->base[x->id];
     else if (way->ends)
@@ -250,7 +222,7 @@ static hd_cost write_view(search *s, hd_versions *versions,
     if (!hd_placement_same(made, end))
         cost = hd_placement_move(s->p->module, &x->type, made, end, 0, &hides);
     v.at = end;
-    add_version(s, versions, v);
+    hd_versions_add(s->p, versions, v);
     return cost;
 }
 
@@ -290,16 +262,6 @@ static hd_way stand(const search *s, const hd_versions *versions,
     return way;
 }
 
-static bool reads(const hd_op *op, int i)
-{
-    return (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
-}
-
-static bool writes(const hd_op *op, int i)
-{
-    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
-}
-
 // What accumulates does so where the results are.
 static bool may_accumulate(const search *s, const hd_lines *lines,
                            const hd_way *way)
@@ -307,7 +269,7 @@ static bool may_accumulate(const search *s, const hd_lines *lines,
     for (int i = 0; i < lines->op->noutputs && !way->ends; i++) {
         const hd_view *view = &lines->op->view[i];
 
-        if (reads(lines->op, i) && writes(lines->op, i) &&
+        if (hd_op_reads(lines->op, i) && hd_op_writes(lines->op, i) &&
             !hd_placement_same(hd_place_of_buffer(view, way->at[i]),
                                s->p->base[view->buffer->id]))
             return false;
@@ -319,7 +281,7 @@ static void forget_read(const search *s, hd_versions *versions)
 {
     for (int i = versions->n; i-- > 0;)
         if (s->p->last[versions->version[i].tensor] <= s->at)
-            drop_version(versions, i);
+            hd_versions_drop(versions, i);
 }
 
 static bool take(search *s, const state *from, const hd_lines *lines,
@@ -346,11 +308,11 @@ static bool take(search *s, const state *from, const hd_lines *lines,
     out->cost = hd_cost_sum(out->cost, way->arrives);
     out->cost.total += way->work;
     for (int i = 0; i < op->nviews; i++)
-        if (reads(op, i) && !writes(op, i))
+        if (hd_op_reads(op, i) && !hd_op_writes(op, i))
             out->cost = hd_cost_sum(
                 out->cost, read_view(s, versions, lines, way, i, &hides));
     for (int i = 0; i < op->nviews; i++)
-        if (writes(op, i))
+        if (hd_op_writes(op, i))
             out->cost =
                 hd_cost_sum(out->cost, write_view(s, versions, lines, way, i));
     forget_read(s, versions);
@@ -472,7 +434,7 @@ static void find_statements(hd_placing *p)
          s = s->next, n++) {
         lines[n] = hd_lines_find(p->module, s->op);
         for (int i = 0; i < s->op->nviews; i++)
-            if (reads(s->op, i))
+            if (hd_op_reads(s->op, i))
                 last[s->op->view[i].buffer->id] = n;
     }
     p->lines = lines;

@@ -33,16 +33,6 @@ static bool is_open(const writer *w, const hd_buffer *buffer)
     return hd_place_is_open(w->p, buffer);
 }
 
-static bool reads(const hd_op *op, int i)
-{
-    return (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
-}
-
-static bool writes(const hd_op *op, int i)
-{
-    return (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
-}
-
 static hd_view whole(const writer *w, hd_buffer *buffer)
 {
     return hd_view_whole(buffer, w->b.loc);
@@ -131,7 +121,7 @@ static void stream_along(const writer *w, int i, hd_type *type, int ahead)
     for (int v = 0; v < lines->op->nviews; v++) {
         const hd_view *view = &w->view[v];
 
-        if (writes(lines->op, v))
+        if (hd_op_writes(lines->op, v))
             continue;
         for (int d = 0; d < lines->type[v].ndims; d++) {
             hd_dim from = view->buffer->type.dim[hd_view_kept_dim(view, d)];
@@ -146,33 +136,6 @@ static void stream_along(const writer *w, int i, hd_type *type, int ahead)
 }
 
 // ------------------------------------------------------------------- moves
-
-static void add_version(writer *w, hd_placed v)
-{
-    if (v.tensor < w->p->nbuffers && !w->p->open[v.tensor] &&
-        hd_placement_same(v.at, w->p->base[v.tensor]))
-        return;
-    for (int i = 0; i < w->have.n; i++)
-        if (w->have.version[i].tensor == v.tensor &&
-            hd_placement_same(w->have.version[i].at, v.at))
-            return;
-    w->have.version = hd_arena_grow(w->p->scratch, w->have.version, w->have.n,
-                                    &w->have.room, sizeof v);
-    w->have.version[w->have.n++] = v;
-}
-
-static void drop_version(writer *w, int i)
-{
-    memmove(&w->have.version[i], &w->have.version[i + 1],
-            sizeof *w->have.version * (size_t)(--w->have.n - i));
-}
-
-static void drop_tensor(writer *w, const hd_buffer *tensor)
-{
-    for (int i = w->have.n; i-- > 0;)
-        if (w->have.version[i].tensor == tensor->id)
-            drop_version(w, i);
-}
 
 static hd_buffer *reshape(writer *w, hd_buffer *from, const hd_type *to)
 {
@@ -323,11 +286,12 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
     if (parts && v.buffer != NULL)
         stream_sums(w, &type, v.buffer, hd_placement_parts(v.at), to);
     if (parts)
-        drop_version(w, from);
+        hd_versions_drop(&w->have, from);
     moved =
         parts ? version_buffer(w, tensor, &type) : add_temp(w, v.buffer, &type);
     write_move(w, &v, moved, to);
-    add_version(w, (hd_placed){.tensor = v.tensor, .at = to, .buffer = moved});
+    hd_versions_add(w->p, &w->have,
+                    (hd_placed){.tensor = v.tensor, .at = to, .buffer = moved});
     return moved;
 }
 
@@ -355,8 +319,9 @@ static void explain_statement(writer *w)
 static void write_version(writer *w, hd_buffer *tensor, hd_placement at,
                           hd_buffer *buffer)
 {
-    add_version(w,
-                (hd_placed){.tensor = tensor->id, .at = at, .buffer = buffer});
+    hd_versions_add(
+        w->p, &w->have,
+        (hd_placed){.tensor = tensor->id, .at = at, .buffer = buffer});
 }
 
 // Where result `i` is made: in its own buffer, or in one from which it is moved
@@ -404,7 +369,7 @@ static void write_plain(writer *w)
     hd_view made[HD_MAX_VIEWS];
 
     for (int i = 0; i < op->nviews; i++)
-        if (writes(op, i))
+        if (hd_op_writes(op, i))
             made[i] = make_view(w, i);
     if (op->code == HD_OP_COPY && op->nviews == 2 &&
         made[0].buffer != op->view[0].buffer) {
@@ -415,7 +380,7 @@ static void write_plain(writer *w)
 
         memcpy(old, op->view, sizeof *old * (size_t)op->nviews);
         for (int i = 0; i < op->nviews; i++)
-            op->view[i] = writes(op, i) ? made[i] : w->view[i];
+            op->view[i] = hd_op_writes(op, i) ? made[i] : w->view[i];
         hd_block_append(w->b.block, w->stmt);
         explain_statement(w);
         // The lines name the statement's own views still.
@@ -425,7 +390,7 @@ static void write_plain(writer *w)
         memcpy(op->view, old, sizeof *old * (size_t)op->nviews);
     }
     for (int i = 0; i < op->nviews; i++)
-        if (writes(op, i))
+        if (hd_op_writes(op, i))
             end_view(w, i, made[i]);
 }
 
@@ -667,7 +632,7 @@ static void write_sum(writer *w, int axis)
     if (w->way->ends) {
         write_ends(w, &v);
     } else if (is_open(w, x)) {
-        add_version(w, v);
+        hd_versions_add(w->p, &w->have, v);
     } else if (op->view[0].nindex > 0) {
         hd_buffer *sum =
             add_like(w, hd_place_of_view(&op->view[0], w->p->base[x->id]));
@@ -895,10 +860,10 @@ static void write_name(writer *w)
     if (hd_placement_parts(v.at) < 0)
         stream_gathered(w, &to->type, v.at, at);
     else
-        drop_version(w, i);
+        hd_versions_drop(&w->have, i);
     write_move(w, &v, to, at);
     write_version(w, from, at, to);
-    drop_tensor(w, to);
+    hd_versions_forget(&w->have, to->id);
     write_version(w, to, at, to);
 }
 
@@ -931,12 +896,12 @@ static void write_statement(writer *w)
         return;
     }
     for (int i = 0; i < op->nviews; i++)
-        if (reads(op, i) && !writes(op, i))
+        if (hd_op_reads(op, i) && !hd_op_writes(op, i))
             read_view(w, i, &hides);
     for (int i = 0; i < op->nviews; i++)
-        if (writes(op, i)) {
+        if (hd_op_writes(op, i)) {
             fold_before(w, op->view[i].buffer);
-            drop_tensor(w, op->view[i].buffer);
+            hd_versions_forget(&w->have, op->view[i].buffer->id);
         }
     if (axis >= 0)
         write_sum(w, axis);

@@ -47,7 +47,7 @@ static void note_life(void *context, hd_op *op)
 
     for (int i = 0; i < op->nviews; i++) {
         life *l = &all->life[hd_buffer_root(op->view[i].buffer)->id];
-        bool reads = (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
+        bool reads = hd_op_reads(op, i);
 
         // What is read first holds something from elsewhere.
         l->fixed |= all->elsewhere || deferred || (l->first == 0 && reads);

@@ -1,6 +1,7 @@
 #include "lower/version.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum { NONE = -1 };
 
@@ -52,6 +53,32 @@ bool hd_place_has_ends(const hd_op *op)
            hd_op_key(op, HD_KEY_ACT) != NULL ||
            hd_op_key(op, HD_KEY_AUX) != NULL ||
            hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
+}
+
+void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v)
+{
+    if (!p->open[v.tensor] && hd_placement_same(v.at, p->base[v.tensor]))
+        return;
+    for (int i = 0; i < to->n; i++)
+        if (to->version[i].tensor == v.tensor &&
+            hd_placement_same(to->version[i].at, v.at))
+            return;
+    to->version =
+        hd_arena_grow(p->scratch, to->version, to->n, &to->room, sizeof v);
+    to->version[to->n++] = v;
+}
+
+void hd_versions_drop(hd_versions *from, int i)
+{
+    memmove(&from->version[i], &from->version[i + 1],
+            sizeof *from->version * (size_t)(--from->n - i));
+}
+
+void hd_versions_forget(hd_versions *from, int tensor)
+{
+    for (int i = from->n; i-- > 0;)
+        if (from->version[i].tensor == tensor)
+            hd_versions_drop(from, i);
 }
 
 int hd_place_source(const hd_placing *p, const hd_versions *versions,

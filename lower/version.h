@@ -1,5 +1,5 @@
-// Ways to do a statement of a tensor program, and the versions that there are of
-// its tensors: what `place` chooses among, and writes out.
+// Ways to do a statement of a tensor program, and the versions that there are
+// of its tensors: what `place` chooses among, and writes out.
 #ifndef HD_LOWER_VERSION_H
 #define HD_LOWER_VERSION_H
 
@@ -61,6 +61,11 @@ static inline bool hd_place_is_open(const hd_placing *p,
 {
     return buffer->id < p->nbuffers && p->open[buffer->id];
 }
+// One more, but where the tensor is declared, which is there without.
+void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v);
+void hd_versions_drop(hd_versions *from, int i);
+// All of a tensor.
+void hd_versions_forget(hd_versions *from, int tensor);
 // The version to bring a tensor from, and what that costs; -1 of where it is
 // declared.
 int hd_place_source(const hd_placing *p, const hd_versions *versions,

@@ -87,6 +87,10 @@ void hd_cpu_map_doubles(hd_map map, double factor, const double *y,
 {
     switch (map) {
     case HD_MAP_NONE:
+    case HD_MAP_AND: // of u8 alone
+    case HD_MAP_OR:
+    case HD_MAP_XOR:
+    case HD_MAP_NOT:
         return;
     case HD_MAP_ADD:
         EACH(x[i] + y[i]);
@@ -108,14 +112,6 @@ void hd_cpu_map_doubles(hd_map map, double factor, const double *y,
         EACH(x[i] == y[i]);
     case HD_MAP_NE:
         EACH(x[i] != y[i]);
-    case HD_MAP_AND:
-        EACH(x[i] != 0 && y[i] != 0);
-    case HD_MAP_OR:
-        EACH(x[i] != 0 || y[i] != 0);
-    case HD_MAP_XOR:
-        EACH((x[i] != 0) != (y[i] != 0));
-    case HD_MAP_NOT:
-        EACH(x[i] == 0);
     case HD_MAP_SELECT:
         EACH(x[i] != 0 ? y[i] : z[i]);
     case HD_MAP_FILL:

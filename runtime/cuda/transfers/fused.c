@@ -71,7 +71,7 @@ static void count_reads(const hd_block *block, reads *r)
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
         for (int i = 0; s->kind == HD_STMT_OP && i < s->op->nviews; i++)
             r->n += hd_buffer_root(s->op->view[i].buffer) == r->root &&
-                    (hd_op_access(s->op, i) & HD_ACCESS_READ) != 0;
+                    hd_op_reads(s->op, i);
         count_reads(&s->body, r);
         count_reads(&s->otherwise, r);
     }
