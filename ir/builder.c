@@ -266,6 +266,16 @@ static bool take_buffer(hd_builder *b, const hd_build_buffer *buffer,
                cookie);
         fine = false;
     }
+    if (buffer->untyped && buffer->unplaced) {
+        refuse(b, call, "declaration of", buffer->name, "says nothing of it",
+               cookie);
+        fine = false;
+    }
+    if (buffer->unplaced && buffer->ndims > 0) {
+        refuse(b, call, "'ndims' of", buffer->name, "is of what is unplaced",
+               cookie);
+        fine = false;
+    }
     if (buffer->of != NULL)
         fine &= take_name(b, call, "of", buffer->of, cookie);
     if (buffer->on != NULL)
@@ -299,11 +309,13 @@ void hd_builder_buffer(hd_builder *b, const hd_build_buffer *given,
         !take_buffer(b, &buffer, cookie))
         return;
     out = &b->buffers.text;
-    hd_text_printf(out, "%s %%%s : %s[", roles[buffer.role], buffer.name,
-                   hd_dtype_text(buffer.dtype));
+    hd_text_printf(out, "%s %%%s : %s", roles[buffer.role], buffer.name,
+                   buffer.untyped ? "" : hd_dtype_text(buffer.dtype));
+    hd_text_puts(out, buffer.unplaced ? "" : "[");
     for (int i = 0; i < buffer.ndims; i++)
         put_dim(out, &buffer, i);
-    hd_text_puts(out, buffer.shared ? "] shared" : "]");
+    hd_text_puts(out, buffer.unplaced ? "" : "]");
+    hd_text_puts(out, buffer.shared ? " shared" : "");
     if (buffer.of != NULL)
         hd_text_printf(out, " of %%%s", buffer.of);
     if (buffer.on != NULL)

@@ -11,6 +11,8 @@
 //   hd_builder_op(builder, &(hd_build_op){.., .op = "relu"}, 3);
 //   status = hd_builder_finish(builder, diag, &module);
 //
+// Temps of tensor programs need no buffer of their own: a statement makes them.
+//
 // Appending cannot fail: what is wrong, or memory that runs out, is kept until
 // hd_builder_finish. Axes, parameters, buffers and statements may come in any
 // order, each kind keeps its own; what a function is given is not needed after
@@ -48,7 +50,7 @@ HD_API void hd_builder_size(hd_builder *builder, const char *name, int64_t low,
 HD_API void hd_builder_streams(hd_builder *builder, int64_t streams,
                                uint64_t cookie);
 
-// in %name : f32[1024, 4096@tp]
+// in %name : f32[1024, 4096@tp], or temp %name : f32, temp %name : [:, :@tp]
 typedef struct hd_build_buffer {
     size_t size;
     hd_role role;
@@ -63,6 +65,11 @@ typedef struct hd_build_buffer {
     bool shared;                   // peers may write to it or read it
     const char *of;                // NULL, or the buffer whose bytes it renames
     const char *on; // NULL, or which ranks have it: "pp 1", "pp 1..3"
+    // Of a temp of a tensor program, which may also be left out altogether:
+    bool untyped;  // no `dtype`: it is of the one that its statement makes
+    bool unplaced; // nor dimensions: its statement says how long they are, and
+                   // where it lies is found. A length ":" leaves one extent
+                   // so, and a mark beside it says where that lies
 } hd_build_buffer;
 
 HD_API void hd_builder_buffer(hd_builder *builder,

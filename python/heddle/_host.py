@@ -54,7 +54,8 @@ class HostBuilder(Maker):
         if self._streams > 0:
             lib.hd_builder_streams(writer.builder, self._streams, 1)
 
-    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
+    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On],
+             free: bool = False) -> Tensor:
         refuse(f"{op} in a host program says where it writes: out=")
 
     # Declarations.

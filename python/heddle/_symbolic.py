@@ -3,13 +3,16 @@
 A `Builder`, or one of host programs (`_host`), keeps what is declared and done, each
 with the place in the caller's Python where it was; `build` gives that to the library's
 builder (build.h), line by line. Shapes of results are proposed here, and judged there
-alone: what does not fit is told by `build`, all of it, each at its place.
+alone: what does not fit is told by `build`, all of it, each at its place. A result that
+nothing is said of is left open, as in a text: the library says how long it is, of which
+dtype, and where it lies.
 """
 from __future__ import annotations
 
 import dataclasses
 import numbers
 import operator
+import re
 from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set,
                     Tuple, Union)
 
@@ -70,6 +73,13 @@ def blocks(extent: Length, n: int) -> Extent:
     return dataclasses.replace(whole, cut=integer(n, "the number of blocks"))
 
 
+def uncut(extent: Length) -> Length:
+    """Without its blocks."""
+    if isinstance(extent, int) or extent.cut is None:
+        return extent
+    return extent.times if extent.size is None else dataclasses.replace(extent, cut=None)
+
+
 @dataclasses.dataclass(frozen=True)
 class Block:
     """As an index of a dimension in blocks: one of them."""
@@ -115,8 +125,8 @@ def dims_of(shape: Shape, axes: Optional[Axes], by: Optional[Counts]) -> Dims:
 
 class Buffer:
     """What a program declares."""
-    __slots__ = ("role", "name", "base", "dtype", "dims", "on", "site", "read", "made", "shared",
-                 "of")
+    __slots__ = ("role", "name", "base", "dtype", "dims", "on", "site", "read", "made", "typed",
+                 "open", "shared", "of")
 
     def __init__(self, role: str, name: Optional[str], base: str, dtype: str, dims: Dims,
                  on: Optional[On], site: Site) -> None:
@@ -129,6 +139,8 @@ class Buffer:
         self.site = site
         self.read = False
         self.made = False  # by an operation, which said what it is
+        self.typed = True  # the dtype is said, and not what the operation makes
+        self.open = False  # it is as long as the operation makes it, and lies anywhere
         self.shared = False  # peers may write to it or read it
         self.of: Optional[Buffer] = None  # whose bytes it renames
 
@@ -141,6 +153,19 @@ class Statement(NamedTuple):
     attributes: Attributes
     site: Site
     axis: Optional[str] = None  # that a transfer goes along
+
+    def tensors(self) -> List[Tensor]:
+        views = (*self.results, *self.operands, *(value for _, value in self.attributes))
+        return [view for view in views if isinstance(view, Tensor)]
+
+    def stands(self, axes: Sequence[str]) -> bool:
+        """Whether it is done as it stands (docs/lowering.md): it has counts, or tensors
+        of some ranks, or a key that names coordinates."""
+        words = {word for key, value in self.attributes if key != "act" and isinstance(value, str)
+                 for word in re.findall(r"[A-Za-z_]\w*", value)}
+        return not words.isdisjoint(axes) or any(
+            tensor._on is not None or any(dim.by is not None for dim in tensor._buffer.dims)
+            for tensor in self.tensors())
 
 
 class Line(NamedTuple):
@@ -183,7 +208,8 @@ class Tensor:
 
     @property
     def axes(self) -> Tuple[Optional[str], ...]:
-        """Of each dimension the axis of the mesh that shards it, "stream", or None."""
+        """Of each dimension the axis of the mesh that shards it, "stream", or None. Of a
+        result that was not declared, those of its operands: it may come to lie elsewhere."""
         return tuple(dim.mark for dim in self._dims)
 
     @property
@@ -202,9 +228,10 @@ class Tensor:
                 shape: Optional[Shape] = None, axes: Optional[Axes] = None,
                 on: Union[None, Tuple[str, int], On] = None,
                 by: Optional[Counts] = None) -> Tensor:
-        """Says of what an operation has just made what is not as it was proposed,
-        and returns it: `(x @ w).declare(name="h", dtype="f32")`. `by={}` drops
-        counts. Once it is read, it is what it is.
+        """Says what an operation has just made, and returns it:
+        `(x @ w).declare(name="h", dtype="f32")`. With `axes`, `shape`, `on` or `by` all of
+        it is declared, the rest as it was proposed; else it lies where that costs least.
+        `by={}` drops counts. Once it is read, it is what it is.
         """
         buffer = self._buffer
         if not buffer.made or self._index is not None:
@@ -213,7 +240,8 @@ class Tensor:
             refuse(f"{self!r} is read already: declare it where it is made")
         had = {i: dim.by for i, dim in enumerate(buffer.dims) if dim.by is not None}
         buffer.name = name or buffer.name
-        buffer.dtype = dtype or buffer.dtype
+        buffer.dtype, buffer.typed = dtype or buffer.dtype, buffer.typed or dtype is not None
+        buffer.open = buffer.open and (shape, axes, on, by) == (None,) * 4
         buffer.dims = self._dims = dims_of(self.shape if shape is None else shape,
                                            self.axes if axes is None else axes,
                                            had if by is None else by)
@@ -328,7 +356,8 @@ class Tensor:
 
     def copy(self, dtype: Optional[str] = None) -> Tensor:
         """The same numbers, cast to another dtype if one is given."""
-        return self._builder._make("copy", dtype or self.dtype, [self])
+        made = self._builder._make("copy", self.dtype, [self])
+        return made if dtype is None else made.declare(dtype=dtype)
 
 
 Operand = Union[Tensor, float]
@@ -410,9 +439,10 @@ def joined(dims: List[Dim]) -> Dim:
 
 
 def bound(views: List[List[str]], n: int, operands: Sequence[Tensor], size: Dict[str, int],
-          given: Given, order: Sequence[int]) -> Optional[Tuple[List[Dims], bool]]:
-    """The n results of a row, and whether the operands are alike; None if they lack
-    dimensions of it. `size` has how many dimensions letters have that are not one."""
+          given: Given, order: Sequence[int]) -> Optional[Tuple[List[Dims], bool, bool]]:
+    """The n results of a row, and whether the operands are alike, and as long as each
+    other; None if they lack dimensions of it. `size` has how many dimensions letters have
+    that are not one."""
     forms = [views[min(n + i, len(views) - 1)] for i in range(len(operands))]
     said = set(size)
     for form, x in zip(forms, operands):
@@ -433,14 +463,21 @@ def bound(views: List[List[str]], n: int, operands: Sequence[Tensor], size: Dict
             for line in lines[:n]]
     kinds = [{(dim.extent, None if dim.mark == "stream" else dim.mark) for dim in dims
               if not dim.repeats()} for dims in found.values()]
-    return made, all(len(kind) <= 1 for kind in kinds)
+    lengths = [{uncut(dim.extent) for dim in dims} - {1} for dims in found.values()]
+    alike, as_long = (all(len(kind) <= 1 for kind in each) for each in (kinds, lengths))
+    return made, alike, as_long
+
+
+def shapes(results: Sequence[Dims]) -> List[List[Length]]:
+    return [[uncut(dim.extent) for dim in dims] for dims in results]
 
 
 def proposed(op: str, n: int, operands: Sequence[Tensor], attributes: Attributes, given: Given,
-             order: Sequence[int], wide: bool) -> List[Dims]:
+             order: Sequence[int], wide: bool) -> Tuple[List[Dims], bool]:
     """What operands make, by ir/signature.def: a dimension that none has is `given`, or of
     one index. Of several forms it is the one with the fewest dimensions in which they are
-    alike; that with the most if `wide`."""
+    alike; that with the most if `wide`. And whether their lengths alone say so, as to the
+    library where the result is not declared."""
     from ._maps import ROWS
 
     keys, rows = dict(attributes), ROWS[op]
@@ -451,7 +488,9 @@ def proposed(op: str, n: int, operands: Sequence[Tensor], attributes: Attributes
     fits = sorted(filter(None, made), key=lambda each: len(each[0][0]), reverse=wide)
     if not fits:
         refuse(f"{op} of {', '.join(map(repr, operands))}: too few dimensions, or other keys")
-    return next((dims for dims, alike in fits if alike or wide), fits[0][0])
+    found = next((dims for dims, alike, _ in fits if alike or wide), fits[0][0])
+    inferred = next((dims for dims, _, as_long in fits if as_long), fits[0][0])
+    return found, not wide and shapes(found) == shapes(inferred) and set(given) <= {"one"}
 
 
 def attributes_of(keys: Mapping[str, Any]) -> Attributes:
@@ -520,20 +559,23 @@ class Maker:
                operands: Sequence[Union[Tensor, str]], attributes: Attributes = (),
                out: Optional[Sequence[Tensor]] = None, *,
                dims: Optional[Dims] = None, on: Optional[On] = None, given: Given = {},
-               order: Sequence[int] = (), wide: bool = False) -> Tuple[Tensor, ...]:
-        """A statement whose results are `out`, or new ones, of these names and dtypes."""
+               order: Sequence[int] = (), wide: bool = False,
+               free: bool = False) -> Tuple[Tensor, ...]:
+        """A statement whose results are `out`, or new ones, of these names and dtypes. Those
+        of `dims` are declared so, unless they are `free`."""
         if out is None:
             read = [x for x in operands if isinstance(x, Tensor)]
-            made = ([dims] if dims is not None else
-                    proposed(op, len(results), read, attributes, given, order, wide))
+            made, free = (([dims], free) if dims is not None else
+                          proposed(op, len(results), read, attributes, given, order, wide))
             on = on if op == "set" else shared_ranks(read)
-            out = [self._new(*result, each, on) for result, each in zip(results, made)]
+            out = [self._new(*result, each, on, free) for result, each in zip(results, made)]
         elif len(out) != len(results):
             refuse(f"{op} has {len(results)} results, and `out` is {len(out)}")
         self._write(op, out, operands, attributes)
         return tuple(out)
 
-    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
+    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On],
+             free: bool = False) -> Tensor:
         raise NotImplementedError
 
     def fill(self, value: float, dtype: str, shape: Shape, axes: Optional[Axes] = None) -> Tensor:
@@ -559,6 +601,7 @@ class Maker:
         """The program. ProgramError with all that is wrong, each at the line of
         Python that said it."""
         name_temps(self._arguments, self._temps)
+        self._close()
         writer = Writer(self.name, self.stage)
         writer.sites.append(self._site)
         for axis, extent in self._mesh.items():
@@ -575,6 +618,18 @@ class Maker:
                 writer.line(statement)
         return writer.finish()
 
+    def _close(self) -> None:
+        """Declares what nothing finds: of statements that are done as they stand, and
+        counts."""
+        for statement in self._statements:
+            if isinstance(statement, Statement) and statement.stands([*self._mesh]):
+                for tensor in statement.tensors():
+                    tensor._buffer.open = False
+        for buffer in (*self._arguments, *self._temps):
+            for dim in buffer.dims:
+                if dim.by is not None:
+                    dim.by._buffer.open = False
+
     def _tell(self, writer: Writer) -> None:
         """What there is beside that."""
 
@@ -583,13 +638,14 @@ class Builder(Maker):
     """A tensor program that is built by operators on symbolic tensors.
 
         b = heddle.Builder("linear", mesh={"tp": 4})
-        x = b.input("x", "f32", (4, 8, 32), axes=("tp", None, None))
-        w = b.input("w", "f32", (32, 16))
-        b.output("y", x.set(("stream", None, None)) @ w)
+        x = b.input("x", "f32", (32, 32), axes=("tp", None))
+        w = b.input("w", "f32", (32, 16), axes=(None, "tp"))
+        b.output("y", x @ w, axes=(None, "tp"))
         program = b.build()
 
     Sizes are Python's numbers; `axes` says of each dimension which axis of the
-    mesh shards it, "stream", or None.
+    mesh shards it, "stream", or None. Results need none: what moves, and when, `place`
+    finds out.
     """
 
     def input(self, name: str, dtype: str, shape: Shape, axes: Optional[Axes] = None, *,
@@ -603,8 +659,9 @@ class Builder(Maker):
         parts."""
         return self._argue("inout", name, dtype, dims_of(shape, axes, by))
 
-    def output(self, name: str, value: Tensor) -> Tensor:
-        """Makes an argument that is written of what was computed, and returns it."""
+    def output(self, name: str, value: Tensor, axes: Optional[Axes] = None) -> Tensor:
+        """Makes an argument that is written of what was computed, and returns it. Without
+        `axes` it lies as was said of it, or else as its operands' dimensions do."""
         builder_of(value)
         buffer = value._buffer
         if value._builder is not self:
@@ -612,6 +669,14 @@ class Builder(Maker):
         if value._index is not None or buffer.role != "temp":
             value = self._make("copy", value.dtype, [value])
             buffer = value._buffer
+        if axes is not None and buffer.open:
+            buffer.dims = value._dims = dims_of(value.shape, axes, None)
+        elif axes is not None:
+            value.declare(axes=axes)
+        marks = [mark for mark in value.axes if mark is not None]
+        if buffer.open and len(set(marks)) < len(marks):
+            refuse(f"{value!r} cannot lie as its operands do: say how by `axes`")
+        buffer.open = False
         buffer.role, buffer.name, buffer.site = "out", name, caller_site()
         self._temps.remove(buffer)
         self._arguments.append(buffer)
@@ -642,9 +707,10 @@ class Builder(Maker):
         self._arguments.append(Buffer(role, name, name, dtype, dims, None, caller_site()))
         return Tensor(self, self._arguments[-1], dims, None)
 
-    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On]) -> Tensor:
+    def _new(self, op: str, dtype: str, dims: Dims, on: Optional[On],
+             free: bool = False) -> Tensor:
         buffer = Buffer("temp", None, op, dtype, dims, on, caller_site())
-        buffer.made = True
+        buffer.made, buffer.typed, buffer.open = True, not free, free
         self._temps.append(buffer)
         return Tensor(self, buffer, dims, on)
 
@@ -683,7 +749,7 @@ class Writer:
         return self.keep[-1]
 
     def buffer(self, buffer: Buffer) -> None:
-        if buffer in self.written:
+        if buffer in self.written or (buffer.open and not buffer.typed):
             return
         self.written.add(buffer)
         for dim in buffer.dims:
@@ -697,8 +763,10 @@ class Writer:
         row = ffi.new("hd_build_buffer *")
         row.size = ffi.sizeof("hd_build_buffer")
         row.role, row.dtype = ROLES.index(buffer.role), DTYPES.index(buffer.dtype)
-        row.name, row.ndims = self.chars(str(buffer.name)), len(buffer.dims)
-        for i, dim in enumerate(buffer.dims[:lib.HD_MAX_DIMS]):
+        row.name, row.unplaced = self.chars(str(buffer.name)), buffer.open
+        dims = () if buffer.open else buffer.dims
+        row.ndims = len(dims)
+        for i, dim in enumerate(dims[:lib.HD_MAX_DIMS]):
             self.dim(row, i, dim)
         row.shared = buffer.shared
         if buffer.of is not None:

@@ -14,7 +14,7 @@ from ._error import refuse
 from ._expr import Expr
 from ._maps import *
 from ._symbolic import (Attributes, Axes, Operand, Result, Shape, Tensor, apply_map,
-                        attributes_of, builder_of, dims_of, integer, told)
+                        attributes_of, builder_of, dims_of, integer, told, uncut)
 
 __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "mean", "merge",
            "min", "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
@@ -42,8 +42,12 @@ def reduce(op: str, operands: Sequence[Operand], dim: Optional[int], keepdim: bo
     x = next(x for x in operands if isinstance(x, Tensor))
     made = builder._make(
         op, x.dtype, told(operands),
-        attributes_of({"dim": None if dim is None else axis_of(x, dim)}), out,
+        attributes_of({"dim": None if dim is None else axis_of(x, dim),
+                       "keep": keepdim and dim is not None and out is None}), out,
         given={"one": 1} if keepdim else {})
+    if out is None and any(other.dtype != x.dtype for other in operands
+                           if isinstance(other, Tensor)):
+        made.declare(dtype=x.dtype)
     return made if axes is None or out is not None else made.declare(axes=axes, by={})
 
 
@@ -105,8 +109,9 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
         "ta": ta, "tb": tb, "accumulate": accumulate, "keep": keep, "scale": scale,
         "scale_a": scale_a, "scale_b": scale_b, "bias": bias, "act": act, "aux": aux,
         "grain": None if grain is None else integer(grain, "grain"), "groups": groups})
-    return builder_of(a, b)._make("matmul", a.dtype, [a, b], attributes, out, wide=bool(crossed),
-                                  given={} if groups is None else {"g": groups.shape[0]})
+    return builder_of(a, b)._make("matmul", "bf16" if a.dtype.startswith("f8") else a.dtype, [a, b],
+                                  attributes, out, wide=bool(crossed),
+                                  given={"g": groups.shape[0]} if groups is not None and ta else {})
 
 
 # Attention.
@@ -180,15 +185,18 @@ def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
 # What moves elements about.
 
 def reshape(x: Tensor, shape: Shape, axes: Optional[Axes] = None, *, out: Result = None) -> Tensor:
-    """The same elements in row-major order. Without `axes`, dimensions in front
-    that stay as they are keep theirs."""
+    """The same elements in row-major order. Without `axes` it lies where that costs
+    least."""
     marks: List[Optional[str]] = [None] * len(shape) if axes is None else list(axes)
     for i, (extent, dim) in enumerate(zip(shape, x._dims)):
         if axes is not None or extent != dim.extent:
             break
         marks[i] = dim.mark
-    return builder_of(x)._make("reshape", x.dtype, [x], (), out,
-                                  dims=dims_of(shape, marks, None))
+    dims = dims_of(shape, marks, None)
+    extents = ", ".join(str(uncut(dim.extent)) for dim in dims)
+    return builder_of(x)._make("reshape", x.dtype, [x],
+                               [("to", f"[{extents}]")] if out is None else [], out, dims=dims,
+                               free=axes is None)
 
 
 def transpose(x: Tensor, dim0: int = -2, dim1: int = -1, *, out: Result = None) -> Tensor:

@@ -71,7 +71,7 @@ def attention(b):
 def attention_gather(b):
     q, k, v = (shards(b, name, heads, 32, 16, axis="cp") for name, heads in (("q", 4), *KEYS))
     whole = [x.set((None,) * 4) for x in (k, v)]
-    turned = [ops.transpose(x, 0, 1) for x in whole]
+    turned = [ops.transpose(x, 0, 1).declare(axes=(None,) * 4) for x in whole]
     keys, values = [ops.reshape(x, (2, TP * 32, 16)) for x in turned]
     o, lse = ops.attention(q, keys, values, causal="cp * 32")
     b.output("o", o.declare(dtype="f32"))
@@ -278,7 +278,7 @@ def stages(b):
 def transpose_shards(b):
     rows = shards(b, "rows", TP, 32, dtype="f32")
     columns = rows.set((None, "tp", None))
-    b.output("back", (columns * 0.5).set(("tp", None, None)))
+    b.output("back", (columns * 0.5).declare(axes=columns.axes).set(("tp", None, None)))
 
 
 @example
@@ -317,7 +317,65 @@ class Built(unittest.TestCase):
             b = heddle.Builder(text.name, mesh={axis.name: axis.extent for axis in text.axes})
             with self.subTest(name), unittest.mock.patch.dict(globals(), TP=text.axes[0].extent):
                 function(b)
-                self.assertEqual(plain(str(b.build())), plain(str(text)))
+                self.assertEqual(*(plain(str(each.lower(until="place")))
+                                   for each in (b.build(), text)))
+
+    def test_what_is_left_open_is_as_long_as_proposed(self):
+        b = heddle.Builder("open")
+        x, t, row, one = (b.input(name, "bf16", shape) for name, shape in (
+            ("x", (6, 8)), ("t", (3, 6, 8)), ("row", (8,)), ("one", (6, 1))))
+        wide, index = b.input("wide", "f32", (6, 8)), b.input("index", "i32", (5, 2))
+        f8, n = b.input("f8", "f8e4m3", (6, 8)), b.input("n", "i32", (3,))
+        q, k = b.input("q", "bf16", (2, 4, 6, 8)), b.input("k", "bf16", (2, 2, 5, 8))
+        o, lse = ops.attention(q, k, k)
+        grouped = ops.matmul(x, x, ta=True, groups=n)
+        made = [x + row, row - t, x * one, ops.select(x < one, x, 0), x < one, x.copy("f32"), 2 * x,
+                ops.rsqrt(wide), x[0:2] + one[0:2], ops.gelu_grad(x, x[0:6]), x.copy(),
+                ops.matmul(x, x, tb=True), ops.matmul(t, x, tb=True), ops.matmul(t, t, ta=True),
+                ops.matmul(f8, f8, tb=True), ops.matmul(x, x, tb=True).declare(dtype="f32"), grouped,
+                t @ b.input("w", "bf16", (4, 8, 5)),
+                ops.matmul(x, ops.reshape(t, (3, 8, 6)), groups=n),
+                ops.sum(t, dim=1), ops.max(t, dim=-1, keepdim=True), ops.sum(x, wide),
+                ops.min(wide, x, 0.5), ops.mean(x, dim=0), ops.take(x, index[0], dim=0),
+                ops.take(t, index[1:4], dim=1), ops.transpose(t, 0, 2), ops.permute(t, (1, 2, 0)),
+                ops.reshape(t, (6, 24)), o, lse, *ops.attention_grad(q, k, k, o, lse, o),
+                *ops.merge(o, lse, o, lse)]
+        for i, each in enumerate(made):
+            b.output(f"y{i}", each.copy())
+        program = b.build()
+        # How long rows of groups are together no operand says.
+        self.assertEqual(re.findall(r"^temp +%(\w+) +: .*\[", str(program), re.M), [grouped.name])
+        placed = str(program.lower(until="place"))
+        declared = dict(re.findall(r"^temp %(\w+) *: (.*)$", placed, re.M))
+        for each in made:
+            with self.subTest(repr(each)):
+                shape = ", ".join(map(str, each.shape))
+                self.assertEqual(declared[each.name], f"{each.dtype}[{shape}]")
+
+    def test_arguments_alone_say_where_they_lie(self):
+        b = heddle.Builder("backward", mesh={"dp": 2, "tp": 2})
+        x = b.input("x", "f32", (8, 12), axes=("dp", None))
+        w = b.input("w", "f32", (16, 12), axes=("tp", None))
+        dy = b.input("dy", "f32", (8, 16), axes=("dp", "tp"))
+        h = (dy @ w).declare(name="h")
+        b.output("dx", h + x)
+        b.output("dw", ops.matmul(dy, x, ta=True), axes=("tp", None))
+        b.output("db", ops.sum(dy, dim=0, keepdim=True), axes=(None, "tp"))
+        b.output("wide", ops.reshape(h, (8, 3, 4)).copy("f64"), axes=("dp", None, None))
+        program = b.build()
+        self.assertNotIn("temp", str(program))
+        arrays = {each.name: floats(*each.shape) for each in (x, w, dy)}
+        u, v, g = (array.astype("f8") for array in arrays.values())
+        want = {"dx": g @ v + u, "dw": g.T @ u, "db": g.sum(0, keepdims=True),
+                "wide": (g @ v).reshape(8, 3, 4)}
+        lowered = program.lower()
+        lowered.check(against=program)
+        for reference in (program.reference(arrays), lowered.reference(arrays)):
+            for name, value in want.items():
+                for rank in range(program.ranks):
+                    values, bounds = reference.local(name, rank)
+                    mine = value[program.shard(name, rank)]
+                    self.assertTrue((abs(values - mine) <= bounds).all(), (name, rank))
 
     def test_attention_in_parts_is_attention(self):
         b = heddle.Builder("parts")

@@ -17,8 +17,8 @@
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
-#include "tests/unit/program.h"
 #include "tests/unit/generated.h"
+#include "tests/unit/program.h"
 
 namespace
 {
@@ -186,7 +186,7 @@ void AddDims(hd_build_buffer *buffer, const std::string &dims, Texts *keep)
 void AddBuffer(hd_builder *b, const std::string &line, uint64_t cookie)
 {
     static const std::regex kBuffer(
-        R"((\w+) +%(\w+) *: (\w+)\[(.*)\]( shared)?(?: of %(\w+))?(?: on (.*))?)");
+        R"((\w+) +%(\w+) *: (\w*)(?:\[(.*)\])?( shared)?(?: of %(\w+))?(?: on (.*))?)");
     hd_build_buffer buffer = {};
     std::smatch m;
     Texts keep;
@@ -196,7 +196,9 @@ void AddBuffer(hd_builder *b, const std::string &line, uint64_t cookie)
     std::string name = m[2], of = m[6], on = m[7];
     buffer.size = sizeof buffer;
     buffer.role = kRoles.at(m[1]);
-    buffer.dtype = DtypeOf(m[3]);
+    buffer.untyped = m[3].length() == 0;
+    buffer.dtype = buffer.untyped ? HD_DTYPE_F32 : DtypeOf(m[3]);
+    buffer.unplaced = !m[4].matched;
     buffer.name = name.c_str();
     AddDims(&buffer, m[4], &keep);
     buffer.shared = m[5].matched;
@@ -388,6 +390,40 @@ TEST(Builder, TakesParametersAndTextsInThePlaceOfExtents)
     Finished done = Finish(b.get());
     ASSERT_EQ(done.status, HD_OK) << done.said;
     EXPECT_NE(Print(done.module.get()).find("%x : f32[42]"), std::string::npos);
+}
+
+TEST(Builder, LeavesOpenWhatStatementsSayOfTemps)
+{
+    ExpectSame("heddle 2 tensor program open mesh dp=2, tp=4 "
+               "in %x : bf16[8@dp, 16] in %w : bf16[12@tp, 16] "
+               "temp %h : f32 temp %e : [:, :@tp] temp %g : f32[:@dp, :] "
+               "out %y : f32[8@dp, 2] { %h = matmul %x, %w tb %d = copy %h "
+               "%e = relu %d %f = neg %e %g = copy %f "
+               "%i = reshape %g to [8, 2, 6] %y = sum %i dim 2 }",
+               false);
+}
+
+TEST(Builder, RefusesDeclarationsOfNothing)
+{
+    hd_build_buffer x = {};
+
+    x.size = sizeof x;
+    x.role = HD_ROLE_TEMP;
+    x.name = "x";
+    x.unplaced = true;
+    x.ndims = 1;
+    x.extent[0] = 4;
+    for (bool untyped : {false, true}) {
+        Builder b = Create();
+        x.untyped = untyped;
+        hd_builder_buffer(b.get(), &x, 7);
+        Finished done = Finish(b.get());
+        EXPECT_EQ(done.status, HD_ERROR_ARGUMENT);
+        EXPECT_NE(done.said.find(untyped ? "nothing" : "'ndims'"),
+                  std::string::npos)
+            << done.said;
+        x.ndims = 0;
+    }
 }
 
 // ----------------------------------------------------------------- cookies
