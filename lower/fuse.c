@@ -311,6 +311,14 @@ static void refuse_rest(fuser *f)
     }
 }
 
+// The collective of a launch has its pieces as those outside get them later.
+static void lead(hd_module *module, const hd_stmt *launch)
+{
+    for (hd_stmt *stmt = launch->body.first; stmt != NULL; stmt = stmt->next)
+        if (hd_op_is(stmt->op, HD_UNIT_TRANSFER))
+            hd_pack_lead(&(hd_build){module, NULL, stmt->loc}, stmt->op);
+}
+
 void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
              hd_effect *effect)
 {
@@ -336,8 +344,11 @@ void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
     f.now = 0;
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         next = stmt->next;
-        if (!f.gone[++f.now])
-            hd_block_append(&left, stmt);
+        if (f.gone[++f.now])
+            continue;
+        if (stmt->kind == HD_STMT_LAUNCH)
+            lead(module, stmt);
+        hd_block_append(&left, stmt);
     }
     module->body = left;
 }

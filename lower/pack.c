@@ -106,13 +106,25 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
     return has_room(&view->buffer->type, &f) ? f : (fronts){0};
 }
 
+// Whether the dimension that view `i` says to have pieces of has room for them
+// in front of it, or says so for nothing.
+static bool may_lead(const hd_module *module, const hd_op *op, int i)
+{
+    const hd_type *type = &op->view[i].buffer->type;
+
+    return type->ndims < HD_MAX_DIMS ||
+           type->dim[hd_op_pieces_dim(op, i)].extent ==
+               module->axis[op->axis].size;
+}
+
 bool hd_needs_packing(const hd_module *module, const hd_op *op)
 {
     bool packed = hd_moves_uneven(module, op);
 
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
-        packed |= hd_op_key(op, hd_op_pieces_key(op, i)) != NULL ||
-                  find_fronts(module, op, i).n > 0;
+        packed |= find_fronts(module, op, i).n > 0 ||
+                  (hd_op_key(op, hd_op_pieces_key(op, i)) != NULL &&
+                   !may_lead(module, op, i));
     return packed;
 }
 
@@ -360,19 +372,16 @@ static void copy_views(hd_build *b, hd_op *op, int i, int end, bool in_loop)
 
 // -------------------------------------------------------------- collectives
 
-// What a collective says to have in pieces of ranks begins with an index of
-// each.
-static void lead_pieces(hd_build *b, hd_op *op)
+void hd_pack_lead(hd_build *b, hd_op *op)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
-        const hd_type *type = &op->view[i].buffer->type;
-        int64_t ranks = b->module->axis[op->axis].size;
         int dim = hd_op_pieces_dim(op, i);
 
         if (hd_op_key(op, hd_op_pieces_key(op, i)) == NULL ||
-            (type->ndims == HD_MAX_DIMS && type->dim[dim].extent != ranks))
+            !may_lead(b->module, op, i))
             continue;
-        op->view[i] = hd_build_pieces(b, op->view[i], dim, ranks);
+        op->view[i] = hd_build_pieces(b, op->view[i], dim,
+                                      b->module->axis[op->axis].size);
         hd_build_renumber_pieces(b->module, op, i, dim);
     }
 }
@@ -400,7 +409,7 @@ static void pack_stmt(hd_build *b, hd_stmt *stmt, bool in_loop)
     copy_views(b, op, op->noutputs, op->noutputs + op->ninputs, in_loop);
     hd_block_append(b->block, stmt);
     copy_views(b, op, 0, op->noutputs, in_loop);
-    lead_pieces(b, op);
+    hd_pack_lead(b, op);
 }
 
 static void pack_block(hd_module *module, hd_block *block, bool in_loop)

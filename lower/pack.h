@@ -16,13 +16,16 @@
 #ifndef HD_LOWER_PACK_H
 #define HD_LOWER_PACK_H
 
-#include "ir/module.h"
+#include "lower/build.h"
 
 HD_BEGIN_DECLS
 
 // Whether views of the transfer, as they are, are no one piece of memory each,
 // or pieces of ranks are not as long as each other.
 bool hd_needs_packing(const hd_module *module, const hd_op *op);
+// What a collective that needs none says to have in pieces of ranks begins with
+// an index of each, by another name of the bytes.
+void hd_pack_lead(hd_build *b, hd_op *op);
 // `scratch` holds its temporaries.
 void hd_pack(hd_module *module, hd_arena *scratch);
 
