@@ -22,8 +22,8 @@ show() {
 cd "$build"
 ln -sfn "$root/examples" examples
 ln -sf tools/heddle heddle
-python3 "$root/tools/random_npy.py" 1 bf16 8 128 1024 >x.npy
-python3 "$root/tools/random_npy.py" 2 bf16 8 128 1024 >w.npy
+python3 "$root/tools/random_npy.py" 1 bf16 1024 1024 >x.npy
+python3 "$root/tools/random_npy.py" 2 bf16 1024 1024 >w.npy
 
 show cat examples/column_linear.hd
 show ./heddle dump --transfer ring examples/column_linear.hd

@@ -15,7 +15,7 @@ from heddle import ops
 
 ROOT = pathlib.Path(os.environ["HEDDLE_ROOT"])
 TP, PP, EP = 4, 3, 4
-STREAM = ("stream", None, None)
+STREAM, COLUMNS = ("stream", None, None), (None, "tp")
 ROWS, HIDDEN, HEADS, KV, INNER, BATCH = 32, 64, 32, 16, 48, 4
 KEYS = (("k", 2), ("v", 2))  # names of attention's, and their heads
 BUILDS = {}
@@ -30,6 +30,15 @@ def example(function):
 def shards(b, name, *shape, dtype="bf16", axis="tp"):
     """An input of one index a rank."""
     return b.input(name, dtype, (TP, *shape), axes=(axis, *[None] * len(shape)))
+
+
+def rows(b, name, *shape, dtype="bf16"):
+    """An input whose rows are on the ranks."""
+    return b.input(name, dtype, shape, axes=("tp", None))
+
+
+def columns(b, name, *shape):
+    return b.input(name, "bf16", shape, axes=COLUMNS)
 
 
 def gathered(x):
@@ -49,14 +58,14 @@ def ag_linear(b):
 
 @example
 def ag_matmul(b):
-    a = shards(b, "a", 256, 512)
-    b.output("c", gathered(a) @ b.input("b", "bf16", (512, 256)))
+    a, w = rows(b, "a", TP * 256, 512), columns(b, "b", 512, TP * 256)
+    b.output("c", a @ w, COLUMNS)
 
 
 @example
 def column_linear(b):
-    x, w = shards(b, "x", 128, 1024), shards(b, "w", 128, 1024)
-    b.output("y", ops.matmul(gathered(x), w, tb=True))
+    x, w = rows(b, "x", TP * 128, 1024), rows(b, "w", TP * 128, 1024)
+    b.output("y", ops.matmul(x, w, tb=True), COLUMNS)
 
 
 @example
@@ -99,31 +108,30 @@ def attention_out(b):
 
 @example
 def attention_qkv(b):
-    x = shards(b, "x", ROWS, HIDDEN)
-    weights = [shards(b, "w" + name, n, HIDDEN) for name, n in zip("qkv", (HEADS, KV, KV))]
-    xg = gathered(x)
+    x = rows(b, "x", TP * ROWS, HIDDEN)
+    weights = [rows(b, "w" + name, TP * n, HIDDEN) for name, n in zip("qkv", (HEADS, KV, KV))]
     for name, w in zip("qkv", weights):
-        b.output(name, ops.matmul(xg, w, tb=True))
+        b.output(name, ops.matmul(x, w, tb=True), COLUMNS)
 
 
 @example
 def backward_dgrad(b):
-    g, w = shards(b, "g", ROWS, HIDDEN), shards(b, "w", HIDDEN, INNER)
-    u = shards(b, "u", TP, ROWS, INNER)
-    gg = b.output("gg", gathered(g))
+    g, w = rows(b, "g", TP * ROWS, HIDDEN), columns(b, "w", HIDDEN, TP * INNER)
+    u = columns(b, "u", TP * ROWS, TP * INNER)
+    gg = b.output("gg", g.copy(), (None, None))
     gh = (gg @ w).declare(dtype="f32")
-    gu = ops.gelu_grad(u.copy("f32").declare(axes=gh.axes), gh)
+    gu = ops.gelu_grad(u.copy("f32"), gh)
     b.output("gz", gu.copy("bf16"))
-    b.output("gb", ops.sum(ops.sum(gu, dim=2, axes=("tp", None, None)), dim=1))
+    b.output("gb", ops.sum(gu, dim=0))
 
 
 @example
 def backward_linear(b):
-    gy, w = shards(b, "gy", TP, ROWS, INNER), shards(b, "w", 1, INNER, HIDDEN)
-    x, gyr = b.input("x", "bf16", (TP * ROWS, HIDDEN)), shards(b, "gyr", TP * ROWS, INNER)
-    gw = b.inout("gw", "f32", (TP, HIDDEN, INNER), ("tp", None, None))
-    b.output("gx", scattered((gy @ w).declare(axes=("tp", *STREAM))))
-    ops.matmul(x, gyr, ta=True, accumulate=True, out=gw)
+    gy, w = columns(b, "gy", TP * ROWS, TP * INNER), rows(b, "w", TP * INNER, HIDDEN)
+    b.output("gx", gy @ w, ("tp", None))
+    x = b.input("x", "bf16", (TP * ROWS, HIDDEN))
+    gw = b.inout("gw", "f32", (HIDDEN, TP * INNER), COLUMNS)
+    ops.matmul(x, gy, ta=True, accumulate=True, out=gw)
 
 
 @example
@@ -135,92 +143,86 @@ def batch(b):
 
 @example
 def epilogues(b):
-    x, w = shards(b, "x", ROWS, 64), shards(b, "w", 48, 64)
-    bias, r = shards(b, "b", 1, 1, 48, dtype="f32"), shards(b, "r", TP, ROWS, 48)
-    h = ops.matmul(gathered(x), w, tb=True, scale=0.125, bias=bias, act="relu")
-    h.declare(dtype="f32")
-    b.output("y", (h + r.copy("f32").declare(axes=h.axes)).copy("bf16"))
+    x, w = rows(b, "x", TP * ROWS, 64), rows(b, "w", TP * 48, 64)
+    bias, r = b.input("b", "f32", (TP * 48,), ("tp",)), columns(b, "r", TP * ROWS, TP * 48)
+    h = ops.matmul(x, w, tb=True, scale=0.125, bias=bias, act="relu").declare(dtype="f32")
+    b.output("y", (h + r.copy("f32")).copy("bf16"), COLUMNS)
 
 
 @example
 def f8(b):
-    x, w = shards(b, "x", ROWS, 64, dtype="f8e4m3"), shards(b, "w", 48, 64, dtype="f8e4m3")
+    x, w = rows(b, "x", TP * ROWS, 64, dtype="f8e4m3"), rows(b, "w", TP * 48, 64, dtype="f8e4m3")
     sx, sw, sy = (b.input(name, "f32", ()) for name in ("sx", "sw", "sy"))
-    s = sx * sw
-    h = ops.matmul(gathered(x), w, tb=True, scale=s).declare(dtype="f32")
-    b.output("y", ops.scale(h, sy).copy("f8e4m3"))
-    m = ops.max(ops.max(abs(h), dim=-1), dim=2).declare(axes=("tp", None))
-    b.output("amax", ops.max(ops.max(m, dim=1), dim=0))
+    h = ops.matmul(x, w, tb=True, scale=sx * sw).declare(dtype="f32")
+    b.output("y", ops.scale(h, sy).copy("f8e4m3"), COLUMNS)
+    b.output("amax", ops.max(ops.max(abs(h), dim=1), dim=0))
 
 
 @example
 def f8_blocks(b):
-    x, sx = shards(b, "x", ROWS, 64, dtype="f8e4m3"), shards(b, "sx", ROWS, 2, dtype="f32")
-    w, sw = shards(b, "w", 48, 64, dtype="f8e4m3"), shards(b, "sw", 2, 2, dtype="f32")
-    y = ops.matmul(gathered(x), w, tb=True, scale_a=gathered(sx), scale_b=sw, grain=32)
-    b.output("y", y.declare(dtype="bf16"))
+    x, sx = rows(b, "x", TP * ROWS, 64, dtype="f8e4m3"), rows(b, "sx", TP * ROWS, 2, dtype="f32")
+    w, sw = rows(b, "w", TP * 64, 64, dtype="f8e4m3"), rows(b, "sw", TP * 2, 2, dtype="f32")
+    y = ops.matmul(x, w, tb=True, scale_a=sx, scale_b=sw, grain=32)
+    b.output("y", y, COLUMNS)
 
 
 @example
 def layer_norm(b):
-    x = shards(b, "x", 64, 256)
+    x = rows(b, "x", TP * 64, 256)
     w, bias = b.input("w", "f32", (256,)), b.input("b", "f32", (256,))
     wide = x.copy("f32")
-    less = wide - ops.sum(wide, dim=2, keepdim=True) * (1 / 256)
-    variance = ops.sum(less * less, dim=2, keepdim=True) * (1 / 256)
+    less = wide - ops.mean(wide, dim=1, keepdim=True)
+    variance = ops.mean(less * less, dim=1, keepdim=True)
     b.output("y", (less * ops.rsqrt(variance + 1e-5) * w + bias).copy("bf16"))
 
 
 @example
 def softmax(b):
-    wide = shards(b, "x", 64, 256).copy("f32")
+    wide = rows(b, "x", TP * 64, 256).copy("f32")
     e = ops.exp(wide - ops.max(wide, dim=-1, keepdim=True))
     b.output("y", (e / ops.sum(e, dim=-1, keepdim=True)).copy("bf16"))
 
 
 @example
 def matmul_ar(b):
-    a, w = shards(b, "a", TP, 64, 128), shards(b, "w", 1, 128, 256)
-    p = (a @ w).declare(axes=("tp", *STREAM))
-    b.output("c", ops.sum(p, dim=0, axes=(None, None, None)))
+    a, w = columns(b, "a", TP * 64, TP * 128), rows(b, "w", TP * 128, 256)
+    b.output("c", a @ w)
 
 
 @example
 def mlp_gelu(b):
-    x = shards(b, "x", ROWS, HIDDEN)
-    w1, b1 = shards(b, "w1", INNER, HIDDEN), shards(b, "b1", 1, 1, INNER)
-    w2, b2 = shards(b, "w2", 1, HIDDEN, INNER), b.input("b2", "bf16", (HIDDEN,))
-    u = b.empty("bf16", (TP, TP, ROWS, INNER), ("tp", *STREAM))
-    h = ops.matmul(gathered(x), w1, tb=True, bias=b1, act="gelu", aux=u)
+    x = rows(b, "x", TP * ROWS, HIDDEN)
+    w1, b1 = rows(b, "w1", TP * INNER, HIDDEN), b.input("b1", "bf16", (TP * INNER,), ("tp",))
+    w2, b2 = columns(b, "w2", HIDDEN, TP * INNER), b.input("b2", "bf16", (HIDDEN,))
+    u = b.empty("bf16", (TP * ROWS, TP * INNER), COLUMNS)
+    h = ops.matmul(x, w1, tb=True, bias=b1, act="gelu", aux=u)
     b.output("u", u)
-    b.output("y", scattered(ops.matmul(h, w2, tb=True)) + b2)
+    b.output("y", ops.matmul(h, w2, tb=True, bias=b2), ("tp", None))
 
 
 @example
 def mlp_swiglu(b):
-    x, wg, wu = shards(b, "x", ROWS, HIDDEN), *(shards(b, n, INNER, HIDDEN) for n in ("wg", "wu"))
-    wd, xg = shards(b, "wd", 1, HIDDEN, INNER), gathered(x)
-    h = ops.matmul(xg, wg, tb=True, act="silu") * ops.matmul(xg, wu, tb=True)
-    b.output("y", scattered(ops.matmul(h, wd, tb=True)))
+    x, wg, wu = rows(b, "x", TP * ROWS, HIDDEN), *(rows(b, n, TP * INNER, HIDDEN)
+                                                   for n in ("wg", "wu"))
+    wd = columns(b, "wd", HIDDEN, TP * INNER)
+    h = ops.matmul(x, wg, tb=True, act="silu") * ops.matmul(x, wu, tb=True)
+    b.output("y", ops.matmul(h, wd, tb=True), ("tp", None))
+
+
+def mlp(b, m):
+    x, w1, w2 = rows(b, "x", m, HIDDEN), rows(b, "w1", TP * INNER, HIDDEN), columns(
+        b, "w2", HIDDEN, TP * INNER)
+    b.output("y", ops.matmul(ops.matmul(x, w1, tb=True, act="gelu"), w2, tb=True), ("tp", None))
 
 
 @example
 def mlp_tokens(b):
-    m = b.size("m", 1, 1024)
-    x = b.input("x", "bf16", (m, HIDDEN), axes=("tp", None))
-    w1, w2 = shards(b, "w1", INNER, HIDDEN), shards(b, "w2", HIDDEN, INNER)
-    xg = x.set(("stream", None), shape=(heddle.blocks(m, TP), HIDDEN))
-    p = ops.matmul(ops.matmul(xg, w1, tb=True, act="gelu"), w2, tb=True)
-    b.output("y", ops.sum(p, dim=0).declare(shape=(m, HIDDEN), axes=("tp", None)))
+    mlp(b, b.size("m", 1, 1024))
 
 
 @example
 def uneven_mlp(b):
-    x = b.input("x", "bf16", (125, HIDDEN), axes=("tp", None))
-    w1, w2 = shards(b, "w1", INNER, HIDDEN), shards(b, "w2", HIDDEN, INNER)
-    xg = x.set(("stream", None), shape=(heddle.blocks(125, TP), HIDDEN))
-    p = ops.matmul(ops.matmul(xg, w1, tb=True, act="gelu"), w2, tb=True)
-    b.output("y", ops.sum(p, dim=0).declare(shape=(125, HIDDEN), axes=("tp", None)))
+    mlp(b, 125)
 
 
 @example
@@ -283,17 +285,16 @@ def transpose_shards(b):
 
 @example
 def transposes(b):
-    x, w = shards(b, "x", HIDDEN, ROWS), b.input("w", "bf16", (INNER, HIDDEN))
-    b.output("y", ops.matmul(ops.transpose(gathered(x)), w, tb=True))
+    x, w = columns(b, "x", HIDDEN, TP * ROWS), rows(b, "w", TP * INNER, HIDDEN)
+    b.output("y", ops.matmul(ops.transpose(x), w, tb=True), COLUMNS)
 
 
 @example
 def two_gathers(b):
-    a, c = shards(b, "a", 32, 64, dtype="f32"), shards(b, "b", 32, 64, dtype="f32")
+    a, c = (rows(b, name, TP * 32, 64, dtype="f32") for name in "ab")
     q, k = b.input("q", "f32", (64, 48)), b.input("k", "f32", (64, 48))
-    ag, bg = gathered(a), gathered(c)
-    b.output("s", ag @ q + bg @ k)
-    b.output("t", ops.matmul(ag, k, act="silu"))
+    b.output("s", a @ q + c @ k, (None, None))
+    b.output("t", ops.matmul(a, k, act="silu"), (None, None))
 
 
 def plain(text):

@@ -45,7 +45,7 @@ class Reader:
 
     def __init__(self, program):
         self.program, self.lines, self.wrong, self.words = program, [], [], set()
-        self.values, self.known = {}, {}
+        self.values, self.known, self.buffers = {}, {}, {}
 
     def value(self, tree):
         if isinstance(tree, int):
@@ -130,7 +130,8 @@ class Reader:
         text += f"@{o['axis']}" if "axis" in o and len(axes) > 1 else ""
         text += f" \"{o['callee']}\"" if "callee" in o else ""
         text += " " * bool(o["operands"]) + ", ".join(map(self.operand, o["operands"]))
-        return text + "".join(self.key(*k) for k in o["keys"].items())
+        to, keep = self.said(o)
+        return text + to + "".join(self.key(*k) for k in o["keys"].items()) + keep
 
     def head(self, s):
         if s["kind"] == "op":
@@ -176,6 +177,19 @@ class Reader:
                 self.wrong.append(f"{text} is told to be {d['extent']}")
         return text
 
+    def open_dim(self, d):
+        return f": @{d['mark']}" if "mark" in d else ":"
+
+    def said(self, o):
+        """What a statement says of a result that is not declared."""
+        made = self.buffers.get(o["results"][0]["buffer"], {}) if o["results"] else {}
+        if "shape" not in made.get("open", []):
+            return "", ""
+        read = self.buffers[o["operands"][0]["buffer"]]["dims"] if o["family"] == "fold" else []
+        keeps = "dim" in o["keys"] and len(read) == len(made["dims"])
+        shape = ", ".join(d["text"].split("@")[0] for d in made["dims"])
+        return f" to [{shape}]" * (o["op"] == "reshape"), " keep" * keeps
+
     def check_local(self, b):
         ranks = {axis["name"]: axis["size"] for axis in self.program["mesh"]}
         for d, local in zip(b["dims"], b["local"]):
@@ -183,7 +197,15 @@ class Reader:
                 self.wrong.append(f"{d['text']} of %{b['name']} is {local} on a rank")
 
     def buffer(self, b):
-        text = f"{b['role']} %{b['name']} : {b['dtype']}[{', '.join(map(self.dim, b['dims']))}]"
+        self.buffers[b["name"]] = b
+        opened = b.get("open", [])
+        if {"dtype", "place"} <= set(opened):
+            if "line" in b:
+                self.wrong.append(f"%{b['name']} has a line, and nothing is declared")
+            return
+        dims = ", ".join(map(self.open_dim if "shape" in opened else self.dim, b["dims"]))
+        text = f"{b['role']} %{b['name']} : " + ("" if "dtype" in opened else b["dtype"])
+        text += "" if "place" in opened else f"[{dims}]"
         text += " shared" if "shared" in b else ""
         text += f" of %{b['of']}" if "of" in b else ""
         if "on" in b:

@@ -195,7 +195,8 @@ TEST(Second, JudgesTheFilesOfTheRepositoryAsTheCheckerDoes)
 
     for (const char *folder :
          {"examples", "examples/broken", "tests/golden/check",
-          "tests/golden/simulate", "tests/golden/match", "tests/golden/walk"})
+          "tests/golden/place/Inputs", "tests/golden/simulate",
+          "tests/golden/match", "tests/golden/walk"})
         for (const auto &entry : std::filesystem::directory_iterator(
                  std::filesystem::path(HEDDLE_SOURCE) / folder)) {
             if (entry.path().extension() != ".hd")

@@ -66,6 +66,6 @@ def look(name, program, line, code):
 wrong = folder / "wrong.html"
 wrong.write_text("<script>console.error('seen')</script>")
 assert "seen" in str(browse(wrong, "", "--dump-dom")[1]), "what is logged is not seen"
-look("ring", "examples/ag_matmul.hd", "s15", 0)
+look("ring", "examples/ag_matmul.hd", "s14", 0)
 look("broken", "examples/broken/ring_two_slots.hd", "s24", 1)
 print("both pages render")

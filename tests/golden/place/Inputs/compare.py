@@ -1,0 +1,40 @@
+"""What `place` makes of a program of examples/ is predicted to take no longer than the
+program by hand that stands here by the same name, in the sizes that docs/patterns.md has.
+
+usage: compare.py EXAMPLES BY_HAND [N]
+
+Of N programs, drawn anew each time (6), on 2, 4 or 8 ranks.
+"""
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+examples, by_hand = map(pathlib.Path, sys.argv[1:3])
+programs = sorted(by_hand.glob("*.hd"))
+drawn = random.sample(programs, min(int(sys.argv[3]) if len(sys.argv) > 3 else 6, len(programs)))
+page = (examples.parent / "docs/patterns.md").read_text()
+MOST = 1.03
+
+
+def predicted(program, words):
+    said = subprocess.run(["heddle", "simulate", program, "--compare", "--json", *words],
+                          capture_output=True, text=True, check=True).stdout
+    return min(each["time"] for each in json.loads(said))
+
+
+wrong = 0
+for program in drawn:
+    ranks = random.choice(("2", "4", "8"))
+    found = re.search(rf"examples/{program.name} ((?:-D \w+=\d+ ?)+)", page)
+    words = found[1].split() if found else []
+    axis = re.search(r"^mesh .*?\b(tp|ep)=", program.read_text(), re.M)[1]
+    words = [re.sub(rf"^{axis}=.*", f"{axis}={ranks}", word) for word in words]
+    times = [predicted(folder / program.name, words) for folder in (examples, by_hand)]
+    if times[0] > MOST * times[1]:
+        print(f"{program.name} {' '.join(words)}: {times[0] * 1e6:.1f} us, by hand "
+              f"{times[1] * 1e6:.1f}")
+        wrong = 1
+sys.exit(wrong)
