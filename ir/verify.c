@@ -202,16 +202,7 @@ static hd_status check_operand_numbers(verifier *v, const hd_op *op)
 static hd_status check_form(verifier *v, const hd_op *op)
 {
     const hd_op_info *info = hd_op_info_get(op->code);
-    hd_level level = is_tensor(v) ? HD_LEVEL_TENSOR : HD_LEVEL_HOST;
 
-    if ((info->level & level) == 0)
-        return hd_error(v->diag, HD_E0303, op->loc,
-                        "%s stands in %s programs only%s", info->text,
-                        is_tensor(v) ? "host" : "tensor",
-                        is_tensor(v) && hd_op_is(op, HD_UNIT_TRANSFER)
-                            ? ": here 'set' places a tensor as its result is "
-                              "marked, and 'sum' adds over a sharded dimension"
-                            : "");
     HD_TRY(check_count(v, op, op->noutputs, info->min_outputs,
                        info->max_outputs, "result"));
     HD_TRY(check_count(v, op, hd_op_operands(op), info->min_inputs,
@@ -2779,8 +2770,33 @@ static hd_status refuse_shapeless(verifier *v, const hd_op *op)
                     op->view[first].nindex > 0 ? "a part of it" : op_text(op));
 }
 
+// What one of the other level would make counts as written: who reads that is
+// right.
+static hd_status check_level(verifier *v, const hd_op *op)
+{
+    hd_level level = is_tensor(v) ? HD_LEVEL_TENSOR : HD_LEVEL_HOST;
+    const char *instead = "";
+
+    if ((hd_op_info_get(op->code)->level & level) != 0)
+        return HD_OK;
+    if (is_tensor(v) && hd_op_is(op, HD_UNIT_TRANSFER))
+        instead = hd_op_fold(op) == HD_FOLD_NONE
+                      ? ": here operands are brought to where statements need "
+                        "them, and 'set' places a tensor as its result is "
+                        "declared"
+                      : ": here products over a sharded dimension are added "
+                        "up over ranks, and 'sum' does so of a tensor";
+    for (int i = 0; i < op->noutputs; i++)
+        if (op->view[i].buffer->shapeless && op->view[i].nindex == 0)
+            HD_TRY(note_written(v, &op->view[i]));
+    return hd_error(v->diag, HD_E0303, op->loc,
+                    "%s stands in %s programs only%s", op_text(op),
+                    is_tensor(v) ? "host" : "tensor", instead);
+}
+
 static hd_status check_op(verifier *v, const hd_op *op)
 {
+    HD_TRY(check_level(v, op));
     HD_TRY(check_form(v, op));
     if (hd_op_is_shapeless(op))
         return refuse_shapeless(v, op);
