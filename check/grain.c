@@ -453,24 +453,66 @@ static void tell_counted_apart(const builder *b, bool dense,
     }
 }
 
+// A dimension of the tensor program's, and what ranks have of it.
+static void pair_ranks(const builder *b, const hd_buffer *x, int d,
+                       const hd_buffer *y, int e)
+{
+    int32_t whole = number_of(b, true, x, d);
+    hd_dim dim = y->type.dim[e];
+
+    if (hd_dim_is_sharded(dim))
+        narrow(
+            b, whole,
+            piece_of_blocks(now_of(b, true, x, d).extent, hd_dim_blocks(dim)));
+    if (!hd_dim_is_sharded(dim) || hd_dim_is_cut(dim))
+        join(b, whole, number_of(b, false, y, e));
+}
+
 static void pair_arguments(const builder *b, const hd_buffer *const *argument)
 {
     for (const hd_buffer *x = b->tensor->buffers; x != NULL; x = x->next) {
         const hd_buffer *y = argument[x->id];
 
-        for (int d = 0; d < x->type.ndims; d++) {
-            int32_t whole = number_of(b, true, x, d);
+        for (int d = 0; d < x->type.ndims && y != NULL; d++)
+            pair_ranks(b, x, d, y, d);
+    }
+}
 
-            if (y == NULL)
+// Where elements are is brought by no argument: pairs those of both programs,
+// of as many indices if any are.
+static void pair_place(const builder *b, const hd_op *op)
+{
+    int e = hd_view_kept_dim(&op->view[0], hd_op_dim(op));
+    const hd_buffer *y = op->view[0].buffer;
+    int64_t extent = now_of(b, false, y, e).extent;
+
+    for (int same = 1; same >= 0; same--) {
+        bool found = false;
+
+        for (const hd_stmt *s = b->tensor->body.first; s != NULL; s = s->next) {
+            const hd_buffer *x = s->op->view[0].buffer;
+            int d;
+
+            if (hd_op_family(s->op) != HD_FAMILY_IOTA)
                 continue;
-            if (hd_dim_is_sharded(y->type.dim[d]))
-                narrow(b, whole,
-                       piece_of_blocks(now_of(b, true, x, d).extent,
-                                       hd_dim_blocks(y->type.dim[d])));
-            if (!hd_dim_is_sharded(y->type.dim[d]) ||
-                hd_dim_is_cut(y->type.dim[d]))
-                join(b, whole, number_of(b, false, y, d));
+            d = hd_view_kept_dim(&s->op->view[0], hd_op_dim(s->op));
+            if (same == 1 && now_of(b, true, x, d).extent != extent)
+                continue;
+            pair_ranks(b, x, d, y, e);
+            found = true;
         }
+        if (found)
+            return;
+    }
+}
+
+static void pair_places(const builder *b, const hd_block *block)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        if (s->kind == HD_STMT_OP && hd_op_family(s->op) == HD_FAMILY_IOTA)
+            pair_place(b, s->op);
+        pair_places(b, &s->body);
+        pair_places(b, &s->otherwise);
     }
 }
 
@@ -564,6 +606,7 @@ static hd_status build(builder *b, const hd_buffer *const *argument,
     pair_block(b, true, &b->tensor->body);
     pair_block(b, false, &b->graph->module->body);
     pair_arguments(b, argument);
+    pair_places(b, &b->graph->module->body);
     tell_counted_apart(b, true, b->tensor);
     tell_counted_apart(b, false, b->graph->module);
     HD_TRY(pair_names(b));

@@ -35,6 +35,7 @@ enum {
     KEY_PICK,   // and the result's number
     KEY_CALL,   // of the function: its name
     KEY_TAKE,   // of an element among those of a dimension: which, by an index
+    KEY_PLACE,  // of an element in the whole
     KEY_BEHIND, // of what is moved to where nothing is counted
     KEY_UNIT,   // of how many indices one stands for
     KEY_NUMBER, // of a set's member that is known
@@ -444,15 +445,16 @@ static void map(void *memory, const hd_work_item *item, int64_t to,
     hd_values_put(values, to, x[0]);
 }
 
-// What an index takes is not known: the k-th element of the dimension, from 1
-// on, has a share, the k-th power of a random function of the index. So what
-// stands for others has the sum of theirs, however finely a dimension is told
-// apart. What is zero adds nothing, as an index beyond the end does.
+// What an index takes is not known: the k-th element of the whole dimension,
+// from 1 on, has a share, the k-th power of a random function of the index. So
+// what stands for others has the sum of theirs, however finely a dimension is
+// told apart. What is zero adds nothing, as an index beyond the end does.
 typedef struct shares {
     uint64_t base;
     int64_t unit;
-    uint64_t many; // of the first unit - 1 elements
-    uint64_t step; // the share of the one behind those
+    uint64_t many;  // of the first unit - 1 elements
+    uint64_t step;  // the share of the one behind those
+    uint64_t first; // the share of what `start` says is first
 } shares;
 
 // 1 + x + .. + x^(n - 1), and x^n, by the bits of n.
@@ -472,18 +474,19 @@ static void sum_powers(uint64_t x, int64_t n, uint64_t *sum, uint64_t *power)
     }
 }
 
-static shares shares_of(uint64_t index, int64_t unit)
+static shares shares_of(uint64_t index, int64_t start, int64_t unit)
 {
     shares s = {.base = hd_field_mix(KEY_TAKE, index), .unit = unit};
 
     sum_powers(s.base, unit - 1, &s.many, &s.step);
+    s.first = hd_field_power(s.base, (unsigned)start + 1);
     return s;
 }
 
 static uint64_t taken(const shares *s, const uint64_t *x, int64_t stride,
                       int64_t n)
 {
-    uint64_t total = 0, power = s->base;
+    uint64_t total = 0, power = s->first;
 
     for (int64_t k = 0; k < n; k++) {
         bool one = s->unit == 1 || k % 2 != 0;
@@ -495,13 +498,20 @@ static uint64_t taken(const shares *s, const uint64_t *x, int64_t stride,
     return total;
 }
 
-static void take(void *memory, int64_t to, int64_t index, int64_t first,
-                 int64_t stride, int64_t n, int64_t unit)
+static void take(void *memory, int64_t to, int64_t index, int64_t start,
+                 int64_t first, int64_t stride, int64_t n, int64_t unit)
 {
     hd_values *values = memory;
-    shares s = shares_of(values->value[index], unit);
+    shares s = shares_of(values->value[index], start, unit);
 
     hd_values_put(values, to, taken(&s, &values->value[first], stride, n));
+}
+
+// As if each index were an argument's element: numbers would be taken for equal
+// that are so at those places alone that stand for others.
+static void place(void *memory, int64_t to, int64_t index)
+{
+    hd_values_put(memory, to, hd_field_mix(KEY_PLACE, (uint64_t)index));
 }
 
 // ------------------------------------------------------------------- matmul
@@ -928,8 +938,9 @@ static void begin(void *memory, int64_t node)
     values->node = node;
 }
 
-const hd_algebra hd_field = {map,  join,  take,   multiply, pick,  attend,
-                             copy, clear, forget, number,   count, begin};
+const hd_algebra hd_field = {map,    join,   take, place, multiply,
+                             pick,   attend, copy, clear, forget,
+                             number, count,  begin};
 
 bool hd_op_is_move(const hd_op *op)
 {

@@ -163,6 +163,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
         write_fold(step, names, body);
         return;
     case HD_FAMILY_TAKE:
+    case HD_FAMILY_IOTA:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
     case HD_FAMILY_ATTEND:
@@ -334,6 +335,21 @@ static hd_status emit_take(const hd_step *step, hd_text *out,
     hd_nest_add_span(&nest, step, &space, 2)->picks = true;
     hd_nest_add_counts(&nest, step, &space);
     nest.inner = HD_INNER_TAKE;
+    nest.start = step->start;
+    return hd_nest_emit(&nest, "    *c0 = x;\n", out, grid);
+}
+
+static hd_status emit_iota(const hd_step *step, hd_text *out,
+                           hd_kernel_grid *grid)
+{
+    int64_t along[HD_SPACE_DIMS] = {0};
+    hd_space space;
+    hd_nest nest = nest_of(step, &space);
+
+    along[hd_op_dim(step->op)] = 1;
+    hd_nest_add(&nest, 0, dtype_of(step, 0), along)->place = true;
+    nest.inner = HD_INNER_IOTA;
+    nest.start = step->start;
     return hd_nest_emit(&nest, "    *c0 = x;\n", out, grid);
 }
 
@@ -375,6 +391,8 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                                         : emit_elementwise(step, out, grid);
     case HD_FAMILY_TAKE:
         return emit_take(step, out, grid);
+    case HD_FAMILY_IOTA:
+        return emit_iota(step, out, grid);
     case HD_FAMILY_PRODUCT:
         return hd_tiles_fit(step) ? hd_tiles_emit(step, out, grid)
                                   : hd_matmul_emit(step, out, grid);

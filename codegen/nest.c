@@ -77,7 +77,7 @@ void hd_nest_add_counts(hd_nest *nest, const hd_step *step,
 // The function has a parameter for it.
 static bool is_passed(const hd_operand *o)
 {
-    return !o->walked && !o->counts && !o->picks && !o->scales;
+    return !o->walked && !o->counts && !o->picks && !o->scales && !o->place;
 }
 
 // All numbers of elements, and of an operand's elements, fit with room for one
@@ -183,8 +183,9 @@ static int list_sizes(const hd_nest *nest, int64_t size[HD_KERNEL_SIZES])
 // Of what the function gets of an inner loop.
 static const char *inner_type(const hd_nest *nest)
 {
-    return nest->inner == HD_INNER_TAKE ? hd_code_text(nest->operand[0].dtype)
-                                        : hd_lane_text(nest->lane);
+    return nest->inner == HD_INNER_TAKE || nest->inner == HD_INNER_IOTA
+               ? hd_code_text(nest->operand[0].dtype)
+               : hd_lane_text(nest->lane);
 }
 
 static void add_function(const hd_nest *nest, const char *body, hd_text *text)
@@ -284,7 +285,7 @@ static void add_loads(const hd_nest *nest, bool vectors, hd_text *text)
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
 
-        if (o->walked || o->counts || o->scales)
+        if (o->walked || o->counts || o->scales || o->place)
             continue;
         if (vectors && !hd_nest_repeats(nest, o)) {
             hd_text_printf(text, "        vector%d v%d", i, i);
@@ -471,18 +472,51 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
     hd_text_puts(text, ";\n            }\n        }\n");
 }
 
+// The index that operand `i` says, of those that there are.
+static void add_index(const hd_nest *nest, int i, hd_text *text)
+{
+    if (nest->start > 0)
+        hd_text_printf(text, "(%s)(v%d - %d)", index_type(nest), i,
+                       (int)nest->start);
+    else
+        hd_text_printf(text, "(%s)v%d", index_type(nest), i);
+}
+
+// Where the element is: vectors have one place, unless they lie along it.
+static void add_place(const hd_nest *nest, int width, hd_text *text)
+{
+    const char *code = inner_type(nest);
+    int last = nest->ndims - 1, i = 0;
+
+    while (!nest->operand[i].place)
+        i++;
+    if (width == 1) {
+        hd_text_printf(text, "        const %s x = (%s)(o%d + %du);\n", code,
+                       code, i, (unsigned)nest->start);
+        return;
+    }
+    hd_text_printf(text,
+                   "        %s x[W];\n#pragma unroll\n"
+                   "        for (int e = 0; e < W; e++)\n"
+                   "            x[e] = (%s)(o%d + %du%s);\n",
+                   code, code, i, (unsigned)nest->start,
+                   nest->operand[i].stride[last] > 0 ? " + e" : "");
+}
+
 // The code that the index says, or 0; of vectors all have one index.
 static void add_taken(const hd_nest *nest, int width, hd_text *text)
 {
     int a = find_walked(nest, 0), i = 0;
-    const char *code = inner_type(nest), *type = index_type(nest);
+    const char *code = inner_type(nest);
     bool vectors = width > 1;
 
     while (!nest->operand[i].picks)
         i++;
     assert(!vectors || hd_nest_repeats(nest, &nest->operand[i]));
-    hd_text_printf(text, "        %s x%s;\n        if (v%d >= 0 && (%s)v%d < ",
-                   code, vectors ? "[W] = {0}" : " = 0", i, type, i);
+    hd_text_printf(text, "        %s x%s;\n        if (v%d >= %d && ", code,
+                   vectors ? "[W] = {0}" : " = 0", i, (int)nest->start);
+    add_index(nest, i, text);
+    hd_text_puts(text, " < ");
     add_iterations(nest, text);
     hd_text_puts(text, vectors ? ") {\n" : ")\n");
     if (vectors)
@@ -492,8 +526,9 @@ static void add_taken(const hd_nest *nest, int width, hd_text *text)
                        a, a, a, a);
     else
         hd_text_printf(text, "            x = p%d[o%d", a, a);
-    hd_text_printf(text, " + (%s)v%d * %lldu", type, i,
-                   (long long)nest->operand[a].walk);
+    hd_text_puts(text, " + ");
+    add_index(nest, i, text);
+    hd_text_printf(text, " * %lldu", (long long)nest->operand[a].walk);
     hd_text_puts(text, vectors ? ");\n#pragma unroll\n"
                                  "            for (int e = 0; e < W; e++)\n"
                                  "                x[e] = v.e[e];\n"
@@ -514,6 +549,9 @@ static void add_inner(const hd_nest *nest, int width, hd_text *text)
         return;
     case HD_INNER_TAKE:
         add_taken(nest, width, text);
+        return;
+    case HD_INNER_IOTA:
+        add_place(nest, width, text);
         return;
     }
 }
@@ -541,7 +579,7 @@ static void add_vector_loop(const hd_nest *nest, int width, hd_text *text)
 
     hd_text_puts(text, "    if (((");
     for (int i = 0; i < nest->n; i++) {
-        if (hd_nest_repeats(nest, &nest->operand[i]))
+        if (hd_nest_repeats(nest, &nest->operand[i]) || nest->operand[i].place)
             continue;
         hd_text_printf(text, "%sargs.at[%d]", or, nest->operand[i].at);
         or = " | ";
@@ -598,6 +636,8 @@ static void add_kernel(const hd_nest *nest, int width, hd_text *text)
         const char *code = hd_code_text(o->dtype);
         const char *constant = o->write ? "" : "const ";
 
+        if (o->place)
+            continue;
         hd_text_printf(text, "    %s%s *p%d = (%s%s *)args.at[%d];\n", constant,
                        code, i, constant, code, o->at);
     }

@@ -15,6 +15,7 @@ typedef enum hd_inner {
     HD_INNER_FOLD, // over `walk` of one operand
     HD_INNER_DOT,  // the sum of the products of two, and of their scales
     HD_INNER_TAKE, // the code at the index along `walk` that another one says
+    HD_INNER_IOTA, // where the element is along an operand
 } hd_inner;
 
 typedef struct hd_operand {
@@ -26,6 +27,7 @@ typedef struct hd_operand {
     bool picks;  // the i32 index of HD_INNER_TAKE; it does not get that either
     bool counts; // the nest's, which the function does not get
     bool dense;  // in the nest's order, whatever its lengths; no strides
+    bool place;  // of HD_INNER_IOTA: no memory; its offset is that
     bool scales; // of HD_INNER_DOT: of so many iterations as `deep`; likewise
     int64_t stride[HD_MAX_DIMS]; // in elements; 0 repeats it
     int64_t block[HD_MAX_DIMS];  // of so many indices each; 0: of one
@@ -54,6 +56,7 @@ typedef struct hd_nest {
     hd_inner inner;
     hd_fold fold;         // of HD_INNER_FOLD
     hd_length iterations; // of the inner loop
+    int32_t start;        // the first index, of HD_INNER_TAKE and IOTA
     hd_lane lane;         // of the inner loop, and of the value that it yields
     bool roomy; // many operands: threads get more registers, if they need it
     hd_nest_counts counts;

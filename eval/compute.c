@@ -121,8 +121,31 @@ static void compute_take(const hd_evaluator *e, const hd_work_item *item)
 
     for (int64_t i = 0; i < c.n; i++)
         e->algebra->take(e->memory, result_at(&c, i), hd_span_place(&index, i),
-                         hd_span_place(&from, i), all->stride[dim],
-                         all->extent[dim], item->unit[1][dim]);
+                         item->step.start, hd_span_place(&from, i),
+                         all->stride[dim], all->extent[dim],
+                         item->unit[1][dim]);
+}
+
+// Of indices of which two stand for `unit`, these are the first and the last.
+static int64_t index_of(int64_t k, int64_t unit)
+{
+    return unit == 1 ? k : k / 2 * unit + (k % 2 == 0 ? 0 : unit - 1);
+}
+
+static void compute_iota(const hd_evaluator *e, const hd_work_item *item)
+{
+    computation c = computation_of(e, item);
+    const hd_span *out = &item->span[0];
+    int dim = hd_op_dim(item->step.op);
+    int64_t inner = 1;
+
+    for (int d = dim + 1; d < out->ndims; d++)
+        inner *= out->extent[d];
+    for (int64_t i = 0; i < c.n; i++)
+        e->algebra->place(
+            e->memory, result_at(&c, i),
+            item->step.start +
+                index_of(i / inner % out->extent[dim], item->unit[0][dim]));
 }
 
 static hd_status compute_all(const hd_evaluator *e, const hd_work_item *item)
@@ -137,6 +160,9 @@ static hd_status compute_all(const hd_evaluator *e, const hd_work_item *item)
         return compute_fold(e, item);
     case HD_FAMILY_TAKE:
         compute_take(e, item);
+        break;
+    case HD_FAMILY_IOTA:
+        compute_iota(e, item);
         break;
     case HD_FAMILY_PRODUCT:
         return e->algebra->multiply(e->memory, item);

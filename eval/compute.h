@@ -15,9 +15,12 @@ typedef struct hd_algebra {
     // n values are joined, of indices of which two stand for `unit`.
     void (*join)(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
                  const int64_t *from, int64_t n, int64_t unit);
-    // The one of n values from `first` on that `index` says.
-    void (*take)(void *memory, int64_t to, int64_t index, int64_t first,
-                 int64_t stride, int64_t n, int64_t unit);
+    // The one of n values from `first` on that `index` says, of which `start`
+    // is the first.
+    void (*take)(void *memory, int64_t to, int64_t index, int64_t start,
+                 int64_t first, int64_t stride, int64_t n, int64_t unit);
+    // Where an element is in the whole.
+    void (*place)(void *memory, int64_t to, int64_t index);
     hd_status (*multiply)(void *memory, const hd_work_item *item);
     hd_status (*pick)(void *memory, const hd_work_item *item); // and call
     hd_status (*attend)(void *memory, const hd_work_item *item);

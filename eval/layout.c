@@ -171,7 +171,11 @@ static hd_span flat_span(const hd_layout *l, const hd_view *view, int64_t *unit)
 
 void hd_layout_op(const hd_layout *l, const hd_op *op, hd_work_item *out)
 {
+    const hd_key *start = hd_op_key(op, HD_KEY_START);
+
     *out = (hd_work_item){.step = {.op = op, .span = out->span}};
+    if (start != NULL)
+        out->step.start = (int32_t)hd_expr_value(l->module, start->expr);
     for (int i = 0; i < op->nviews; i++)
         out->span[i] = op->code == HD_OP_RESHAPE
                            ? flat_span(l, &op->view[i], out->unit[i])

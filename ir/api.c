@@ -79,13 +79,25 @@ static int64_t rows_of_counts(const hd_module *module, const hd_op *op,
 static int64_t extent_of_indices(const hd_module *module, const hd_op *op,
                                  int *view)
 {
-    hd_type from;
+    const hd_key *start = hd_op_key(op, HD_KEY_START);
+    const hd_view *from;
+    hd_type type;
+    int64_t first = 0;
 
     if (hd_op_family(op) != HD_FAMILY_TAKE)
         return 0;
     *view = 2;
-    from = hd_view_type(&op->view[1]);
-    return hd_module_extent(module, from.dim[hd_op_dim(op)]);
+    from = &op->view[1];
+    type = hd_view_type(from);
+    if (start == NULL)
+        return hd_module_extent(module, type.dim[hd_op_dim(op)]);
+    if (hd_expr_is_const(module, start->expr))
+        first = hd_expr_value(module, start->expr);
+    // What each rank has of it, all have together.
+    return first +
+           hd_module_extent(
+               module,
+               from->buffer->type.dim[hd_view_kept_dim(from, hd_op_dim(op))]);
 }
 
 // The least of what ops say that have the buffer there; 0: there is none.

@@ -49,6 +49,8 @@ static hd_dtype made_dtype(const hd_op *op, int i)
         return hd_dtype_is_f8(first) ? HD_DTYPE_BF16 : first;
     case HD_FAMILY_PICK:
         return hd_op_pick(op) == HD_PICK_ROUTE || i > 0 ? HD_DTYPE_I32 : first;
+    case HD_FAMILY_IOTA:
+        return HD_DTYPE_I32;
     case HD_FAMILY_ATTEND:
         if (hd_op_inner(op, i) == 2) // the logarithms of rows
             return first == HD_DTYPE_F64 ? HD_DTYPE_F64 : HD_DTYPE_F32;
@@ -90,6 +92,7 @@ static int made_dims(const hd_op *op, const hd_said *said, const hd_type *type,
     case HD_FAMILY_COPY:
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_TAKE:
+    case HD_FAMILY_IOTA:
     case HD_FAMILY_CALL:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

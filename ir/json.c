@@ -219,12 +219,12 @@ static void put_operands(writer *w, const hd_op *op)
 static const char *family_text(hd_family family)
 {
     static const char *const families[] = {
-        [HD_FAMILY_COPY] = "copy", [HD_FAMILY_MAP] = "map",
-        [HD_FAMILY_FOLD] = "fold", [HD_FAMILY_TRANSPOSE] = "transpose",
-        [HD_FAMILY_TAKE] = "take", [HD_FAMILY_PRODUCT] = "product",
-        [HD_FAMILY_PICK] = "pick", [HD_FAMILY_ATTEND] = "attend",
-        [HD_FAMILY_CALL] = "call", [HD_FAMILY_MOVE] = "move",
-        [HD_FAMILY_SYNC] = "sync",
+        [HD_FAMILY_COPY] = "copy",       [HD_FAMILY_MAP] = "map",
+        [HD_FAMILY_FOLD] = "fold",       [HD_FAMILY_TRANSPOSE] = "transpose",
+        [HD_FAMILY_TAKE] = "take",       [HD_FAMILY_IOTA] = "iota",
+        [HD_FAMILY_PRODUCT] = "product", [HD_FAMILY_PICK] = "pick",
+        [HD_FAMILY_ATTEND] = "attend",   [HD_FAMILY_CALL] = "call",
+        [HD_FAMILY_MOVE] = "move",       [HD_FAMILY_SYNC] = "sync",
     };
 
     return families[family];

@@ -191,6 +191,7 @@ hd_unit hd_op_unit(const hd_op *op)
     case HD_FAMILY_FOLD:
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_TAKE:
+    case HD_FAMILY_IOTA:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
     case HD_FAMILY_ATTEND:
@@ -219,6 +220,7 @@ bool hd_op_is_elementwise(const hd_op *op)
         return hd_op_key(op, HD_KEY_DIM) == NULL;
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_TAKE:
+    case HD_FAMILY_IOTA:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
     case HD_FAMILY_ATTEND:
@@ -332,6 +334,14 @@ int64_t hd_op_grain(const hd_op *op)
 int hd_op_dim(const hd_op *op)
 {
     return number_of(op, HD_KEY_DIM, -1);
+}
+
+bool hd_op_starts(const hd_op *op, int view, int dim)
+{
+    hd_family family = hd_op_family(op);
+
+    return dim == hd_op_dim(op) && ((family == HD_FAMILY_TAKE && view == 1) ||
+                                    (family == HD_FAMILY_IOTA && view == 0));
 }
 
 bool hd_op_swaps(const hd_op *op, int ndims, int d)

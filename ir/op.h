@@ -21,6 +21,7 @@ typedef enum hd_family {
     HD_FAMILY_FOLD,      // operands, or the indices of a dimension, joined
     HD_FAMILY_TRANSPOSE, // dimensions change places
     HD_FAMILY_TAKE,      // indices of a dimension that other data say
+    HD_FAMILY_IOTA,      // which index each element has
     HD_FAMILY_PRODUCT,   // a matmul and what follows it
     HD_FAMILY_PICK,      // data decides what goes where
     HD_FAMILY_ATTEND,    // means by weights that add up
@@ -300,6 +301,9 @@ bool hd_op_has_scales(const hd_op *op, int i);
 int64_t hd_op_grain(const hd_op *op);
 // The dimension that the key DIM names; -1 without it.
 int hd_op_dim(const hd_op *op);
+// Whether its key START says where that dimension of a view begins in the
+// whole's.
+bool hd_op_starts(const hd_op *op, int view, int dim);
 // Of family TRANSPOSE, whose operand has `ndims` dimensions: which of these
 // each of the result's is. The verifier holds that there are those.
 void hd_op_order(const hd_op *op, int ndims, int8_t order[HD_MAX_DIMS]);

@@ -39,7 +39,7 @@ enum { MOST_LETTERS = 6, MOST_FORMS = 9 };
 
 typedef struct form {
     uint16_t letter[MOST_LETTERS]; // NO_LETTER behind the last
-    bool anyhow;
+    bool anyhow, joins;
 } form;
 
 typedef struct signature {
@@ -90,19 +90,20 @@ static uint64_t keys_of(const hd_op *op)
 typedef struct letters {
     const uint16_t *at;
     uint16_t said;
-    bool anyhow;
+    bool anyhow, joins;
 } letters;
 
 static letters letters_of(const signature *row, const hd_op *op, int view)
 {
     letters none = {0};
 
-    if (view < row->nviews)
-        return (letters){row->view[view].letter, 0, row->view[view].anyhow};
-    if (view < op->noutputs)
-        return (letters){row->view[0].letter, 0, row->view[0].anyhow};
+    if (view < row->nviews || view < op->noutputs) {
+        const form *of = &row->view[view < row->nviews ? view : 0];
+
+        return (letters){of->letter, 0, of->anyhow, of->joins};
+    }
     if (view < op->noutputs + op->ninputs)
-        return (letters){row->rest.letter, 0, false};
+        return (letters){.at = row->rest.letter};
     for (int i = 0; i < op->nkeys; i++) {
         if (op->key[i].view != view)
             continue;
@@ -111,15 +112,17 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
             return (letters){row->bias.letter[0] != NO_LETTER
                                  ? row->bias.letter
                                  : row->view[0].letter,
-                             REPEATS, false};
+                             REPEATS, false, false};
         case HD_VALUE_WRITE:
-            return (letters){row->view[0].letter, 0, false};
+            return (letters){.at = row->view[0].letter};
         case HD_VALUE_LEFT:
-            return (letters){row->view[1].letter, REPEATS | GRAINED, false};
+            return (letters){.at = row->view[1].letter,
+                             .said = REPEATS | GRAINED};
         case HD_VALUE_RIGHT:
-            return (letters){row->view[2].letter, REPEATS | GRAINED, false};
+            return (letters){.at = row->view[2].letter,
+                             .said = REPEATS | GRAINED};
         case HD_VALUE_COUNTS:
-            return (letters){row->counts.letter, 0, false};
+            return (letters){.at = row->counts.letter};
         case HD_VALUE_FLAG:
         case HD_VALUE_EXPR:
         case HD_VALUE_EVENT:
@@ -352,6 +355,7 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
     memset(out->along[view], HD_ALONE, sizeof out->along[view]);
     out->ndims[view] = ndims;
     out->anyhow[view] = of.anyhow;
+    out->joins |= of.joins;
     if (of.at == NULL)
         return true;
     find_own(b, view);
@@ -484,10 +488,24 @@ const hd_bound *hd_bound_of(const hd_op *op, const int *ndims, hd_bound *room)
 
 // What a letter says of the dimension by itself. What is joined may lie over
 // ranks where passes move it, and where nothing is kept of that.
-static bool is_whole(uint16_t letter, bool tensor, bool keeps)
+static bool is_whole(const hd_bound *bound, uint16_t letter, bool tensor,
+                     bool keeps)
 {
+    if ((letter & JOINED) != 0 && tensor && bound->joins)
+        return false;
     return (letter & LETTER) >= FIRST_LOWER ||
            ((letter & JOINED) != 0 && (!tensor || keeps));
+}
+
+// Whether some dimension that is joined is over ranks.
+static bool joins_ranks(const hd_bound *bound, const hd_type *type, int first)
+{
+    for (int i = first; i < bound->nviews; i++)
+        for (int at = 0; at < bound->ndims[i]; at++)
+            if ((bound->letter[i][at] & JOINED) != 0 &&
+                hd_dim_is_sharded(type[i].dim[at]))
+                return true;
+    return false;
 }
 
 static bool keeps_one(const hd_bound *bound)
@@ -530,6 +548,7 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
     struct {
         int view, dim;
     } seen[HD_BOUND_DIMS] = {{0, 0}}; // the view from 1
+    bool joins = bound->joins && joins_ranks(bound, type, first);
 
     for (int i = first; i < bound->nviews; i++)
         for (int at = 0; at < bound->ndims[i]; at++) {
@@ -545,7 +564,7 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                 return fail(why, &misfit);
             misfit.kind = HD_MISFIT_WHOLE;
             if (hd_dim_is_sharded(dim) &&
-                is_whole(letter, tensor, keeps_one(bound)))
+                is_whole(bound, letter, tensor, keeps_one(bound)))
                 return fail(why, &misfit);
             if (line == HD_ALONE)
                 continue;
@@ -569,6 +588,11 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
             if (!hd_dim_as_long(dim, other))
                 return fail(why, &misfit);
             misfit.kind = HD_MISFIT_PLACE;
+            if (tensor && joins && misfit.other == 0) {
+                seen[line].view = i + 1; // operands are still alike
+                seen[line].dim = at;
+                continue;
+            }
             if (!hd_dim_same(dim, other) &&
                 !(tensor && (bound->anyhow[i] || bound->anyhow[misfit.other])))
                 return fail(why, &misfit);

@@ -35,6 +35,8 @@ struct hd_bound {
     int8_t along[HD_MAX_VIEWS][HD_MAX_DIMS];
     uint16_t letter[HD_MAX_VIEWS][HD_MAX_DIMS];
     bool anyhow[HD_MAX_VIEWS];
+    bool joins; // the result is placed in any way if what is joined is over
+                // ranks
 };
 
 typedef enum hd_misfit_kind {

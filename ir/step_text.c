@@ -110,6 +110,8 @@ bool hd_step_number(const hd_module *module, const hd_step *step,
         *out = hd_mesh_coord(module, step->peer, step->op->axis);
     else if (code == HD_KEY_CAUSAL)
         *out = step->causal;
+    else if (code == HD_KEY_START)
+        *out = step->start;
     else if (code == HD_KEY_ZIGZAG)
         *out = 0; // of others halves see halves, without a mask
     else

@@ -1110,13 +1110,79 @@ static hd_status check_dtype(verifier *v, const hd_op *op, int i,
     return check_either(v, op, i, dtype, dtype);
 }
 
+// A tensor has one value, whoever asks.
+static hd_status check_start(verifier *v, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_START);
+
+    if (key == NULL || !is_tensor(v) || hd_expr_is_const(v->module, key->expr))
+        return HD_OK;
+    return hd_error(v->diag, HD_E0302, key->loc,
+                    "%s takes a constant start in tensor programs: what each "
+                    "rank has of a dimension its marks say",
+                    op_text(op));
+}
+
+// Where a rank's block begins is no number where a run says how long it is.
+static hd_status check_ranks_know(verifier *v, const hd_op *op, hd_dim dim)
+{
+    if (!is_tensor(v) || is_unplaced(v) || !hd_dim_is_sharded(dim) ||
+        !hd_dim_is_sized(dim))
+        return HD_OK;
+    return hd_error(v->diag, HD_E0318, hd_op_key(op, HD_KEY_DIM)->loc,
+                    "%s along a dimension over ranks whose length a run says: "
+                    "where each rank's begins is no constant; `set` %s",
+                    op_text(op),
+                    hd_op_family(op) == HD_FAMILY_TAKE ? "it whole" : "it so");
+}
+
+// Ranks of an axis divide what is taken from, or the indices, not both.
+static hd_status check_ranks_alike(verifier *v, const hd_op *op)
+{
+    hd_type in = type_of(op, 1), index = type_of(op, 2);
+
+    for (int axis = 0; axis < v->module->naxes; axis++) {
+        int d = hd_type_axis_dim(&in, axis), e = hd_type_axis_dim(&index, axis);
+
+        if (d >= 0 && e >= 0 && v->bound.along[1][d] != v->bound.along[2][e])
+            return hd_error(v->diag, HD_E0311, op->loc,
+                            "%s: %s and %s have different dimensions over %s",
+                            op_text(op), buffer_text(v, op->view[1].buffer),
+                            buffer_text(v, op->view[2].buffer),
+                            v->module->axis[axis].name);
+    }
+    return HD_OK;
+}
+
 static hd_status check_take(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
 
     HD_TRY(check_dim(v, op, HD_KEY_DIM, in.ndims, -1));
     HD_TRY(check_dtype(v, op, 2, HD_DTYPE_I32));
-    return check_result(v, op, out.dtype == in.dtype);
+    HD_TRY(check_start(v, op));
+    HD_TRY(check_result(v, op, out.dtype == in.dtype));
+    HD_TRY(check_ranks_know(v, op, in.dim[hd_op_dim(op)]));
+    return is_tensor(v) && !is_unplaced(v) ? check_ranks_alike(v, op) : HD_OK;
+}
+
+static hd_status check_iota(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0);
+
+    HD_TRY(check_dim(v, op, HD_KEY_DIM, out.ndims, -1));
+    if (out.dtype != HD_DTYPE_I32 && out.dtype != HD_DTYPE_I64)
+        return hd_error(v->diag, HD_E0314, op->view[0].loc,
+                        "iota of %s: indices are i32 or i64; `copy` them to "
+                        "others",
+                        hd_dtype_text(out.dtype));
+    HD_TRY(check_start(v, op));
+    HD_TRY(check_alike(v, op));
+    if (out.dim[hd_op_dim(op)].extent > INT32_MAX)
+        return hd_error(v->diag, HD_E0312, op->view[0].loc,
+                        "iota of %lld indices; it has at most %d",
+                        (long long)out.dim[hd_op_dim(op)].extent, INT32_MAX);
+    return check_ranks_know(v, op, out.dim[hd_op_dim(op)]);
 }
 
 // The first one over ranks behind the one that leads, or else that one; NULL if
@@ -2246,7 +2312,8 @@ static const hd_key *find_alone(const hd_op *op)
 
 static bool takes_counts(const hd_op *op)
 {
-    return op->code != HD_OP_RESHAPE && find_alone(op) == NULL &&
+    return op->code != HD_OP_RESHAPE && hd_op_family(op) != HD_FAMILY_IOTA &&
+           find_alone(op) == NULL &&
            (!hd_op_is_batched(op) || hd_op_meets_keys(op));
 }
 
@@ -2317,6 +2384,8 @@ static hd_status check_family(verifier *v, const hd_op *op)
         return check_transpose(v, op);
     case HD_FAMILY_TAKE:
         return check_take(v, op);
+    case HD_FAMILY_IOTA:
+        return check_iota(v, op);
     case HD_FAMILY_PRODUCT:
         return check_matmul(v, op);
     case HD_FAMILY_PICK:

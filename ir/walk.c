@@ -636,6 +636,24 @@ static hd_status place_rows(walker *w, hd_step *step)
     return HD_OK;
 }
 
+// Where what an op has of a dimension begins in the whole's.
+static hd_status place_indices(walker *w, hd_step *step)
+{
+    const hd_key *key = hd_op_key(step->op, HD_KEY_START);
+    int64_t start;
+
+    step->start = 0;
+    if (key == NULL)
+        return HD_OK;
+    HD_TRY(evaluate(w, key->expr, key->loc, &start));
+    if (start < 0 || start > INT32_MAX)
+        return hd_error(w->diag, HD_E0601, key->loc,
+                        "start %lld on rank %lld; it is an index of 0 to %d",
+                        (long long)start, (long long)w->rank, INT32_MAX);
+    step->start = (int32_t)start;
+    return HD_OK;
+}
+
 // What rows see, where no run says how many of both there are.
 static bool find_sight(const hd_step *step, hd_sight *out)
 {
@@ -706,6 +724,9 @@ static hd_status walk_op(walker *w, const hd_op *op)
         HD_TRY(number_transfer(w, step));
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         HD_TRY(place_rows(w, step));
+    if (hd_op_family(op) == HD_FAMILY_TAKE ||
+        hd_op_family(op) == HD_FAMILY_IOTA)
+        HD_TRY(place_indices(w, step));
     HD_TRY(find_empty(w, step, &empty));
     if (empty || (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
         return skip_step(w, step);

@@ -57,6 +57,7 @@ typedef struct hd_step {
         // attention: row i sees keys up to i + causal; HD_SEES_ALL without the
         // key. What is further is as far.
         int32_t causal;
+        int32_t start; // take, iota: what its key says; 0 without
     };
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
     // attention_grad that accumulates: bit i is set of a result i that holds

@@ -76,7 +76,8 @@ static void find_bound(hd_lines *lines)
         for (int d = 0; d < lines->type[1].ndims; d++)
             if (is_letter(lines, 1, d, "k"))
                 lines->joined = along[1][d];
-    if (hd_op_family(op) == HD_FAMILY_FOLD && hd_op_dim(op) >= 0)
+    if ((hd_op_family(op) == HD_FAMILY_FOLD && hd_op_dim(op) >= 0) ||
+        hd_op_family(op) == HD_FAMILY_TAKE)
         lines->joined = along[1][hd_op_dim(op)];
     for (int d = 0; product && d < lines->type[1].ndims; d++)
         if (along[1][d] < lines->bound.nparallel &&
@@ -176,6 +177,9 @@ static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
 
         if (lines->at[i][d] != line || repeats(lines, i, d))
             continue;
+        // Where blocks begin is no number of a length that a run says.
+        if (hd_dim_is_sized(dim) && hd_op_starts(lines->op, i, d))
+            return false;
         // A range has other indices than a rank's block.
         if (hd_view_range(view, hd_view_kept_dim(view, d)) != NULL ||
             !hd_dim_may_shard(module, dim, axis) ||

@@ -148,22 +148,28 @@ static hd_buffer *reshape(writer *w, hd_buffer *from, const hd_type *to)
     return made;
 }
 
-// A fold of what is over ranks, right into its placement.
+// A fold of what is over ranks, or what is taken from that, right into its
+// placement.
 static void write_fold(writer *w, const hd_placed *v, hd_buffer *to)
 {
     const hd_op *fold = v->fold;
     hd_type lacks = to->type;
-    bool keeps = to->type.ndims == hd_view_type(&v->folded).ndims;
+    bool keeps = hd_op_family(fold) == HD_FAMILY_FOLD &&
+                 to->type.ndims == hd_view_type(&fold->view[1]).ndims;
     hd_buffer *made = to;
+    hd_view view[HD_MAX_VIEWS];
     hd_op *op;
 
     if (keeps) {
         lacks = hd_type_without(&to->type, hd_op_dim(fold));
         made = add_temp(w, to, &lacks);
     }
-    op = hd_build_unary(&w->b, fold->code, -1, whole(w, made), v->folded);
+    memcpy(view, fold->view, sizeof *view * (size_t)fold->nviews);
+    view[0] = whole(w, made);
+    op = hd_build_op(&w->b, fold->code, -1, 1, fold->ninputs, view);
     op->loc = fold->loc;
-    hd_build_number(op, HD_KEY_DIM, hd_op_dim(fold));
+    for (int i = 0; i < fold->nkeys; i++)
+        op->key[op->nkeys++] = fold->key[i];
     if (!keeps)
         return;
     lacks = to->type;
@@ -614,6 +620,18 @@ static void write_ends(writer *w, hd_placed *parts)
         hd_build_unary(&w->b, HD_OP_COPY, -1, out, whole(w, now));
 }
 
+// The statement by what it reads, which is where it needs that.
+static const hd_op *fold_of(const writer *w)
+{
+    hd_op *op = hd_arena_copy(w->p->scratch, w->lines->op, sizeof *op);
+
+    op->view = hd_arena_copy(w->p->scratch, op->view,
+                             sizeof *op->view * (size_t)op->nviews);
+    for (int i = op->noutputs; i < op->nviews; i++)
+        op->view[i] = w->view[i];
+    return op;
+}
+
 // What ranks have parts of: added up where it is declared, or where it is read.
 static void write_sum(writer *w, int axis)
 {
@@ -626,8 +644,7 @@ static void write_sum(writer *w, int axis)
         v.buffer = write_parts(w, axis);
         v.work = w->way->work;
     } else {
-        v.fold = op;
-        v.folded = w->view[1];
+        v.fold = fold_of(w);
     }
     if (w->way->ends) {
         write_ends(w, &v);
@@ -867,6 +884,14 @@ static void write_name(writer *w)
     write_version(w, to, at, to);
 }
 
+static bool reads(const hd_op *op, const hd_buffer *buffer)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (op->view[i].buffer == buffer)
+            return true;
+    return false;
+}
+
 // A fold that nobody has read yet is of what was there: it is done before that
 // is written over.
 static void fold_before(writer *w, const hd_buffer *written)
@@ -877,7 +902,7 @@ static void fold_before(writer *w, const hd_buffer *written)
         hd_buffer *tensor;
         int64_t hides = 0;
 
-        if (v->buffer != NULL || v->folded.buffer != written)
+        if (v->buffer != NULL || !reads(v->fold, written))
             continue;
         tensor = v->fold->view[0].buffer;
         to.dim[hd_placement_parts(to)] = HD_PLACED_NOWHERE;

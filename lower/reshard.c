@@ -763,6 +763,20 @@ static hd_dtype partial_dtype(const hd_op *op)
                : dtype;
 }
 
+// The ranks that have some of a dimension, where the last have none: these go
+// on in `none`.
+static hd_build on_holders(hd_build *b, hd_dim dim, hd_build *none)
+{
+    int64_t some = (dim.extent - 1) / hd_dim_local(dim) + 1;
+
+    if (some >= ranks_of(b, dim.mark))
+        return *b;
+    return hd_build_if(b,
+                       hd_expr_binary(b->module, HD_EXPR_LT, coord(b, dim.mark),
+                                      hd_expr_const(b->module, some)),
+                       none);
+}
+
 // What a rank has of a dimension in blocks, folded to one index, which it has
 // instead. The last ranks may have nothing to fold.
 static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
@@ -770,9 +784,8 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
 {
     hd_dim all = from->type.dim[dim];
     int64_t n = ranks_of(b, axis);
-    int64_t some = (all.extent - 1) / hd_dim_local(all) + 1;
     hd_type type = from->type;
-    hd_build here = *b, none;
+    hd_build here, none = {0};
     hd_buffer *to;
     hd_view out;
 
@@ -780,27 +793,22 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
     type.dtype = partial_dtype(op);
     to = add_temp(b, from, type);
     out = own(b, whole(b, to), dim, axis);
-    if (some < n) {
-        here = hd_build_if(b,
-                           hd_expr_binary(b->module, HD_EXPR_LT, coord(b, axis),
-                                          hd_expr_const(b->module, some)),
-                           &none);
+    here = on_holders(b, all, &none);
+    if (none.module != NULL)
         fill_neutral(&none, hd_op_fold(op), out);
-    }
     hd_build_number(hd_build_unary(&here, op->code, -1, out, whole(b, from)),
                     HD_KEY_DIM, hd_op_dim(op));
     return to;
 }
 
-// Over a dimension sharded over `axis`: what each rank holds is a partial
-// result, and the result may be scattered over the same axis.
-static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
-                                hd_buffer *goal, int dim, int axis)
+// What each rank of `axis` holds is a part of every element of `rest`; its view
+// may lack dimension `dim` of its buffer. What they make together may be
+// scattered over the same axis.
+static hd_buffer *join_parts(hd_build *b, hd_fold fold, hd_view in,
+                             hd_type rest, hd_buffer *goal, int dim, int axis)
 {
-    hd_type rest = hd_type_without(&from->type, dim);
     int e = hd_type_axis_dim(&goal->type, axis);
     bool scatters = e >= 0 && !hd_dim_is_sharded(rest.dim[e]);
-    hd_view in = own(b, whole(b, from), dim, axis);
     hd_buffer *to;
     hd_op *fresh;
 
@@ -814,8 +822,16 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
     } else {
         fresh = hd_build_unary(b, HD_OP_ALL_REDUCE, axis, whole(b, to), in);
     }
-    hd_build_fold_key(fresh, hd_op_fold(op));
+    hd_build_fold_key(fresh, fold);
     return to;
+}
+
+// Over a dimension sharded over `axis`, of which each rank has one index.
+static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
+                                hd_buffer *goal, int dim, int axis)
+{
+    return join_parts(b, hd_op_fold(op), own(b, whole(b, from), dim, axis),
+                      hd_type_without(&from->type, dim), goal, dim, axis);
 }
 
 // What is added up, as numbers of the result's dtype, in which ranks do it. It
@@ -889,6 +905,94 @@ static void keep_op(hd_build *b, hd_stmt *stmt)
     for (int i = 0; i < stmt->op->nviews; i++)
         stmt->op->view[i] = view[i];
     hd_block_append(b->block, stmt);
+}
+
+// ------------------------------------------------------ indices over ranks
+
+// Says where what a rank has of a dimension begins in all of it.
+static void place_start(hd_build *b, hd_op *op, hd_dim dim)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_START);
+    hd_expr start = hd_expr_binary(b->module, HD_EXPR_MUL, coord(b, dim.mark),
+                                   hd_expr_const(b->module, hd_dim_local(dim)));
+
+    if (key != NULL)
+        start = hd_expr_binary(b->module, HD_EXPR_ADD, start, key->expr);
+    hd_build_drop_key(op, HD_KEY_START);
+    hd_build_key(op, HD_KEY_START, start);
+}
+
+// What each rank has of a tensor whose dimension `dim` is over ranks: of one
+// index each, by a name that has that index without its rank. What the caller
+// brings in an inout goes by its own name.
+static hd_buffer *held_buffer(hd_build *b, const hd_view *view, int dim)
+{
+    hd_buffer *from = part_buffer(b, view), *copy;
+    hd_type type = from->type;
+
+    if (hd_dim_is_cut(type.dim[dim]))
+        return from;
+    if (hd_buffer_root(from)->role == HD_ROLE_INOUT) {
+        copy = add_temp(b, from, type);
+        hd_build_unary(b, HD_OP_COPY, -1, whole(b, copy), whole(b, from));
+        from = copy;
+    }
+    type.dim[dim] = hd_dim_whole(1);
+    return hd_build_name(b->module, from, &type);
+}
+
+// From a dimension over ranks each takes what it has, and zeros in place of the
+// rest; these are added up.
+static void emit_take(hd_build *b, hd_stmt *stmt)
+{
+    const hd_op *op = stmt->op;
+    hd_type type[3], rest;
+    hd_dim all;
+    hd_buffer *goal, *to;
+    hd_build here, none = {0};
+    hd_view view[3];
+    hd_op *fresh;
+
+    for (int i = 0; i < 3; i++)
+        type[i] = hd_view_type(&op->view[i]);
+    all = type[1].dim[hd_op_dim(op)];
+    if (!hd_dim_is_sharded(all)) {
+        keep_op(b, stmt);
+        return;
+    }
+    goal = goal_of(b, op);
+    rest = hd_bound_result(op->bound, type);
+    to = add_temp(b, goal, rest);
+    view[0] = whole(b, to);
+    view[1] = whole(b, held_buffer(b, &op->view[1], hd_op_dim(op)));
+    view[2] = own_view(b, op, 2);
+    here = on_holders(b, all, &none);
+    if (none.module != NULL)
+        fill_neutral(&none, HD_FOLD_SUM, view[0]);
+    fresh = hd_build_op(&here, HD_OP_TAKE, -1, 1, 2, view);
+    hd_build_number(fresh, HD_KEY_DIM, hd_op_dim(op));
+    if (hd_op_key(op, HD_KEY_START) != NULL)
+        hd_build_key(fresh, HD_KEY_START, hd_op_key(op, HD_KEY_START)->expr);
+    place_start(b, fresh, all);
+    to = join_parts(b, HD_FOLD_SUM, view[0], rest, goal, HD_MAX_DIMS, all.mark);
+    if (to != goal)
+        emit_set(b, to, goal);
+    reach_goal(b, op, goal);
+}
+
+// Each rank numbers what it has of a dimension from its first index on.
+static void emit_iota(hd_build *b, hd_stmt *stmt)
+{
+    const hd_op *op = stmt->op;
+    hd_dim dim = hd_view_type(&op->view[0]).dim[hd_op_dim(op)];
+    hd_view out = own_view(b, op, 0);
+    hd_op *fresh = hd_build_op(b, HD_OP_IOTA, -1, 1, 0, &out);
+
+    hd_build_number(fresh, HD_KEY_DIM, hd_op_dim(op));
+    if (hd_op_key(op, HD_KEY_START) != NULL)
+        hd_build_key(fresh, HD_KEY_START, hd_op_key(op, HD_KEY_START)->expr);
+    if (hd_dim_is_sharded(dim))
+        place_start(b, fresh, dim);
 }
 
 // ------------------------------------------------------- keys in blocks
@@ -1007,6 +1111,10 @@ static void emit_on_ranks(hd_build *b, hd_stmt *stmt)
     if (hd_op_family(stmt->op) == HD_FAMILY_FOLD &&
         hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
         emit_reduction(&here, stmt->op);
+    else if (hd_op_family(stmt->op) == HD_FAMILY_TAKE)
+        emit_take(&here, stmt);
+    else if (hd_op_family(stmt->op) == HD_FAMILY_IOTA)
+        emit_iota(&here, stmt);
     else if (hd_op_key(stmt->op, HD_KEY_BLOCKS) != NULL)
         (hd_op_attend(stmt->op) == HD_ATTEND_ATTENTION
              ? emit_blocks

@@ -410,6 +410,7 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
     case HD_FAMILY_ATTEND:
         p->batch = true;
         return hd_op_attend(op) != HD_ATTEND_MERGE && plan_compute(op, s, p);
+    case HD_FAMILY_IOTA:
     case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

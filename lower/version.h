@@ -27,8 +27,7 @@ typedef struct hd_placed {
     hd_placement at;
     int64_t work;      // of parts: of the product that made them
     hd_buffer *buffer; // while it is written out; NULL of a fold not begun
-    const hd_op *fold; // of such a one
-    hd_view folded;    // and what it folds
+    const hd_op *fold; // of such a one, by the views that it reads
 } hd_placed;
 
 typedef struct hd_versions {

@@ -563,14 +563,23 @@ static item taken(const choice *c, item index)
     return x;
 }
 
-static void take(void *memory, int64_t to, int64_t index, int64_t first,
-                 int64_t stride, int64_t n, int64_t unit)
+static void take(void *memory, int64_t to, int64_t index, int64_t start,
+                 int64_t first, int64_t stride, int64_t n, int64_t unit)
 {
     item *m = memory;
     choice c = {&m[first], stride, n};
+    item i = m[index];
 
     (void)unit; // all are there
-    m[to] = taken(&c, m[index]);
+    i.whole -= start;
+    m[to] = taken(&c, i);
+}
+
+static void place(void *memory, int64_t to, int64_t index)
+{
+    item *m = memory;
+
+    m[to] = (item){(double)index, 0, index};
 }
 
 // Of nothing, which a run may have of what is reduced.
@@ -1678,5 +1687,6 @@ static void begin(void *memory, int64_t node)
     (void)node;
 }
 
-const hd_algebra hd_numeric = {map,  join_all, take,   product, pick,  attend,
-                               copy, clear,    forget, number,  count, begin};
+const hd_algebra hd_numeric = {map,    join_all, take, place, product,
+                               pick,   attend,   copy, clear, forget,
+                               number, count,    begin};

@@ -39,7 +39,7 @@ typedef enum hd_node_kind {
 typedef struct hd_node {
     const hd_op *op;
     union {
-        int32_t causal;     // attention: that of the step
+        int32_t causal;     // attention: that of the step, and its `start`
         int32_t records;    // wait: where its records begin
         int32_t partner;    // send and recv: the step of `peer` that it meets
         int32_t rendezvous; // collective: its own

@@ -32,6 +32,7 @@ RULES = {
             "than the result's.",
     "TRANSPOSE": "Marks travel with their dimension.",
     "TAKE": "The indices are data, read when the step runs.",
+    "IOTA": "Of no operand: what the result is its declaration says.",
     "PRODUCT": "Computed in fp32 or better, and rounded once. `scale_a` and `scale_b` have the "
                "dimensions of their operand, each of which may be missing in front or have one "
                "index; of rows, columns and `k` one index may be of `grain` of the operand's.",
@@ -53,8 +54,8 @@ NOTATION = (
     "wherever it stands; `R..` is any number of dimensions. Upper case may lie over ranks, lower "
     "case is on each rank whole. `B..?` may be missing in front, or have one index that every rank "
     "has; `B..*` may have one index in each; `B..<` its first dimensions, or all; `R..~` all, in the order that keys say; `k+` is what is "
-    "joined, of tensor programs also over ranks where it is `K+`; `one` is one index or no dimension; `own` what `over` "
-    "counts; `[..]@` is placed in any way in tensor programs.")
+    "joined, of tensor programs also over ranks where it is `K+` or the result `[..]+`; `one` is one index or no dimension; `own` what `over` "
+    "counts; `[..]@` is placed in any way in tensor programs, `[..]+` where what is joined is over ranks.")
 VALUES = {
     "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
     "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number", "INTS": "numbers, in parentheses",
@@ -155,7 +156,7 @@ def shapes():
         ops, named = re.match(r"(\w+\(\w+\)), ([^,]*)", row).groups()
         if "FRONT" in named:  # of the text form 1 alone
             continue
-        views = re.findall(r"\b(V|ANYHOW|REST|COUNTS|BIAS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
+        views = re.findall(r"\b(V|ANYHOW|JOINS|REST|COUNTS|BIAS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
         found.setdefault(ops, []).append((re.findall(r"K\((\w+)\)", named), views))
     return found
 
@@ -163,13 +164,13 @@ def shapes():
 def shape_rows(title, results, forms, known):
     """How a form is told from others, and `[..] = [..], [..]`."""
     for named, views in forms:
-        said = [letters(text) + "@" * (kind == "ANYHOW") + ", .." * (kind == "REST")
+        said = [letters(text) + "@" * (kind == "ANYHOW") + "+" * (kind == "JOINS") + ", .." * (kind == "REST")
                 for kind, text in views if kind not in ("COUNTS", "BIAS", "AHEAD")]
         counts = [f"`groups {letters(text)}`" for kind, text in views if kind == "COUNTS"]
         told = [f"`{known[key][0]}`" for key in named if key != "GROUPS"]
         form, of = " ".join([title, *told, *counts]), ", ".join(said[results:])
         bias = [f", `bias` {letters(text)}" for kind, text in views if kind == "BIAS"]
-        yield f"| {form} | `{', '.join(said[:results])} = {of}`{''.join(bias)} |"
+        yield f"| {form} | `{' = '.join(filter(None, [', '.join(said[:results]), of]))}`{''.join(bias)} |"
 
 
 def keys():

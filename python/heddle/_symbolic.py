@@ -583,6 +583,13 @@ class Maker:
         return self._make("fill", dtype, [], [("value", number(value))],
                           dims=dims_of(shape, axes, None))
 
+    def iota(self, dim: int, shape: Shape, axes: Optional[Axes] = None, *, dtype: str = "i32",
+             start: Union[None, int, str, Expr] = None) -> Tensor:
+        """The index of each element in dimension `dim` of the whole tensor, i32 or i64, and
+        `start` more."""
+        keys = attributes_of({"dim": dim % len(shape), "start": start})
+        return self._make("iota", dtype, [], keys, dims=dims_of(shape, axes, None))
+
     def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Union[Tensor, str]],
                attributes: Attributes = (), callee: Optional[str] = None,
                axis: Optional[str] = None) -> None:

@@ -217,11 +217,12 @@ def permute(x: Tensor, order: Sequence[int], *, out: Result = None) -> Tensor:
     return builder_of(x)._make("permute", x.dtype, [x], attributes_of({"order": at}), out, order=at)
 
 
-def take(x: Tensor, indices: Tensor, dim: int, *, out: Result = None) -> Tensor:
+def take(x: Tensor, indices: Tensor, dim: int, *, start: Place = None,
+         out: Result = None) -> Tensor:
     """`y[b, j, r] = x[b, indices[b, j], r]`, where `dim` is that behind b, and zeros
-    where x has no such index."""
-    return builder_of(x, indices)._make("take", x.dtype, [x, indices],
-                                        attributes_of({"dim": axis_of(x, dim)}), out)
+    where x has no such index. `start` is the first index that x has, 0 if absent."""
+    keys = attributes_of({"dim": axis_of(x, dim), "start": start})
+    return builder_of(x, indices)._make("take", x.dtype, [x, indices], keys, out)
 
 
 def top_k(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:

@@ -667,7 +667,7 @@ class Built(unittest.TestCase):
         names = {name for kind, _, name, rest in rows if kind != "OP" or "HOST" not in rest}
         self.assertGreater(len(names), 30)
         methods = {"set": heddle.Tensor.set, "copy": heddle.Tensor.copy,
-                   "fill": heddle.Builder.fill}
+                   "fill": heddle.Builder.fill, "iota": heddle.Builder.iota}
         for name in names:
             self.assertTrue(callable(methods.get(name) or
                                      getattr(ops, name + "_" * keyword.iskeyword(name))), name)
@@ -675,6 +675,21 @@ class Built(unittest.TestCase):
                          re.S).group(1)
         keys = {key.lower() for key in re.findall(r"K\((\w+)\)", keys)}
         self.assertEqual(keys - set(inspect.signature(ops.matmul).parameters), set())
+
+    def test_where_indices_begin(self):
+        b = heddle.Builder("placed")
+        x = b.input("x", "f32", (5, 3))
+        i = b.input("i", "i32", (7,))
+        b.output("y", ops.take(x, i, 0, start=2))
+        b.output("n", b.iota(-1, (2, 3), dtype="i64", start=4))
+        b.output("m", b.iota(0, (4,)))
+        x, i = floats(5, 3), np.array([6, -1, 2, 1, 7, 4, 0], "i4")
+        with heddle.Group.local() as group:
+            y, n, m = heddle.compile(b.build(), group)(x, i)
+        inside = (i >= 2) & (i < 7)
+        np.testing.assert_array_equal(y, np.where(inside[:, None], x[np.clip(i - 2, 0, 4)], 0))
+        np.testing.assert_array_equal(n, np.broadcast_to(np.arange(4, 7), (2, 3)))
+        np.testing.assert_array_equal(m, np.arange(4))
 
     def test_a_call_runs(self):
         def double(call):

@@ -334,11 +334,14 @@ static void compute_copy(const hd_step *step, const hd_space *space,
 // What one index of the dimension says of a row: where it begins, NULL where
 // the dimension has no such index.
 static const char *find_taken(const operand *in, const char *from,
-                              int64_t extent, int64_t stride, const char *index)
+                              int64_t extent, int64_t stride, int64_t start,
+                              const char *index)
 {
-    int32_t i;
+    int32_t said;
+    int64_t i;
 
-    memcpy(&i, index, sizeof i);
+    memcpy(&said, index, sizeof said);
+    i = said - start;
     return i >= 0 && i < extent ? from + i * stride * (int64_t)in->size : NULL;
 }
 
@@ -366,13 +369,35 @@ static void compute_take(const hd_step *step, const hd_space *space,
             char *to = find_row(&l, 0, r) +
                        at * row_stride(&l, 0) * (int64_t)l.operand[0].size;
 
-            from = find_taken(&l.operand[1], from, extent, stride, index);
+            from = find_taken(&l.operand[1], from, extent, stride, step->start,
+                              index);
             if (from != NULL)
                 copy_row(&l, from, (size_t)apart, to);
             else
                 clear_row(to, row_stride(&l, 0), l.operand[0].size,
                           (size_t)apart);
         }
+}
+
+// Where each element is in the whole.
+static void compute_iota(const hd_step *step, void *const *base)
+{
+    const hd_span *out = &step->span[0];
+    int dim = hd_op_dim(step->op);
+    size_t size = hd_dtype_size(out->buffer->type.dtype);
+    int64_t n = hd_span_elements(out), inner = 1;
+
+    for (int d = dim + 1; d < out->ndims; d++)
+        inner *= out->extent[d];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index = step->start + i / inner % out->extent[dim];
+        int32_t narrow = (int32_t)index;
+        int64_t at = out->offset + hd_span_offset(out, 0, out->ndims, i);
+        char *to = (char *)base[0] + at * (int64_t)size;
+
+        memcpy(to, size == sizeof narrow ? (void *)&narrow : (void *)&index,
+               size);
+    }
 }
 
 // -------------------------------------------------------------- reductions
@@ -487,6 +512,9 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
         return;
     case HD_FAMILY_TAKE:
         compute_take(step, &space, base);
+        return;
+    case HD_FAMILY_IOTA:
+        compute_iota(step, base);
         return;
     case HD_FAMILY_MAP:
         compute_elementwise(step, &space, base);

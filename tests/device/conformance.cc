@@ -354,8 +354,9 @@ TEST(Conformance, TakesByIndicesOfAllAndOfNone)
                  "in %n : i32[2, 7]\n"
                  "out %c : $[3, 70, 16]\nout %d : $[2, 3, 5, 5]\n"
                  "out %e : $[3, 9, 4]\nout %f : $[16]\n"
-                 "out %g : $[7, 16]\n"
+                 "out %g : $[7, 16]\nout %h : $[3, 70, 16]\n"
                  "{ %c = take %b, %i dim 1\n"
+                 "  %h = take %b[:, 2..6], %i dim 1 start 3\n"
                  "  %d[:, 0] = take %x[1, :, 3..8], %j dim 0\n"
                  "  %d[:, 1] = take %x[1, 2..7, 3..8], %j dim 0\n"
                  "  %d[:, 2] = take %x[1, 8..9, 11..16], %j dim 0\n"
@@ -369,6 +370,16 @@ TEST(Conformance, TakesByIndicesOfAllAndOfNone)
                          arguments->Set(0, 288 + i, NAN);
                      }
                  });
+}
+
+TEST(Conformance, PlacesOfElements)
+{
+    for (const char *dtype : {"i32", "i64"})
+        Conforms("out %x : $[5, 60]\nout %y : $[3, 5, 7]\n"
+                 "{ %x = iota dim 1  %y[:, 0..2] = iota dim 2 start 4\n"
+                 "  %y[:, 2] = iota dim 0  %y[0..2, 3..5] = iota dim 1\n"
+                 "  %y[2, 3..5] = iota dim 0 start 100 }",
+                 dtype);
 }
 
 TEST(Conformance, ScalesOfIntegers)

@@ -202,6 +202,7 @@ void Take(const Work &work, const Shape &shape, Memory *memory)
     size_t d = static_cast<size_t>(KeyOr(work, shape, "dim", 0));
     size_t indices = i.region.dims.size(), n = extents.size();
     int64_t rows = x.region.dims.at(d).first;
+    int64_t start = KeyOr(work, shape, "start", 0);
     Loops of_x = From(0, d);
 
     of_x.push_back(static_cast<int>(n));
@@ -224,12 +225,25 @@ void Take(const Work &work, const Shape &shape, Memory *memory)
         }
         const Scalar which = index.At(at);
         Scalar y = Exact(0);
-        at.back() = static_cast<int64_t>(which.value);
+        at.back() = static_cast<int64_t>(which.value) - start;
         if (at.back() >= 0 && at.back() < rows)
             y = taken.At(at);
         y.bound = which.bound > 0 ? Unknown().bound : y.bound;
         y.lost |= which.lost;
         result.At(at) = y;
+    });
+}
+
+void Iota(const Work &work, const Shape &shape, Memory *memory)
+{
+    const Seen &to = work.to[0];
+    std::vector<int64_t> extents = ExtentsOf(to);
+    size_t d = static_cast<size_t>(KeyOr(work, shape, "dim", 0));
+    int64_t start = KeyOr(work, shape, "start", 0);
+    Span result(memory, to.region, From(0, extents.size()), extents);
+
+    ForEach(extents, [&](const Point &at) {
+        result.At(at) = Exact(static_cast<Real>(start + at[d]));
     });
 }
 
@@ -391,7 +405,8 @@ const std::map<std::string, std::set<std::string>> kOps = {
     {"silu_grad", {}},
     {"transpose", {"dim0", "dim1"}},
     {"permute", {"order"}},
-    {"take", {"dim"}},
+    {"take", {"dim", "start"}},
+    {"iota", {"dim", "start"}},
     {"matmul",
      {"ta", "tb", "scale", "scale_a", "scale_b", "grain", "bias", "act", "aux",
       "accumulate", "groups", "keep"}},
@@ -475,6 +490,8 @@ void Compute(const Work &work, const Shape &shape, Memory *memory)
         TopK(work, memory);
     else if (op == "take")
         Take(work, shape, memory);
+    else if (op == "iota")
+        Iota(work, shape, memory);
     else if (op == "transpose" || op == "permute")
         Transpose(work, shape, memory);
     else if (op == "reshape")

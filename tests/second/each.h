@@ -38,6 +38,10 @@ const char *const kEach[] = {
     "{ %y = permute %x order (1, 2, 0) }",
     "tensor program t in %x : f32[2, 5, 3] in %i : i32[2, 4] "
     "out %y : f32[2, 4, 3] { %y = take %x, %i dim 1 }",
+    "tensor program t in %x : f32[5, 3] in %i : i32[4] out %y : f32[4, 3] "
+    "out %j : i32[2, 3] out %k : i64[2, 3] "
+    "{ %y = take %x, %i dim 0 start 2 %j = iota dim 0 %k = iota dim 1 start 7 "
+    "}",
     "tensor program t in %e : i32[2, 5, 2] out %t : i32[2, 3, 2] "
     "out %s : i32[2, 5, 2] out %n : i32[2, 3] { %t, %s, %n = route %e }",
     "tensor program t in %x : f32[3, 6] out %v : f32[3, 2] out %i : i32[3, 2] "

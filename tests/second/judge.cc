@@ -54,7 +54,8 @@ void AddUse(const Work &work, const Shape &shape, Uses *uses)
             Evaluate(work.stmt->Find("dim")->expr[0], shape, work.scope));
 
         uses->insert({work.from[1].region.root,
-                      {Use::INDEX, work.from[0].region.dims.at(d).first}});
+                      {Use::INDEX, KeyOr(work, shape, "start", 0) +
+                                       work.from[0].region.dims.at(d).first}});
     } else if (op == "route") {
         uses->insert({work.from[0].region.root,
                       {Use::INDEX, FromTheLast(work.to[0], 2)}});

@@ -537,6 +537,8 @@ std::vector<Case> Takes()
               "out %y : $[3, 4, 5, 16] { %y = take %a, %i dim 1 }",
               "in %a : $[9, 48] in %i : i32[2, 40] out %y : $[2, 40, 48] "
               "{ %y = take %a, %i dim 0 }",
+              "in %a : $[5, 48] in %i : i32[2, 40] out %y : $[2, 40, 48] "
+              "{ %y = take %a, %i dim 0 start 3 }",
               "in %a : $[9, 11] in %i : i32[37] out %y : $[37, 11] "
               "{ %y = take %a, %i dim 0 }",
               "in %a : $[4, 9] in %i : i32[4, 2, 16] out %y : $[4, 2, 16] "
@@ -575,6 +577,29 @@ TEST(Codegen, TakesOfEveryShapeAreTheCpusBitByBit)
                         "(p1 + o1 + (u32)v2 * 48u);"),
               std::string::npos)
         << text;
+}
+
+// Along rows that vectors fit in and that they do not, along what is outside of
+// rows, in what lies apart.
+TEST(Codegen, PlacesOfElementsAreTheCpusBitByBit)
+{
+    std::vector<Case> cases;
+
+    for (const char *d : {"i32", "i64"})
+        for (const char *op :
+             {"out %y : $[5, 48] { %y = iota dim 1 }",
+              "out %y : $[5, 48] { %y = iota dim 0 start 7 }",
+              "out %y : $[5, 11] { %y = iota dim 1 start 2147483000 }",
+              "out %y : $[3, 1, 4, 16] { %y = iota dim 2 start 1 }",
+              "out %y : $[16, 5, 48] { %y[:, 2, 3..36] = iota dim 0 }",
+              "out %y : $[16, 5, 48] { %y[:, 2, 3..36] = iota dim 1 start 9 }",
+              "out %y : $[1] { %y = iota dim 0 start 3 }"}) {
+            std::string text = op;
+
+            text.replace(text.find('$'), 1, d);
+            cases.push_back({text, 61, false, "", true, 0});
+        }
+    CheckAll(cases);
 }
 
 // Elements are taken in square tiles where those fit.

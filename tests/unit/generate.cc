@@ -64,12 +64,13 @@ bool MovesCounted(const hd_op *op)
     return to != nullptr && from != nullptr && to != from;
 }
 
-// Whether it reduces a dimension that is sharded.
+// Whether it reduces, or takes from, a dimension that is sharded.
 bool IsOverRanks(const hd_op *op)
 {
     int dim = hd_op_dim(op);
 
-    return dim >= 0 && hd_dim_is_sharded(hd_view_type(&op->view[1]).dim[dim]);
+    return dim >= 0 && op->ninputs > 0 &&
+           hd_dim_is_sharded(hd_view_type(&op->view[1]).dim[dim]);
 }
 
 // The words of all that is drawn: an op, an op's key, an op with an operand
@@ -129,12 +130,13 @@ void ExpectAll(bool integers, uint64_t seed)
         expect(op);
         // Maps may be of positive numbers alone.
         if (info->map == HD_MAP_NONE && code != HD_OP_RESHAPE) {
-            expect(op + " of a part");
+            if (info->max_inputs > 0)
+                expect(op + " of a part");
             expect(op + " into a part");
         }
         if (info->map != HD_MAP_NONE && info->max_inputs > 1)
             expect(op + " repeated");
-        if (info->fold != HD_FOLD_NONE)
+        if (info->fold != HD_FOLD_NONE || code == HD_OP_TAKE)
             expect(op + " over ranks");
         for (int key = 0; key < HD_NKEYS; key++)
             if ((info->keys >> key & 1) != 0)

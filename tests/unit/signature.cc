@@ -491,17 +491,23 @@ bool Transposes(const hd_op *op, const hd_type &out, const hd_type &in)
     return hd_type_same_dims(&out, &want);
 }
 
-bool Takes(const hd_type &out, const hd_type &in, const hd_type &at, int dim)
+// From a dimension over ranks, in tensor programs, to any placement.
+bool Takes(const hd_type &out, const hd_type &in, const hd_type &at, int dim,
+           bool tensor)
 {
     int behind = in.ndims - dim - 1;
-    bool fits = at.ndims >= dim && out.ndims == at.ndims + behind &&
-                !hd_dim_is_sharded(in.dim[dim]);
+    bool over = hd_dim_is_sharded(in.dim[dim]);
+    bool fits =
+        at.ndims >= dim && out.ndims == at.ndims + behind && (tensor || !over);
+    hd_type want = at;
 
-    for (int d = 0; d < at.ndims && fits; d++)
-        fits = Same(out, d, at, d) && (d >= dim || Same(in, d, at, d));
-    for (int d = 0; d < behind && fits; d++)
-        fits = Same(out, at.ndims + d, in, dim + 1 + d);
-    return fits;
+    for (int d = 0; d < dim && fits; d++)
+        fits = Same(in, d, at, d);
+    if (!fits)
+        return false;
+    for (int d = 0; d < behind; d++)
+        want.dim[want.ndims++] = in.dim[dim + 1 + d];
+    return over ? AsLong(out, want) : hd_type_same_dims(&out, &want);
 }
 
 bool IsLocal(const hd_type &type, int d)
@@ -715,7 +721,7 @@ bool IsFine(const Judged &j)
         return Transposes(j.op, j.type[0], j.type[1]);
     case HD_FAMILY_TAKE:
         return Takes(j.type[0], j.type[1], j.type[2],
-                     Number(j.op, HD_KEY_DIM, 0));
+                     Number(j.op, HD_KEY_DIM, 0), j.tensor);
     case HD_FAMILY_PRODUCT:
         return MatmulIsFine(j);
     case HD_FAMILY_PICK:
@@ -746,6 +752,7 @@ enum Class {
     FEWER, // it refuses the k greatest of what may be fewer
     HEADS, // heads of queries that are no multiple of those of keys
     LATE,  // depths, heads or blocks of a length that a run says
+    APART, // what is taken from a dimension over ranks that it refuses
     NCLASSES
 };
 
@@ -773,8 +780,28 @@ Class ClassOfHeads(const Judged &j)
     return h.extent % g.extent != 0 ? HEADS : ALIKE;
 }
 
+// Of a length that a run says, or where the same ranks have some of the
+// indices.
+Class ClassOfTake(const Judged &j)
+{
+    int dim = Number(j.op, HD_KEY_DIM, 0);
+
+    if (!hd_dim_is_sharded(j.type[1].dim[dim]))
+        return ALIKE;
+    if (hd_dim_is_sized(j.type[1].dim[dim]))
+        return APART;
+    for (int d = 0; d < j.type[1].ndims; d++)
+        for (int e = 0; e < j.type[2].ndims; e++)
+            if (hd_dim_is_sharded(j.type[1].dim[d]) && (d >= dim || e != d) &&
+                j.type[1].dim[d].mark == j.type[2].dim[e].mark)
+                return APART;
+    return ALIKE;
+}
+
 Class ClassOf(const Judged &j, bool rows)
 {
+    if (rows && hd_op_family(j.op) == HD_FAMILY_TAKE)
+        return ClassOfTake(j);
     if (rows && hd_op_family(j.op) == HD_FAMILY_ATTEND)
         return ClassOfHeads(j);
     if (rows && j.op->code == HD_OP_TOP_K) {

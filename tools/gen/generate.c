@@ -44,6 +44,8 @@ enum { LOCAL = -1, STREAM = -2 }; // marks that are no axis
 // in every run.
 enum { MANY = 1 << 24 };
 
+enum { MOST_START = 3 }; // of indices that are taken or made
+
 typedef enum dtype { F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, U8 } dtype;
 
 // `exact`: whole numbers up to here are held exactly, and fp32 adds them up
@@ -776,10 +778,17 @@ static int indices_of(const maker *m, const statement *s, uint16_t letter)
     return count_of(m, first_of(s, letter).extent);
 }
 
+// Whether ranks may have blocks of what a letter in lower case is.
+static bool may_join(const statement *s, uint16_t letter, int extent)
+{
+    return s->row->view[0].joins && (letter & JOINED) != 0 && extent < MANY;
+}
+
 // Whether a letter's dimension can be this one, which it then is.
 static bool meet(statement *s, uint16_t letter, int at, dim d)
 {
-    bool whole = (letter & LETTER) > FIRST_LOWER;
+    bool whole =
+        (letter & LETTER) > FIRST_LOWER && !may_join(s, letter, d.extent);
     dim *known = &s->lies[letter & LETTER][at];
 
     if (whole && (d.mark >= 0 || (s->constant && d.extent >= MANY)))
@@ -833,7 +842,8 @@ static dim draw_dim(maker *m, const statement *s, uint16_t letter)
     dim d = {s->constant ? 1 + pick(m, 6) : draw_extent(m), LOCAL, 0};
     int axis = pick(m, m->naxes);
 
-    if ((letter & LETTER) >= FIRST_LOWER || once_in(m, 2))
+    if (((letter & LETTER) >= FIRST_LOWER && !may_join(s, letter, d.extent)) ||
+        once_in(m, 2))
         return d;
     if (m->naxes > 0 && !lies_over(s, axis)) {
         if (!can_shard(m, d, axis))
@@ -1293,6 +1303,8 @@ static void bound_result(const maker *m, const statement *s, int i, tensor *t)
         t->size = bound_route(m, s, i);
     else if (s->op == OP_TOP_K && i == 1)
         t->size = indices_of(m, s, LETTER_n);
+    else if (s->op == OP_IOTA)
+        t->size = MOST_START + indices_of(m, s, LETTER_N);
     else if (s->op == OP_MATMUL)
         t->size = x[0].size * m->tensor[s->tensor[2]].size * s->factor *
                   count_joined(m, s);
@@ -1318,11 +1330,32 @@ static bool fits_result(const maker *m, const statement *s, const tensor *t)
 // Whether a result may be placed in any way.
 static bool is_moved(const statement *s, int i)
 {
-    return form_of(s, i)->anyhow && !s->keeps;
+    const form *form = form_of(s, i);
+
+    return (form->anyhow && !s->keeps) ||
+           (form->joins && first_of(s, LETTER_n).mark >= 0);
+}
+
+// Whether no two of what letters stand for are over one axis, as ranks that
+// have parts of all need it.
+static bool axes_apart(const maker *m, const statement *s)
+{
+    for (int axis = 0; axis < m->naxes; axis++) {
+        int n = 0;
+
+        for (int letter = 0; letter < NLETTERS; letter++)
+            for (int at = 0; at < HD_MAX_DIMS; at++)
+                n += s->lies[letter][at].mark == axis;
+        if (n > 1)
+            return false;
+    }
+    return true;
 }
 
 static bool lay_results(maker *m, statement *s)
 {
+    if (s->row->view[0].joins && !axes_apart(m, s))
+        return false;
     for (int i = 0; i < ops[s->op].outputs; i++) {
         tensor *t = &s->result[i];
 
@@ -1509,6 +1542,8 @@ static bool draw_form(maker *m, statement *s)
         add_key(s, " tb");
     if (row_has(row, KEY_DIM))
         add_key(s, " dim %d", s->n[row->ahead & LETTER]);
+    if (takes(s, KEY_START) && once_in(m, 3))
+        add_key(s, " start %d", pick(m, MOST_START + 1));
     if (row_has(row, KEY_BLOCKS))
         add_key(s, " blocks");
     if (!row_has(row, KEY_GROUPS))
@@ -2029,6 +2064,21 @@ static int draw_inout(maker *m, const tensor *like)
     t.size = GENERATE_INPUT;
     t.positive = false;
     return add_tensor(m, &t, 'b');
+}
+
+// Where elements of such a tensor are along a dimension.
+static void make_iota(maker *m, int x)
+{
+    tensor t = m->tensor[x];
+    statement s = start(m, OP_IOTA, once_in(m, 4) ? I64 : I32);
+
+    // No rank knows where its own begin of what a run says the length of.
+    for (int d = 0; d < t.ndims; d++)
+        if (t.dim[d].extent >= MANY)
+            t.dim[d].mark = LOCAL;
+    t.dtype = s.of;
+    if (t.ndims > 0)
+        finish_like(m, &s, &t, 0, x, false);
 }
 
 // Element by element over itself: only an inout is written again and again.
@@ -2582,7 +2632,8 @@ static void make_op(maker *m)
                  {.op = OP_TRANSPOSE},   {.make = make_reshape},
                  {.make = make_reshape}, {.op = OP_ROUTE},
                  {.op = OP_TAKE},        {.op = OP_TOP_K},
-                 {.make = make_moved},   {.make = make_attend}};
+                 {.make = make_moved},   {.make = make_attend},
+                 {.make = make_iota}};
     enum { KINDS = sizeof kinds / sizeof kinds[0], CHAIN = 13 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;

@@ -63,6 +63,7 @@ enum { MOST_LETTERS = 6, MOST_FORMS = 9 };
 typedef struct form {
     uint16_t letter[MOST_LETTERS]; // NO_LETTER behind the last
     bool anyhow;                   // of a result that may be placed in any way
+    bool joins;                    // if what is joined is over ranks
 } form;
 
 typedef struct row {
