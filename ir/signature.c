@@ -428,11 +428,12 @@ typedef bool judge_fn(void *context, const hd_bound *bound, hd_misfit *why);
 static bool find_form(const hd_op *op, const int *ndims, judge_fn *judge,
                       void *context, hd_bound *out, hd_misfit *why)
 {
-    hd_misfit first = {.kind = HD_MISFIT_FORM}, misfit;
+    hd_misfit first = {.kind = HD_MISFIT_FORM};
     const signature *row = row_of(op, signatures);
 
     for (; row != NULL; row = row_of(op, row + 1))
         for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
+            hd_misfit misfit = {.kind = HD_MISFIT_FORM};
             binder b;
 
             b.row = row;

@@ -432,6 +432,31 @@ hd_type hd_type_led(const hd_module *module, const hd_type *type, int dim,
     return hd_type_with(&lead, 0, ranks);
 }
 
+// Parts are of the result's dtype: one that holds less than operands do would
+// round each of them, and what is added to a narrow result is rounded with it,
+// once.
+static bool rounds_twice(const hd_lines *lines)
+{
+    hd_dtype made = lines->type[0].dtype;
+    bool adds = hd_op_key(lines->op, HD_KEY_ACCUMULATE) != NULL;
+
+    return !hd_dtype_holds(made, lines->type[1].dtype) ||
+           (adds && hd_dtype_is_float(made) && hd_dtype_size(made) < 4);
+}
+
+// With ranks and ones in front of an operand its batch stands where the result
+// has it: not if dimensions of both stand in front of a first operand's rows.
+static bool batch_stays(const hd_lines *lines, int i)
+{
+    int lacks = lines->type[0].ndims - lines->type[i].ndims;
+
+    for (int d = 0; d < lines->type[i].ndims - 2; d++)
+        if (lines->type[i].dim[d].extent > 1 &&
+            (d + lacks < 0 || lines->at[i][d] != lines->at[0][d + lacks]))
+            return false;
+    return true;
+}
+
 bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
                    const hd_placement at[HD_MAX_VIEWS], hd_type lead[3])
 {
@@ -442,6 +467,8 @@ bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
     hd_bound bound;
     int ndims = lines->type[0].ndims + 1;
 
+    if (rounds_twice(lines))
+        return false;
     for (int i = 0; i < op->nkeys; i++) {
         if (op->key[i].code == HD_KEY_SCALE_A ||
             op->key[i].code == HD_KEY_SCALE_B)
@@ -454,7 +481,8 @@ bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
 
         p.dim[axis] = HD_PLACED_NOWHERE;
         type = hd_placement_type(module, &lines->type[i], p);
-        if (type.ndims >= ndims || ndims > HD_MAX_DIMS)
+        if (type.ndims >= ndims || ndims > HD_MAX_DIMS ||
+            !batch_stays(lines, i))
             return false;
         lead[i] = hd_type_led(module, &type, dim, axis, ndims);
     }

@@ -226,15 +226,22 @@ static hd_cost write_view(search *s, hd_versions *versions,
     return cost;
 }
 
+// Where a statement that is done as it stands has a tensor.
 static hd_placement declared(const search *s, const hd_versions *versions,
                              const hd_buffer *x)
 {
+    hd_placement at = hd_placement_nowhere();
+    bool found = false;
+
     if (!hd_place_is_open(s->p, x))
         return s->p->base[x->id];
-    for (int i = 0; i < versions->n; i++)
-        if (versions->version[i].tensor == x->id)
-            return versions->version[i].at;
-    return hd_placement_nowhere();
+    for (int i = 0; i < versions->n && !found; i++) {
+        found = versions->version[i].tensor == x->id;
+        at = found ? versions->version[i].at : at;
+    }
+    if (hd_placement_parts(at) >= 0) // which are added up first
+        at.dim[hd_placement_parts(at)] = HD_PLACED_NOWHERE;
+    return at;
 }
 
 // A statement that is done as it stands: its first operand says how its results

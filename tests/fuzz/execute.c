@@ -1,7 +1,8 @@
 // Generated tensor programs of whole numbers, lowered in any way and executed:
 // the answer is the dense one, exactly. The steps of all ranks run one at a
 // time in this process; once in a while they run on the cpu driver too, each
-// rank in a thread, and always where operations are spelt as calls.
+// rank in a thread, and always where operations are spelt as calls. So it is
+// where temporaries are left for `place`.
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 
 #include "ir/module.h"
 #include "tests/fuzz/answer.h"
+#include "tests/fuzz/open.h"
 #include "tests/fuzz/rendezvous.h"
 #include "tests/fuzz/spell.h"
 #include "tests/info.h"
@@ -163,6 +165,19 @@ static void execute_spelt(hd_module *tensor, const char *text,
     free(spelt);
 }
 
+// The same program with temporaries that `place` puts where it likes.
+static void execute_open(hd_module *tensor, const char *text,
+                         const hd_lower_options *options, uint64_t seed)
+{
+    char *opened = open_temps(text, seed);
+    hd_module *host = opened != NULL ? lower_as(opened, text, options) : NULL;
+
+    if (host != NULL)
+        execute(tensor, host, seed, 0, false);
+    hd_module_destroy(host);
+    hd_free(opened);
+}
+
 // A host program of moves that name dimensions makes what its tensor program
 // does.
 static void execute_moves(choices choices, const hd_lower_options *options,
@@ -189,6 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
          run++)
         execute(tensor, host, size, run, on_threads);
     execute_spelt(tensor, text, &options, size);
+    execute_open(tensor, text, &options, size > 1 ? data[size - 2] : 0);
     execute_moves(moves, &options, size, on_threads);
     hd_module_destroy(host);
     hd_module_destroy(tensor);

@@ -191,9 +191,8 @@ static void must_check(const hd_module *host, const char *text,
     hd_module_destroy(tensor);
 }
 
-// Lowers the program `text`, which makes what the program `does` does.
-static hd_module *lower_as(const char *text, const char *does,
-                           const hd_lower_options *options)
+hd_module *lower_as(const char *text, const char *does,
+                    const hd_lower_options *options)
 {
     hd_diag *diag = hd_diag_create();
     hd_module *module = parse(text, diag);

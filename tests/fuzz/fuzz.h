@@ -48,6 +48,10 @@ hd_module *generate_module(choices *choices, bool integers, char **text);
 // NULL if it was refused, which must be with HD05xx.
 hd_module *lower_text(const char *text, const hd_lower_options *options);
 
+// The same of a program that makes what the program `does` does.
+hd_module *lower_as(const char *text, const char *does,
+                    const hd_lower_options *options);
+
 // The same of a host program of moves generated from the choices, which makes
 // what the tensor program beside it does; `tensor` is that, parsed.
 hd_module *lower_moves(choices *choices, const hd_lower_options *options,
