@@ -134,6 +134,16 @@ static hd_status refuse_counts(const declaration *d, const char *why)
                     d->buffer->by->name, why);
 }
 
+// Where it is not said yet where one of them lies, it will lie as the other.
+static bool is_placed_alike(const hd_buffer *x, int dim)
+{
+    hd_dim counts = x->by->type.dim[dim], counted = x->type.dim[dim];
+
+    return ((x->open | x->by->open) & HD_OPEN_PLACE) != 0
+               ? hd_dim_as_long(counts, counted)
+               : hd_dim_same(counts, counted);
+}
+
 // What counts lead with is what the buffer leads with.
 static hd_status check_counts(const declaration *d)
 {
@@ -154,7 +164,7 @@ static hd_status check_counts(const declaration *d)
                                 "length: what is counted is local, and of a "
                                 "constant extent");
     for (int i = 0; i < counts->ndims; i++)
-        if (i >= x->counted || !hd_dim_same(counts->dim[i], x->type.dim[i]))
+        if (i >= x->counted || !is_placed_alike(x, i))
             return hd_error(d->diag, HD_E0214, d->at->by,
                             "by %%%s, whose dimension %d differs: counts have "
                             "the first dimensions of the buffer, placed alike, "

@@ -433,14 +433,17 @@ hd_type hd_type_led(const hd_module *module, const hd_type *type, int dim,
 }
 
 // Parts are of the result's dtype: one that holds less than operands do would
-// round each of them, and what is added to a narrow result is rounded with it,
-// once.
+// round each of them. What is added to a narrow result is rounded with it,
+// once, and what `aux` keeps of another dtype is rounded from what the product
+// is.
 static bool rounds_twice(const hd_lines *lines)
 {
     hd_dtype made = lines->type[0].dtype;
     bool adds = hd_op_key(lines->op, HD_KEY_ACCUMULATE) != NULL;
+    int aux = hd_op_key_view(lines->op, HD_KEY_AUX);
 
     return !hd_dtype_holds(made, lines->type[1].dtype) ||
+           (aux >= 0 && lines->type[aux].dtype != made) ||
            (adds && hd_dtype_is_float(made) && hd_dtype_size(made) < 4);
 }
 
