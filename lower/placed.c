@@ -15,6 +15,13 @@
 
 enum { NONE = -1 };
 
+// The dimension of a tensor of which a declaration behind it says that it comes
+// piece by piece; NONE, or how many pieces.
+typedef struct pieces {
+    int dim;
+    int64_t n;
+} pieces;
+
 typedef struct writer {
     hd_placing *p;
     hd_module *module;
@@ -24,7 +31,8 @@ typedef struct writer {
     const hd_way *way;
     hd_stmt *stmt;
     hd_view view[HD_MAX_VIEWS]; // of it, what is read where it is needed
-    int64_t hides; // under what goes on, of what is brought; for words alone
+    int64_t hides;  // under what goes on, of what is brought; for words alone
+    pieces *wanted; // by buffer id, of the text's
 } writer;
 
 // As the text has it.
@@ -80,6 +88,68 @@ static void stream_gathered(const writer *w, hd_type *type, hd_placement from,
     for (int a = 0; a < w->module->naxes; a++)
         if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE)
             stream(w, type, from.dim[a], w->module->axis[a].size);
+}
+
+// As its declaration says, or one behind it.
+static pieces wanted_of(const writer *w, const hd_buffer *tensor)
+{
+    int dim = hd_type_stream_dim(&tensor->type);
+
+    if (dim < 0 || is_open(w, tensor))
+        return w->wanted[tensor->id];
+    return (pieces){dim, hd_dim_blocks(tensor->type.dim[dim])};
+}
+
+// A version of the tensor, whose dimensions begin at `ahead` of the type.
+static void stream_wanted(const writer *w, const hd_buffer *tensor,
+                          hd_type *type, int ahead)
+{
+    pieces as = wanted_of(w, tensor);
+
+    if (as.dim >= 0)
+        stream(w, type, as.dim + ahead, as.n);
+}
+
+// What `made`, of a statement, comes in its operands come in, too, along the
+// same line.
+static void want(const writer *w, const hd_lines *lines, int made, pieces as)
+{
+    const hd_op *op = lines->op;
+    hd_dim dim = lines->type[made].dim[as.dim];
+
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++) {
+            pieces *at = &w->wanted[op->view[i].buffer->id];
+
+            if (hd_op_reads(op, i) && !hd_op_writes(op, i) && at->dim == NONE &&
+                op->view[i].nindex == 0 &&
+                lines->at[i][d] == lines->at[made][as.dim] &&
+                hd_dim_as_long(lines->type[i].dim[d], dim))
+                *at = (pieces){d, as.n};
+        }
+}
+
+// From the last statement back.
+static void want_all(writer *w)
+{
+    int n = 0;
+    const hd_stmt **all =
+        hd_new_array(w->p->scratch, const hd_stmt *, w->p->nstmts + 1);
+
+    w->wanted = hd_new_array(w->p->scratch, pieces, w->p->nbuffers + 1);
+    for (int i = 0; i < w->p->nbuffers; i++)
+        w->wanted[i].dim = NONE;
+    for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
+        all[n++] = s;
+    while (n-- > 0)
+        for (int i = 0; i < all[n]->op->nviews; i++) {
+            const hd_view *view = &all[n]->op->view[i];
+            pieces as = wanted_of(w, view->buffer);
+
+            if (hd_op_writes(all[n]->op, i) && view->nindex == 0 &&
+                !w->p->lines[n].fixed && as.dim >= 0)
+                want(w, &w->p->lines[n], i, as);
+        }
 }
 
 // Parts that are scattered along a dimension; of sums that all ranks get along
@@ -288,6 +358,7 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
         return v.buffer;
     tell_gathered(w, tensor, v.at, to, had, *hides);
     type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
+    stream_wanted(w, tensor, &type, 0);
     stream_gathered(w, &type, v.at, to);
     if (parts && v.buffer != NULL)
         stream_sums(w, &type, v.buffer, hd_placement_parts(v.at), to);
@@ -493,6 +564,8 @@ static hd_buffer *write_parts(writer *w, int axis)
     type = unstreamed(type);
     type = hd_type_led(w->module, &type, NONE, axis, ndims);
     stream_along(w, 0, &type, 1);
+    if (op->view[0].nindex == 0)
+        stream_wanted(w, op->view[0].buffer, &type, 1);
     parts = hd_module_add_buffer(
         w->module,
         hd_arena_printf(w->module->arena, "%s_parts", op->view[0].buffer->name),
@@ -995,6 +1068,7 @@ void hd_place_write(hd_placing *p)
     hd_stmt *next;
     int n = 0;
 
+    want_all(&w);
     for (hd_stmt *s = p->module->body.first; s != NULL; s = next, n++) {
         next = s->next;
         s->next = NULL;

@@ -136,9 +136,9 @@ def backward_linear(b):
 
 @example
 def batch(b):
-    x = b.input("x", "bf16", (BATCH, TP, ROWS, HIDDEN), (None, "tp", None, None))
-    w = shards(b, "w", INNER, HIDDEN)
-    b.output("y", ops.matmul(x.set(("stream", None, None, None)), w, tb=True))
+    x = b.input("x", "bf16", (BATCH, TP * ROWS, HIDDEN), (None, "tp", None))
+    w = rows(b, "w", TP * INNER, HIDDEN)
+    b.output("y", ops.matmul(x, w, tb=True), ("stream", None, "tp"))
 
 
 @example
