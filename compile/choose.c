@@ -74,6 +74,7 @@ typedef enum way { WAY_PLAIN, WAY_OWN, WAY_AHEAD, WAY_LAUNCH, WAYS } way;
 typedef struct base {
     hd_lower_options given;
     unsigned fixed;
+    bool engines; // copies take no processor
 } base;
 
 // By steps of its own, and not by collectives.
@@ -110,24 +111,21 @@ static void list_transfer(const base *base, hd_transfer transfer, way way,
 // Whether launches may be kernels: where copies within a host are what goes.
 static bool has_launches(const hd_module *module,
                          const hd_choose_options *options,
+                         const hd_machine *machine,
                          const hd_lower_options *base)
 {
-    hd_machine machine = HD_EMPTY(hd_machine);
-
-    hd_machine_default(&machine);
-    return !options->parts &&
-           (options->machine == NULL ||
-            hd_sized_take(options->machine, sizeof machine, &machine)) &&
-           machine.multiprocessors > 0 && module->nsizes == 0 &&
-           module->nranks > 1 && module->nranks <= machine.ranks_per_node &&
-           base->axes == NULL &&
+    return !options->parts && machine->multiprocessors > 0 &&
+           module->nsizes == 0 && module->nranks > 1 &&
+           module->nranks <= machine->ranks_per_node && base->axes == NULL &&
            (base->transport == HD_TRANSPORT_COPY ||
             base->transport == HD_TRANSPORT_AUTO);
 }
 
 // What sends by itself may gain by a stream for transfers, and so may a bulk
 // collective beside what has nothing to do with it, which has no use for
-// chunks. A launch has one stream, and is in vain where more are given.
+// chunks. Where engines copy it always gains: of 1,100 programs that were
+// measured on two and four GPUs (docs/simulate.md) none was faster without. A
+// launch has one stream, and is in vain where more are given.
 static bool is_tried(const base *base, hd_transfer transfer, way way,
                      int streams, int chunks)
 {
@@ -145,7 +143,8 @@ static bool is_tried(const base *base, hd_transfer transfer, way way,
         return false;
     if (way == WAY_OWN)
         return sends(transfer) || bulk;
-    return way == WAY_PLAIN || sends(transfer);
+    return sends(transfer) != (way == WAY_PLAIN) ||
+           (way == WAY_PLAIN && !base->engines);
 }
 
 static void list_ways(const base *base, int ways, int streams, int chunks,
@@ -167,9 +166,15 @@ static void list_candidates(const hd_module *module,
 {
     hd_lower_options usual = hd_lower_defaults();
     base base = {.given = *given};
-    int ways = has_launches(module, options, given) ? WAYS : WAY_LAUNCH;
-    int streams[COUNTS], chunks[COUNTS], nstreams, nchunks;
+    hd_machine machine = HD_EMPTY(hd_machine);
+    int streams[COUNTS], chunks[COUNTS], nstreams, nchunks, ways;
 
+    hd_machine_default(&machine);
+    if (options->machine != NULL &&
+        !hd_sized_take(options->machine, sizeof machine, &machine))
+        machine.multiprocessors = 0; // a simulation tells what is wrong
+    ways = has_launches(module, options, &machine, given) ? WAYS : WAY_LAUNCH;
+    base.engines = machine.processors == 0;
     base.fixed = hd_options_asked(given) | hd_options_differ(given, &usual);
     // More than four streams hide nothing.
     nstreams = list_counts(base.fixed & HD_OPTION_STREAMS, given->streams,
@@ -186,20 +191,34 @@ static void list_candidates(const hd_module *module,
             hd_options_asked(given) & ~(unsigned)HD_OPTION_TRANSFER;
 }
 
+// Three digits: a prediction is worth no more.
+static double round_time(double seconds)
+{
+    double one = 1e-12;
+
+    if (!(seconds < 1e12))
+        return seconds;
+    while (seconds >= 1000 * one)
+        one *= 10;
+    return (double)(int64_t)(seconds / one + 0.5) * one;
+}
+
 static int compare_candidates(const void *x, const void *y)
 {
     const candidate *a = x, *b = y;
+    double times[] = {round_time(a->prediction.time),
+                      round_time(b->prediction.time)};
 
-    if (a->prediction.time != b->prediction.time)
-        return a->prediction.time < b->prediction.time ? -1 : 1;
-    // Equal by the model: what leaves no gaps between transfers, which it does
-    // not know.
+    if (times[0] != times[1])
+        return times[0] < times[1] ? -1 : 1;
+    // Equal by the model: what leaves no gaps between transfers, and has fewer
+    // steps, whose price it does not know to the last.
     if (a->lower.comm_stream != b->lower.comm_stream)
         return a->lower.comm_stream ? -1 : 1;
-    if (a->lower.streams != b->lower.streams)
-        return a->lower.streams - b->lower.streams;
     if (a->lower.chunks != b->lower.chunks)
         return a->lower.chunks - b->lower.chunks;
+    if (a->lower.streams != b->lower.streams)
+        return a->lower.streams - b->lower.streams;
     if (a->lower.transfer != b->lower.transfer)
         return (int)a->lower.transfer - (int)b->lower.transfer;
     return a->index < b->index ? -1 : 1;

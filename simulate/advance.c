@@ -79,28 +79,58 @@ static void pass(void *context, int rank, int64_t step, int64_t n)
 
 // A kernel's own start and end are those of a launch's first product. What goes
 // on while its collective moves bytes is what that leaves of a product.
-static double seconds_of(hd_simulation *s, int rank, int64_t step)
+static hd_cost cost_of(hd_simulation *s, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(&s->graph, rank, step);
-    double seconds = hd_simulation_cost(s, node).seconds;
+    hd_cost cost = hd_simulation_cost(s, node);
     int64_t last;
     bool first = true;
 
     if (s->under_way == NULL || node->launch < 0)
-        return seconds;
-    if (hd_launch_seconds(s, rank, step, &seconds))
-        return seconds;
+        return cost;
+    if (hd_launch_seconds(s, rank, step, &cost.seconds)) {
+        cost.latency = 0;
+        return cost;
+    }
     last = hd_graph_launched(&s->graph, rank, step);
     for (int64_t i = node->launch; i <= last; i++) {
         const hd_node *other = hd_graph_node(&s->graph, rank, i);
 
         first &= i >= step || !hd_op_is(other->op, HD_UNIT_COMPUTE);
         if (other->kind == HD_NODE_COLLECTIVE)
-            seconds -= hd_simulation_cost(s, other).bytes /
-                       s->machine.collective_bandwidth;
+            cost.seconds -= hd_simulation_cost(s, other).bytes /
+                            s->machine.collective_bandwidth;
     }
-    seconds -= first ? 0 : s->machine.launch;
-    return seconds > 0 ? seconds : 0;
+    cost.latency = first ? cost.latency : 0;
+    cost.seconds = cost.seconds > 0 ? cost.seconds : 0;
+    return cost;
+}
+
+static void start_compute(hd_simulation *s, int rank, int64_t step)
+{
+    int64_t node = s->graph.first[rank] + step;
+    hd_cost cost = cost_of(s, rank, step);
+    const hd_lane *lane =
+        lane_of(s, rank, hd_graph_node(&s->graph, rank, step)->stream);
+
+    if (cost.latency > 0)
+        hd_agenda_delay(&s->agenda, rank, node,
+                        cost.latency + (lane->synced ? s->machine.event : 0),
+                        cost.seconds);
+    else
+        hd_processor_start(s, rank, node, cost.seconds, false);
+}
+
+// A transfer moves its bytes, a kernel takes its share of the processor.
+static void end_delay(hd_simulation *s, int32_t id)
+{
+    hd_task t = s->agenda.task[id];
+
+    hd_agenda_drop(&s->agenda, id);
+    if (hd_simulation_node(s, t.node)->kind == HD_NODE_PLAIN)
+        hd_processor_start(s, t.rank, t.node, t.then, false);
+    else
+        hd_transfer_move(s, t.rank, t.node);
 }
 
 // What does not go by NCCL of the group that the stream has come to, where what
@@ -141,18 +171,21 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
 {
     hd_simulation *s = context;
     const hd_node *node = hd_graph_node(&s->graph, rank, step);
+    hd_lane *lane = lane_of(s, rank, node->stream);
 
     (void)n; // they have all come
     if (node->kind >= HD_NODE_SEND) {
+        lane->synced = false;
         reach_behind(s, rank, step);
         return s->schedule.held != 0 ? reach_all(s, rank) : s->agenda.status;
     }
     hd_simulation_begin(s, rank, step);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
-        hd_processor_start(s, rank, s->graph.first[rank] + step,
-                           seconds_of(s, rank, step), false);
+        start_compute(s, rank, step);
     else
         hd_simulation_end(s, rank, step);
+    lane->synced = hd_op_sync(node->op) == HD_SYNC_WAIT ||
+                   hd_op_sync(node->op) == HD_SYNC_RECORD;
     return s->agenda.status;
 }
 
@@ -211,8 +244,7 @@ static void deal_with(hd_simulation *s, int32_t id)
         end_compute(s, id);
         break;
     case HD_TASK_DELAY:
-        hd_agenda_drop(&s->agenda, id);
-        hd_transfer_move(s, t.rank, t.node);
+        end_delay(s, id);
         break;
     case HD_TASK_FLOW:
         hd_traffic_end_flow(s, id);

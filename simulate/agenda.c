@@ -124,6 +124,17 @@ void hd_agenda_after(hd_agenda *agenda, hd_task_kind kind, int rank,
         hd_agenda_rate(agenda, id, 1);
 }
 
+void hd_agenda_delay(hd_agenda *agenda, int rank, int64_t node, double seconds,
+                     double then)
+{
+    int32_t id = hd_agenda_add(agenda, HD_TASK_DELAY, rank, node, seconds);
+
+    if (id == 0)
+        return;
+    agenda->task[id].then = then;
+    hd_agenda_rate(agenda, id, 1);
+}
+
 void hd_agenda_drop(hd_agenda *agenda, int32_t id)
 {
     agenda->task[id].version++;

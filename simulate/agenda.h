@@ -9,7 +9,7 @@ HD_BEGIN_DECLS
 
 typedef enum hd_task_kind {
     HD_TASK_COMPUTE, // shares its rank's processor
-    HD_TASK_DELAY,   // the fixed part of a transfer
+    HD_TASK_DELAY,   // the fixed part of a transfer, or of a kernel
     HD_TASK_FLOW,    // the bytes of a send and recv: shares two links
     HD_TASK_GATHER,  // the bytes of a collective: shares links of all members
     HD_TASK_WAKE,    // the host has issued what a stream waits for
@@ -19,6 +19,7 @@ typedef struct hd_task {
     hd_task_kind kind;
     int rank;     // of FLOW the sender
     int64_t node; // the step; of FLOW the send, of GATHER the first member
+    double then;  // of a delay: the seconds of work behind it
     double left;  // work, in seconds at rate 1; where processors are shared,
                   // of COMPUTE all that a task of them will have done when it
                   // ends
@@ -56,6 +57,8 @@ void hd_agenda_put(hd_agenda *agenda, int32_t id, double time);
 // A task that takes so long and shares nothing.
 void hd_agenda_after(hd_agenda *agenda, hd_task_kind kind, int rank,
                      int64_t node, double seconds);
+void hd_agenda_delay(hd_agenda *agenda, int rank, int64_t node, double seconds,
+                     double then);
 void hd_agenda_drop(hd_agenda *agenda, int32_t id);
 // Goes on to the next end, and returns whose it is; 0 if there is none, or
 // memory has run out.

@@ -90,13 +90,33 @@ static work group_work(const hd_machine *machine, const hd_product *p, work w)
     return w;
 }
 
+// What a product moves at its end while nothing is multiplied, such as sums in
+// f32 that it adds to, beside a result of its operands' dtype: that is in the
+// rate.
+static double end_seconds(const hd_machine *machine, const hd_step *step,
+                          const hd_product *p)
+{
+    int bias = p->part[HD_PRODUCT_BIAS].view;
+    int aux = p->part[HD_PRODUCT_AUX].view;
+    double bytes = bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) -
+                   (double)hd_span_elements(&step->span[0]) *
+                       (double)hd_dtype_size(step->span[1].buffer->type.dtype);
+
+    bytes += bias >= 0 ? bytes_of(&step->span[bias]) : 0;
+    bytes += aux >= 0 ? bytes_of(&step->span[aux]) : 0;
+    return bytes > 0 && machine->processors == 0 ? bytes / machine->memory : 0;
+}
+
 static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
 {
     hd_product p = hd_product_of(step, 0);
     work w = {(double)p.m, (double)p.n, (double)p.k, (double)p.batch};
+    hd_cost cost =
+        work_cost(machine, p.counts >= 0 ? group_work(machine, &p, w) : w,
+                  step->span[1].buffer->type.dtype);
 
-    return work_cost(machine, p.counts >= 0 ? group_work(machine, &p, w) : w,
-                     step->span[1].buffer->type.dtype);
+    cost.seconds += end_seconds(machine, step, &p);
+    return cost;
 }
 
 // How many keys the rows of one head see, of one sequence.
@@ -191,7 +211,10 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
         cost = (hd_cost){.seconds = bound, .width = 1};
     else if (cost.width < bound / cost.seconds)
         cost.width = bound / cost.seconds;
-    cost.seconds += machine->launch;
+    if (machine->processors > 0)
+        cost.seconds += machine->launch;
+    else
+        cost.latency = machine->launch;
     return cost;
 }
 

@@ -10,6 +10,7 @@
 HD_BEGIN_DECLS
 
 typedef struct hd_cost {
+    double latency; // s, before it begins: of compute, where a GPU does it
     double seconds; // of a processor, for compute and element-wise work
     double width;   // the share of a processor that it keeps busy meanwhile
     double bytes;   // that a transfer brings to a rank

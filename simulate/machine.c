@@ -41,6 +41,7 @@ void hd_machine_default(hd_machine *out)
         .network_bandwidth = 47e9,
         .reduction_latency = 7e-6,
         .multiprocessors = 132,
+        .event = 2e-6,
     };
 
     assert(out != NULL);
@@ -107,6 +108,7 @@ static const field fields[] = {
     FIELD(network_latency, TIME),
     FIELD(network_bandwidth, RATE),
     FIELD(reduction_latency, TIME),
+    FIELD(event, TIME),
 };
 
 static hd_status check(const hd_machine *m, hd_diag *diag)

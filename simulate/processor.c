@@ -14,22 +14,28 @@ static hd_processor *processor_of(const hd_simulation *s, int rank)
                                                 : rank];
 }
 
-// ----------------------------------------------------------------- in order
+// ---------------------------------------------------------------- by blocks
 
-// A GPU starts the blocks of a later kernel when it has no more of an earlier
-// one to start.
-static void share_in_order(hd_simulation *s, int rank, const hd_processor *p)
+static double width_of(hd_simulation *s, const hd_task *task)
+{
+    return hd_simulation_cost(s, hd_simulation_node(s, task->node)).width;
+}
+
+// A GPU's kernels that are under way take turns in having blocks started. What
+// cannot fill its share leaves it to the others: the narrowest come first.
+static void share_blocks(hd_simulation *s, int rank, const hd_processor *p)
 {
     const hd_activity *a = &s->activity[rank];
     double room = a->gathering[HD_NEAR] + a->gathering[HD_FAR] > 0
                       ? 1 - s->machine.collective_units
                       : 1;
+    int64_t left = p->busy;
 
     for (int32_t id = p->first; id != 0; id = s->agenda.task[id].next[0]) {
-        const hd_node *node = hd_simulation_node(s, s->agenda.task[id].node);
-        double width = hd_simulation_cost(s, node).width;
-        double part = hd_simulation_least(width, room);
+        double width = width_of(s, &s->agenda.task[id]);
+        double part = hd_simulation_least(width, room / (double)left);
 
+        left--;
         room -= part;
         hd_agenda_rate(&s->agenda, id, part / width);
     }
@@ -78,7 +84,7 @@ void hd_processor_share(hd_simulation *s, int rank)
     if (hd_processor_copies(s))
         share_equally(s, p);
     else
-        share_in_order(s, rank, p);
+        share_blocks(s, rank, p);
 }
 
 // Behind `before`, or first.
@@ -109,6 +115,11 @@ void hd_processor_start(hd_simulation *s, int rank, int64_t node,
         catch_up(s, p);
         task[id].left += p->done;
         while (before != 0 && task[before].left > task[id].left)
+            before = task[before].before[0];
+    } else {
+        double width = width_of(s, &task[id]);
+
+        while (before != 0 && width_of(s, &task[before]) > width)
             before = task[before].before[0];
     }
     p->busy++;

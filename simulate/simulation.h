@@ -58,6 +58,7 @@ typedef struct hd_lane {
                   // asked
     // Deferred puts: the FLOW whose bytes travel, and those behind it.
     int32_t flow, last;
+    bool synced;    // events stand in front of its next step
     int64_t behind; // 1 + the first step of the group that it has come to, of
                     // which some wait for what NCCL serves; 0 if none does
 } hd_lane;

@@ -26,6 +26,7 @@ typedef struct bench {
     contest *contest; // owned
     scoreboard board;
     at_hand here;
+    hd_machine machine;
     hd_place place;
     bool headed; // the head of the table is printed
     FILE *to;    // where the table goes; owned on ranks other than 0
@@ -54,6 +55,8 @@ static outcome check_usage(const bench *bench)
     TRY(outputs_apart("--json", bench->json, "--csv", bench->csv));
     TRY(check_output(bench, "--json", bench->json));
     TRY(check_output(bench, "--csv", bench->csv));
+    if (bench->make.candidates > 0 && !bench->make.kind[KIND_AUTO])
+        return complain(USAGE, "--candidates needs auto in --transfer");
     if (bench->make.graph && !bench->measure.cuda)
         return complain(USAGE, "--graph needs --device cuda");
     if (bench->options.lower.axes)
@@ -102,6 +105,7 @@ static void set_defaults(bench *bench)
         kind[KIND_AUTO] ? HD_TRANSFER_AUTO : HD_TRANSFER_BULK;
     bench->here.device = measure->session.device;
     bench->options.here = &bench->here;
+    bench->options.predicts = true;
     bench->options.parts =
         program_parts(measure->session.device, bench->make.graph);
 }
@@ -245,6 +249,7 @@ static outcome run_all(bench *bench)
                    is_dash(bench->path) || is_dash(bench->suite_path),
                    &measure->place, &bench->to));
     bench->here.spread = ranks_are_spread(measure->place);
+    TRY(choose_machine(&bench->options, &bench->machine));
     TRY(bench->path ? make_file(bench) : make_suite(bench));
     if (measure->place)
         TRY(ranks_check(measure->place, bench->contest->contender[0].module));
@@ -293,6 +298,7 @@ static outcome run_bench(const command *command, int argc, char **argv)
 
     program_options_init(&bench.options);
     bench.make.program = &bench.options;
+    bench.make.machine = &bench.machine;
     bench.make.diag = bench.measure.diag = bench.diag;
     bench.measure.session = hd_session_defaults();
     bench.measure.seed = 1;
@@ -333,6 +339,9 @@ static const option bench_options[] = {
     {NUMBER, "queue", "N",
      "runs in a row that a sample is (default 10 on\ncuda, else 1)",
      INTO(bench, measure.queue), .low = 1, .high = 10000},
+    {NUMBER, "candidates", "N",
+     "with auto also those that are predicted to be the\nfastest, N in all",
+     INTO(bench, make.candidates), .low = 1, .high = MOST_CANDIDATES},
     {FLAG, "graph", NULL, "measure each pipeline as a CUDA graph too",
      INTO(bench, make.graph)},
     {FLAG, "tune", NULL,

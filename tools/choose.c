@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool candidate_get(const hd_choice *choice, size_t i, candidate *out)
 {
@@ -83,6 +84,22 @@ void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS])
                  lower->launch ? " --launch" : "");
     if (lower->wire != HD_WIRE_RESULT)
         sprintf(out + n, " --wire %s", program_wires[lower->wire]);
+}
+
+static void put_count(int count, char letter, char out[CHOOSE_NAME])
+{
+    if (count > 1)
+        sprintf(out + strlen(out), " %c%d", letter, count);
+}
+
+void choose_name(const hd_lower_options *lower, char out[CHOOSE_NAME])
+{
+    sprintf(out, "%s", program_transfers[lower->transfer]);
+    put_count(lower->streams, 's', out);
+    put_count(lower->chunks, 'c', out);
+    sprintf(out + strlen(out), "%s%s%s%s", lower->comm_stream ? " comm" : "",
+            lower->defer_sends ? " defer" : "", lower->launch ? " launch" : "",
+            lower->wire != HD_WIRE_RESULT ? " wide" : "");
 }
 
 void choose_tell(const char *path, const hd_lower_options *lower,

@@ -36,6 +36,9 @@ outcome choose_machine(const program_options *options, hd_machine *out);
 // What is typed for the same program.
 enum { CHOOSE_FLAGS = 160 };
 void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS]);
+// The same in few words, as a name: "ring s4 c2 comm defer".
+enum { CHOOSE_NAME = 64 };
+void choose_name(const hd_lower_options *lower, char out[CHOOSE_NAME]);
 // On standard error, with `then` behind it: what was chosen.
 void choose_tell(const char *path, const hd_lower_options *lower,
                  double predicted, const hd_machine *machine, const char *then);

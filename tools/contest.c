@@ -5,7 +5,6 @@
 
 #include "contest.h"
 
-#include "choose.h"
 #include "random.h"
 #include "template.h"
 
@@ -313,18 +312,21 @@ static void drop(contender *contender)
     *contender = (struct contender){0};
 }
 
-static double memory_of(const hd_module *module)
+// A graph's launches are not what is predicted.
+static void predict(const maker *maker, contender *c)
 {
-    hd_machine machine = HD_EMPTY(hd_machine);
-    hd_machine_default(&machine);
-    hd_simulation *simulation;
+    hd_simulate_options how = hd_simulate_defaults();
     hd_prediction prediction = HD_EMPTY(hd_prediction);
+    hd_simulation *simulation;
 
-    if (hd_simulate(module, &machine, NULL, &simulation) != HD_OK)
-        return 0;
+    how.machine = maker->options->machine;
+    how.transport = c->transport;
+    if (hd_simulate_over(c->module, &how, NULL, &simulation) != HD_OK)
+        return;
     hd_simulation_predict(simulation, &prediction);
     hd_simulation_destroy(simulation);
-    return prediction.memory;
+    c->bytes = prediction.memory;
+    c->predicted = c->graph ? 0 : prediction.time;
 }
 
 // Takes a copy of `like` with the program of `maker`, lowered and proven.
@@ -353,7 +355,7 @@ static outcome add(maker *maker, const contender *like,
         drop(new);
         return result;
     }
-    new->bytes = memory_of(new->module);
+    predict(maker, new);
     contest->n++;
     return FINE;
 }
@@ -450,26 +452,68 @@ static outcome add_pipelines(maker *maker, judge judge)
     return FINE;
 }
 
+// The program as a candidate of hd_choose, under `name`, or by its options.
+static outcome add_candidate(maker *maker, judge judge, const char *name,
+                             const hd_lower_options *candidate)
+{
+    hd_lower_options lower = *candidate;
+    contender c = {.part = PART_WHOLE,
+                   .judge = judge,
+                   .transport = lower.transport,
+                   .hops = has_hops(maker, lower.transfer)};
+
+    choose_flags(&lower, c.options);
+    if (name)
+        snprintf(c.name, sizeof c.name, "%s", name);
+    else
+        choose_name(&lower, c.name);
+    lower.asked = 0;
+    return add(maker, &c, &lower);
+}
+
+// Those that are predicted to be the fastest behind the one that is chosen.
+static outcome add_others(maker *maker, judge judge,
+                          const program_options *options,
+                          const hd_module *module)
+{
+    hd_choice *choice;
+    candidate other;
+    outcome result;
+
+    TRY(choose_all(maker->path, module, options, maker->options->machine,
+                   &choice));
+    result = FINE;
+    for (int64_t i = 1; i < maker->options->candidates && result == FINE &&
+                        candidate_get(choice, (size_t)i, &other);
+         i++)
+        result = add_candidate(maker, judge, NULL, &other.lower);
+    hd_choice_destroy(choice);
+    return result;
+}
+
 // The one that is predicted to be fastest, with what streams and chunks it
 // likes best: standard error says which.
 static outcome add_automatic(maker *maker, judge judge)
 {
-    program_options options = *maker->options->program;
+    program_options options = *maker->options->program, best;
     content text = {.bytes = (const unsigned char *)maker->text,
                     .length = maker->length};
-    contender c = {.name = "auto",
-                   .part = PART_WHOLE,
-                   .judge = judge,
-                   .transport = options.lower.transport};
+    hd_module *module;
+    outcome result;
 
     if (!maker->options->kind[KIND_AUTO])
         return FINE;
     if (!is_file(maker))
         options.ndefines = 0; // the text has the ranks
-    TRY(choose_best(maker->path, &text, &options));
-    c.hops = has_hops(maker, options.lower.transfer);
-    options.lower.asked = 0;
-    return add(maker, &c, &options.lower);
+    best = options;
+    TRY(choose_best(maker->path, &text, &best));
+    TRY(add_candidate(maker, judge, "auto", &best.lower));
+    if (maker->options->candidates < 2 ||
+        !choose_has(maker->path, &text, &options, &module))
+        return FINE;
+    result = add_others(maker, judge, &options, module);
+    hd_module_destroy(module);
+    return result;
 }
 
 // A transport other than copies, which only cuda has.

@@ -7,6 +7,7 @@
 #include <heddle/verify.h>
 
 #include "array.h"
+#include "choose.h"
 #include "sample.h"
 #include "suite.h"
 
@@ -25,15 +26,17 @@ typedef enum judge {
 } judge;
 
 typedef struct contender {
-    char name[48];
+    char name[CHOOSE_NAME];
     part part;
     judge judge;
     hd_module *module; // owned: complete
     char *text;        // owned: of it, for hd_free
     hd_transport transport;
     bool graph;
-    bool hops;    // sums go from rank to rank, and are rounded at each
-    double bytes; // of memory that a rank needs for it
+    bool hops;        // sums go from rank to rank, and are rounded at each
+    double bytes;     // of memory that a rank needs for it
+    double predicted; // s, of a run; 0 if it is not known
+    char options[CHOOSE_FLAGS]; // of a candidate: what is typed for it
 } contender;
 
 // What was measured of one contender. Times in seconds, those of the slowest
@@ -51,7 +54,12 @@ typedef struct score {
     char library[160];      // what multiplied
 } score;
 
-enum { MOST_CONTENDERS = 32, MOST_ARGUMENTS = 64, INPUT_SETS = 2 };
+enum {
+    MOST_CANDIDATES = 64, // that are measured of those predicted
+    MOST_CONTENDERS = MOST_CANDIDATES + 32,
+    MOST_ARGUMENTS = 64,
+    INPUT_SETS = 2
+};
 
 typedef struct contest {
     char id[64];
@@ -75,9 +83,11 @@ enum { KIND_AUTO = HD_TRANSFER_FUSED + 1, KIND_NCCL, KIND_SM, KINDS };
 // How to make the contenders.
 typedef struct contest_options {
     const program_options *program; // borrowed
+    const hd_machine *machine;      // borrowed: predictions are for it
     bool kind[KINDS];
-    bool graph;    // each pipeline also as a graph
-    hd_diag *diag; // borrowed
+    int64_t candidates; // with auto: how many of the predicted best
+    bool graph;         // each pipeline also as a graph
+    hd_diag *diag;      // borrowed
 } contest_options;
 
 outcome contest_shape(const shape *shape, const contest_options *options,

@@ -8,17 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What stands in these texts: $R ranks, $T and $O dtypes, $M a size, $N how
-// often or how much.
+// What stands in these texts: $R ranks, $T and $O dtypes, $M a size, $H half of
+// it and $S seven eighths, $N how often or how much.
 #define HEAD(name) "host program " name "\nmesh tp=$R\n"
 
+// A square, and fewer rows and columns, which tiles do not fit as well.
 static const char matmul_text[] = HEAD("matmul") //
     "in %a : $T[$M, $M]\n"
     "in %w : $T[$M, $M]\n"
     "out %c : $O[$N, $M, $M]\n"
+    "out %d : $O[$N, $H, $S]\n"
     "{\n"
     "    for i in 0..$N {\n"
     "        %c[i] = matmul %a, %w tb\n"
+    "        %d[i] = matmul %a[0..$H], %w[0..$S] tb\n"
     "    }\n"
     "}\n";
 
@@ -77,6 +80,36 @@ static const char trips_text[] = HEAD("trips") //
     "    join\n"
     "}\n";
 
+// The same on two streams in turns, each behind the other's event.
+static const char events_text[] = HEAD("events") //
+    "streams 2\n"
+    "in %x : $T[$M, $M]\n"
+    "out %y : $O[$M, $M]\n"
+    "inout %p : f32[257]\n"
+    "inout %q : f32[257]\n"
+    "temp %e : event[$N + 1]\n"
+    "temp %f : event[$N]\n"
+    "{\n"
+    "    fork\n"
+    "    on stream 0 {\n"
+    "        %y = matmul %x, %x tb\n"
+    "        %e[0] = record\n"
+    "    }\n"
+    "    for i in 0..$N {\n"
+    "        on stream 1 {\n"
+    "            wait %e[i]\n"
+    "            %q[0..256] = relu %p[1..257]\n"
+    "            %f[i] = record\n"
+    "        }\n"
+    "        on stream 0 {\n"
+    "            wait %f[i]\n"
+    "            %p[0..256] = relu %q[1..257]\n"
+    "            %e[i + 1] = record\n"
+    "        }\n"
+    "    }\n"
+    "    join\n"
+    "}\n";
+
 // Each rank passes on what it was sent.
 static const char relay_text[] = HEAD("relay") //
     "in %a : $T[$R @tp, $M]\n"
@@ -92,6 +125,40 @@ static const char relay_text[] = HEAD("relay") //
     "            %b[j] = recv from (tp - 1) mod $R\n"
     "        }\n"
     "    }\n"
+    "}\n";
+
+// The same as pipelines do it: on a stream of its own, with a kernel between.
+static const char hops_text[] = HEAD("hops") //
+    "streams 2\n"
+    "in %a : $T[$R @tp, $M]\n"
+    "temp %b : $T[$N, $M] shared\n"
+    "temp %c : $T[$N, $M]\n"
+    "temp %got : event[$N]\n"
+    "temp %go : event[$N]\n"
+    "{\n"
+    "    fork\n"
+    "    for j in 0..$N {\n"
+    "        on stream 1 {\n"
+    "            if 1 <= j {\n"
+    "                wait %go[j - 1]\n"
+    "            }\n"
+    "            group {\n"
+    "                if j == 0 {\n"
+    "                    send %a[tp] to (tp + 1) mod $R\n"
+    "                } else {\n"
+    "                    send %c[j - 1] to (tp + 1) mod $R\n"
+    "                }\n"
+    "                %b[j] = recv from (tp - 1) mod $R\n"
+    "            }\n"
+    "            %got[j] = record\n"
+    "        }\n"
+    "        on stream 0 {\n"
+    "            wait %got[j]\n"
+    "            %c[j] = relu %b[j]\n"
+    "            %go[j] = record\n"
+    "        }\n"
+    "    }\n"
+    "    join\n"
     "}\n";
 
 static const char pair_text[] = HEAD("pair") //
@@ -159,7 +226,8 @@ static const char reductions_text[] = HEAD("reductions") //
 #define PRODUCT(type, as)                                                  \
     .term = "matmul." as, .at = offsetof(hd_machine, matmul[type]),        \
     .in = UNIT_OPERATIONS, .text = matmul_text, .dtype = type, .ranks = 1, \
-    .few = 1, .many = 3, .base = 128, .levels = 7, .growth = 8
+    .few = 1, .many = 3, .base = 128, .levels = 6, .growth = 8,            \
+    .longest = 0.03, .hot = true
 #define F32 .dtype = HD_DTYPE_F32, .result = HD_DTYPE_F32
 #define BF16 .dtype = HD_DTYPE_BF16, .result = HD_DTYPE_BF16
 #define BOTH PROBE_CPU | PROBE_CUDA
@@ -169,16 +237,12 @@ static const char reductions_text[] = HEAD("reductions") //
 #define SMALL .base = 1024, .levels = 1, .growth = 1
 
 const probe probes[] = {
-    {PRODUCT(HD_DTYPE_F32, "f32"), .result = HD_DTYPE_F32, .devices = BOTH,
-     .longest = 0.03},
-    {PRODUCT(HD_DTYPE_F64, "f64"), .result = HD_DTYPE_F64, .devices = BOTH,
-     .longest = 0.03},
-    {PRODUCT(HD_DTYPE_BF16, "bf16"), .result = HD_DTYPE_BF16, .devices = BOTH,
-     .longest = 0.03},
-    {PRODUCT(HD_DTYPE_F16, "f16"), .result = HD_DTYPE_F16, .devices = BOTH,
-     .longest = 0.03},
+    {PRODUCT(HD_DTYPE_F32, "f32"), .result = HD_DTYPE_F32, .devices = BOTH},
+    {PRODUCT(HD_DTYPE_F64, "f64"), .result = HD_DTYPE_F64, .devices = BOTH},
+    {PRODUCT(HD_DTYPE_BF16, "bf16"), .result = HD_DTYPE_BF16, .devices = BOTH},
+    {PRODUCT(HD_DTYPE_F16, "f16"), .result = HD_DTYPE_F16, .devices = BOTH},
     {PRODUCT(HD_DTYPE_F8E4M3, "f8e4m3"), .result = HD_DTYPE_BF16,
-     .devices = PROBE_CUDA, .longest = 0.03},
+     .devices = PROBE_CUDA},
     {TERM(memory), .in = UNIT_BYTES, .text = memory_text, F32, .devices = BOTH,
      .ranks = 1, .base = 16, .levels = 12, .growth = 2, .few = 1, .many = 4,
      .longest = 0.02},
@@ -187,11 +251,16 @@ const probe probes[] = {
     {TERM(launch), .in = UNIT_SECONDS, .text = queue_text, BF16,
      .devices = PROBE_CUDA, .ranks = 1, .base = 128, .levels = 7, .growth = 8,
      .few = 4, .many = 36, .longest = 0.004},
+    {TERM(event), .in = UNIT_SECONDS, .text = events_text, BF16,
+     .devices = PROBE_CUDA, .ranks = 1, .base = 128, .levels = 7, .growth = 8,
+     .few = 4, .many = 36, .longest = 0.004},
     {TERM(issue), .in = UNIT_SECONDS, .text = trips_text, BF16,
      .devices = PROBE_CUDA, .ranks = 1, SMALL, .few = 8, .many = 72,
      .by_host = true},
-    {TERM(hop), .in = UNIT_SECONDS, .text = relay_text, F32, .devices = BOTH,
-     .ranks = 2, SMALL, .few = 4, .many = 36},
+    {TERM(hop), .in = UNIT_SECONDS, .text = relay_text, F32,
+     .devices = PROBE_CPU, .ranks = 2, SMALL, .few = 4, .many = 36},
+    {TERM(hop), .in = UNIT_SECONDS, .text = hops_text, F32,
+     .devices = PROBE_CUDA, .ranks = 2, SMALL, .few = 4, .many = 36},
     {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = ring_text, F32,
      .devices = PROBE_CPU, .ranks = 2, MEGABYTES, .longest = 0.02},
     {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = pair_text, F32,
@@ -232,6 +301,10 @@ static int number_of(const filled *f, char letter)
         return f->ranks;
     case 'M':
         return f->probe->base << f->level;
+    case 'H':
+        return f->probe->base << f->level >> 1;
+    case 'S':
+        return (f->probe->base << f->level) / 8 * 7;
     default:
         return f->many ? f->probe->many : f->probe->few;
     }

@@ -34,6 +34,8 @@ typedef struct probe {
     int levels;
     int growth;     // as many times as long takes the next level, at most
     double longest; // s: levels go up as long as `many` takes no longer
+    bool hot;       // a GPU is kept busy up to the run that is timed: its clock
+                    // goes down when it has much to do
     bool by_host;   // the difference is that of the time in which the host
                     // issues the steps, of which one is asked for
 } probe;

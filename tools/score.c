@@ -59,6 +59,13 @@ static void find_gpus(char *out, size_t size)
         snprintf(out, size, "%d x %s", n, model);
 }
 
+static void widen(const char *text, size_t *width)
+{
+    size_t length = strlen(text);
+
+    *width = length > *width ? length : *width;
+}
+
 void score_open(scoreboard *board)
 {
     time_t t = time(NULL);
@@ -73,10 +80,13 @@ void score_open(scoreboard *board)
     if (board->measure->cuda)
         find_gpus(board->devices, sizeof board->devices);
     board->width = strlen("shape");
+    board->names = 20;
     for (int i = 0; i < board->measure->n; i++) {
-        size_t length = strlen(board->measure->contest[i].id);
+        const contest *contest = &board->measure->contest[i];
 
-        board->width = length > board->width ? length : board->width;
+        widen(contest->id, &board->width);
+        for (int k = 0; k < contest->n; k++)
+            widen(contest->contender[k].name, &board->names);
     }
 }
 
@@ -146,9 +156,10 @@ void score_head(const scoreboard *board, const contest *first, FILE *to)
             " run%s in a row\n\n",
             measure->rounds, measure->iters, measure->queue,
             measure->queue == 1 ? "" : "s");
-    fprintf(to, "%-*s  %-20s  %10s  %10s  %10s  %10s  %9s  %10s\n",
-            (int)board->width, "shape", "candidate", "median ms", "p5", "p95",
-            "alone ms", "issue us", "floor/time");
+    fprintf(to, "%-*s  %-*s  %10s  %10s  %10s  %10s  %9s  %12s  %10s\n",
+            (int)board->width, "shape", (int)board->names, "candidate",
+            "median ms", "p5", "p95", "alone ms", "issue us", "predicted ms",
+            "floor/time");
 }
 
 // That nothing was compared, though something should have been, is a failure
@@ -170,13 +181,18 @@ static void print_row(const scoreboard *board, const contest *contest, int i,
     const score *s = &contest->score[i];
     const contender *c = &contest->contender[i];
 
-    fprintf(to, "%-*s  %-20s  ", (int)board->width, contest->id, c->name);
+    fprintf(to, "%-*s  %-*s  ", (int)board->width, contest->id,
+            (int)board->names, c->name);
     if (!s->ran) {
         fprintf(to, "skipped: %s\n", s->why);
         return;
     }
     fprintf(to, "%10.4f  %10.4f  %10.4f  %10.4f  %9.1f  ", s->median * 1e3,
             s->p5 * 1e3, s->p95 * 1e3, s->alone * 1e3, s->issue * 1e6);
+    if (c->predicted > 0)
+        fprintf(to, "%12.4f  ", c->predicted * 1e3);
+    else
+        fprintf(to, "%12s  ", "-");
     if (floor > 0 && c->part == PART_WHOLE)
         fprintf(to, "%10.3f", floor / s->median);
     else
@@ -191,8 +207,8 @@ void score_rows(const scoreboard *board, const contest *contest, FILE *to)
     double floor = contest_floor(contest, rate_of(board));
 
     if (floor > 0)
-        fprintf(to, "%-*s  %-20s  %10.4f\n", (int)board->width, contest->id,
-                "floor", floor * 1e3);
+        fprintf(to, "%-*s  %-*s  %10.4f\n", (int)board->width, contest->id,
+                (int)board->names, "floor", floor * 1e3);
     for (int i = 0; i < contest->n; i++)
         print_row(board, contest, i, floor, to);
     if (measure_apart(board->measure, contest))
@@ -238,6 +254,10 @@ static void put_candidate(cJSON *array, const contest *contest, int i,
     cJSON *object = json_object(array, NULL);
 
     json_text(object, "name", c->name);
+    if (*c->options)
+        json_text(object, "options", c->options + 1);
+    if (c->predicted > 0)
+        json_number(object, "predicted", c->predicted);
     json_text(object, "check", verdict_text(c, s));
     if (!s->ran) {
         json_text(object, "why", s->why);
@@ -358,6 +378,9 @@ static void print_rows(const scoreboard *board, const contest *contest,
                     s->p5 * 1e3, s->p95 * 1e3, s->alone * 1e3, s->issue * 1e6);
         else
             fputs(",,,,,", to);
+        if (c->predicted > 0)
+            fprintf(to, "%.6f", c->predicted * 1e3);
+        fputc(',', to);
         if (s->ran && floor > 0 && c->part == PART_WHOLE)
             fprintf(to, "%.6f", floor / s->median);
         fprintf(to, ",%s\n", verdict_text(c, s));
@@ -369,7 +392,7 @@ static outcome print_csv(void *context, FILE *to)
     const scoreboard *board = context;
 
     fputs("shape,candidate,median_ms,p5_ms,p95_ms,alone_ms,issue_us,"
-          "floor_ratio,check\n",
+          "predicted_ms,floor_ratio,check\n",
           to);
     for (int i = board->probed; i < board->measure->n; i++)
         print_rows(board, &board->measure->contest[i], to);

@@ -16,7 +16,7 @@ typedef struct scoreboard {
     const measure *measure;  // borrowed
     hd_environment *machine; // owned; NULL until looked at
     bool probed;             // the first contest measures the link
-    size_t width;            // of the column of ids
+    size_t width, names;     // of the columns of ids and of candidates
 } scoreboard;
 
 // Looks at clock and machine.

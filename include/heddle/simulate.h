@@ -52,6 +52,8 @@ typedef struct hd_machine {
                               // node, which is a kernel that meets its peers
     int multiprocessors; // of sm_90a, which do a launch as one kernel; 0: its
                          // products take what they take without it
+    double event; // s: what waits and records in front of a kernel add to
+                  // `launch`, where ranks have processors of their own
 } hd_machine;
 
 // One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
@@ -60,9 +62,8 @@ HD_API void hd_machine_default(hd_machine *out);
 
 // Reads a machine from the `length` bytes of a JSON object, whose keys
 // docs/simulate.md lists: each must be known, all but `name`,
-// `reduction_latency`, which is then `collective_latency`, and
-// `multiprocessors`, which is then 0, must be there, and
-// what is wrong is told with its line, key, value and limits. `name` stands in
+// `reduction_latency`, which is then `collective_latency`, `multiprocessors`
+// and `event`, which are then 0, must be there, and what is wrong is told with its line, key, value and limits. `name` stands in
 // messages, and is the machine's where the text gives it none.
 // HD_ERROR_INVALID if it is wrong.
 HD_API HD_MUST_USE hd_status hd_machine_parse(const char *name,

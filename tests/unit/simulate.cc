@@ -219,8 +219,8 @@ TEST(Simulation, StepsTakeAsLongAsWhatTheyHaveOfADimension)
 
 TEST(Simulation, WhatWorksAtTheSameTimeSharesTheProcessor)
 {
-    // 2 bytes of work and 6. On a processor of its own the first to start has
-    // all of it; where ranks share one, both are at half speed until 4.
+    // 2 bytes of work and 6: both are at half speed until 4, on a processor of
+    // a rank's own and where ranks share one.
     for (int processors : {0, 1}) {
         hd_machine m = Round();
 
@@ -232,7 +232,7 @@ TEST(Simulation, WhatWorksAtTheSameTimeSharesTheProcessor)
                     m);
 
         EXPECT_DOUBLE_EQ(s.p.time, 8);
-        EXPECT_DOUBLE_EQ(s.At(1).end, processors ? 4 : 2);
+        EXPECT_DOUBLE_EQ(s.At(1).end, 4);
         EXPECT_DOUBLE_EQ(s.At(2).end, 4);
         EXPECT_DOUBLE_EQ(s.At(3).end, 6);
     }
