@@ -106,7 +106,9 @@ hd_machine Draw(const hd_machine &shipped, Fits *fits, std::mt19937_64 &random)
         Set(&machine, f.of, value * factor);
     }
     // What one copy does not need of a link nothing shows, and a reduction
-    // takes no longer than any collective.
+    // takes no longer than any collective; nor a hop that ends before its steps
+    // are issued.
+    machine.issue = std::fmin(machine.issue, machine.hop / 8);
     machine.link = std::fmin(machine.link, machine.copy_bandwidth);
     machine.reduction_latency =
         std::fmin(machine.reduction_latency, machine.collective_latency * 0.9);
