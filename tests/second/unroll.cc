@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <set>
 #include <tuple>
 
@@ -660,6 +661,12 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         from.push_back(Resolve(view));
     for (const View &view : stmt.results)
         to.push_back(Resolve(view));
+    if (stmt.Find("start")) {
+        int64_t start = KeyValue(stmt, "start");
+
+        if (start < 0 || start > std::numeric_limits<int32_t>::max())
+            throw Broken(INVALID, "start of a " + stmt.op);
+    }
     if (program_.level == "host")
         TakeHalves(stmt, &from, &to);
     for (const Piece &piece : from) {
@@ -1007,8 +1014,9 @@ int Shape::Rank(const std::vector<int64_t> &coordinates) const
 int64_t SizeOf(const std::string &dtype)
 {
     static const std::map<std::string, int64_t> sizes = {
-        {"f64", 8},  {"i64", 8},    {"f32", 4},    {"i32", 4}, {"f16", 2},
-        {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1}, {"u8", 1},  {"event", 0}};
+        {"f64", 8}, {"i64", 8},  {"f32", 4},    {"i32", 4},
+        {"f16", 2}, {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1},
+        {"u8", 1},  {"i8", 1},   {"event", 0}};
 
     return sizes.at(dtype);
 }
