@@ -27,6 +27,7 @@ static const row rows[] = {
     [HD_DTYPE_I64] = {"i64", 8, -1, 0, 62},
     [HD_DTYPE_I32] = {"i32", 4, -1, 0, 30},
     [HD_DTYPE_U8] = {"u8", 1, -1, 0, 7},
+    [HD_DTYPE_I8] = {"i8", 1, -1, 0, 6},
     [HD_DTYPE_EVENT] = {"event", 0, -1, 0, -1},
 };
 
@@ -66,7 +67,7 @@ bool hd_dtype_is_f8(hd_dtype dtype)
 bool hd_dtype_is_integer(hd_dtype dtype)
 {
     return dtype == HD_DTYPE_I64 || dtype == HD_DTYPE_I32 ||
-           dtype == HD_DTYPE_U8;
+           dtype == HD_DTYPE_U8 || dtype == HD_DTYPE_I8;
 }
 
 static int significant_bits(hd_dtype dtype)
@@ -79,6 +80,8 @@ bool hd_dtype_holds(hd_dtype dtype, hd_dtype other)
 {
     if (dtype == other)
         return true;
+    if (dtype == HD_DTYPE_U8) // which has no number below 0
+        return false;
     return significant_bits(other) <= significant_bits(dtype) &&
            rows[other].max_exponent <= rows[dtype].max_exponent &&
            (hd_dtype_is_integer(other) || hd_dtype_is_float(dtype));
@@ -330,26 +333,28 @@ INLINE void store_i64(void *to, size_t i, int64_t x)
     return
 
 // The cases of a load into an array of `type`.
-#define LOAD_CASES(type, from, n, to)                 \
-    case HD_DTYPE_F64:                                \
-        EACH(n, to[i] = (type)load_f64(from, i));     \
-    case HD_DTYPE_F32:                                \
-        EACH(n, to[i] = load_f32(from, i));           \
-    case HD_DTYPE_F16:                                \
-        EACH(n, to[i] = widen(f16, load2(from, i)));  \
-    case HD_DTYPE_BF16:                               \
-        EACH(n, to[i] = widen(bf16, load2(from, i))); \
-    case HD_DTYPE_F8E4M3:                             \
-        EACH(n, to[i] = widen(e4m3, load1(from, i))); \
-    case HD_DTYPE_F8E5M2:                             \
-        EACH(n, to[i] = widen(e5m2, load1(from, i))); \
-    case HD_DTYPE_I64:                                \
-        EACH(n, to[i] = (type)load_i64(from, i));     \
-    case HD_DTYPE_I32:                                \
-        EACH(n, to[i] = (type)load_i32(from, i));     \
-    case HD_DTYPE_U8:                                 \
-        EACH(n, to[i] = (type)load1(from, i));        \
-    case HD_DTYPE_EVENT:                              \
+#define LOAD_CASES(type, from, n, to)                  \
+    case HD_DTYPE_F64:                                 \
+        EACH(n, to[i] = (type)load_f64(from, i));      \
+    case HD_DTYPE_F32:                                 \
+        EACH(n, to[i] = load_f32(from, i));            \
+    case HD_DTYPE_F16:                                 \
+        EACH(n, to[i] = widen(f16, load2(from, i)));   \
+    case HD_DTYPE_BF16:                                \
+        EACH(n, to[i] = widen(bf16, load2(from, i)));  \
+    case HD_DTYPE_F8E4M3:                              \
+        EACH(n, to[i] = widen(e4m3, load1(from, i)));  \
+    case HD_DTYPE_F8E5M2:                              \
+        EACH(n, to[i] = widen(e5m2, load1(from, i)));  \
+    case HD_DTYPE_I64:                                 \
+        EACH(n, to[i] = (type)load_i64(from, i));      \
+    case HD_DTYPE_I32:                                 \
+        EACH(n, to[i] = (type)load_i32(from, i));      \
+    case HD_DTYPE_U8:                                  \
+        EACH(n, to[i] = (type)load1(from, i));         \
+    case HD_DTYPE_I8:                                  \
+        EACH(n, to[i] = (type)(int8_t)load1(from, i)); \
+    case HD_DTYPE_EVENT:                               \
         return
 
 // The cases of a store from an array, whose narrowing is `narrow`.
@@ -374,6 +379,8 @@ INLINE void store_i64(void *to, size_t i, int64_t x)
                        (int32_t)to_integer(from[i], INT32_MIN, INT32_MAX))); \
     case HD_DTYPE_U8:                                                        \
         EACH(n, store1(to, i, (uint32_t)to_integer(from[i], 0, 255)));       \
+    case HD_DTYPE_I8:                                                        \
+        EACH(n, store1(to, i, (uint32_t)to_integer(from[i], -128, 127)));    \
     case HD_DTYPE_EVENT:                                                     \
         return
 
@@ -419,6 +426,8 @@ void hd_dtype_load_integers(hd_dtype dtype, const void *from, size_t n,
         EACH(n, to[i] = load_i32(from, i));
     case HD_DTYPE_U8:
         EACH(n, to[i] = load1(from, i));
+    case HD_DTYPE_I8:
+        EACH(n, to[i] = (int8_t)load1(from, i));
     case HD_DTYPE_F64:
     case HD_DTYPE_F32:
     case HD_DTYPE_F16:
@@ -439,6 +448,7 @@ void hd_dtype_store_integers(hd_dtype dtype, const int64_t *from, size_t n,
     case HD_DTYPE_I32:
         EACH(n, store_i32(to, i, (int32_t)(uint32_t)(uint64_t)from[i]));
     case HD_DTYPE_U8:
+    case HD_DTYPE_I8:
         EACH(n, store1(to, i, (uint32_t)(uint64_t)from[i]));
     case HD_DTYPE_F64:
     case HD_DTYPE_F32:

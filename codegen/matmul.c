@@ -19,7 +19,8 @@ typedef struct kernel {
 static bool is_wide(const hd_product *p, int part)
 {
     return p->part[part].view >= 0 &&
-           p->part[part].span.buffer->type.dtype == HD_DTYPE_F64;
+           (p->integers ||
+            p->part[part].span.buffer->type.dtype == HD_DTYPE_F64);
 }
 
 static hd_operand *add_part(kernel *k, const hd_step *step, int part)
@@ -100,8 +101,9 @@ static void store_value(hd_text *body, const kernel *k, int part)
     int i = k->operand[part];
     char name[16];
 
-    hd_body_store(body, k->lane, k->nest.operand[i].dtype,
-                  name_of(&k->nest, i, name));
+    hd_text_printf(body, "    %s = ", name_of(&k->nest, i, name));
+    hd_prelude_store_sum(body, k->nest.operand[i].dtype, k->lane, "y");
+    hd_text_puts(body, ";\n");
 }
 
 // All that follows the product, which y is.

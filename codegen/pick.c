@@ -93,18 +93,20 @@ static hd_status emit_top_k(const hd_step *step, hd_text *out,
     hd_length n = hd_length_of(step, 2, d);
     int64_t batch;
 
-    hd_text_printf(
-        &k.text,
-        "typedef %s code;\ntypedef %s lane;\n"
-        "#define HOLDS %d\n#define V_K %lldll\n#define I_K %lldll\n"
-        "#define X_N %lldll\n"
-        "static inline lane value(code x)\n{\n    return ",
-        hd_code_text(dtype),
-        dtype == HD_DTYPE_I32 || dtype == HD_DTYPE_U8 ? "int" // half as wide
-                                                      : hd_lane_text(lane),
-        !n.sized && n.now > 0 && n.now <= HELD,
-        (long long)step->span[0].stride[d], (long long)step->span[1].stride[d],
-        (long long)step->span[2].stride[d]);
+    hd_text_printf(&k.text,
+                   "typedef %s code;\ntypedef %s lane;\n"
+                   "#define HOLDS %d\n#define V_K %lldll\n#define I_K %lldll\n"
+                   "#define X_N %lldll\n"
+                   "static inline lane value(code x)\n{\n    return ",
+                   hd_code_text(dtype),
+                   dtype == HD_DTYPE_I32 || (lane == HD_LANE_INTEGER &&
+                                             hd_dtype_size(dtype) == 1)
+                       ? "int" // half as wide
+                       : hd_lane_text(lane),
+                   !n.sized && n.now > 0 && n.now <= HELD,
+                   (long long)step->span[0].stride[d],
+                   (long long)step->span[1].stride[d],
+                   (long long)step->span[2].stride[d]);
     hd_prelude_load(&k.text, dtype, lane, "x");
     hd_text_puts(&k.text, ";\n}\n");
     batch = hd_batch_begin(&k);

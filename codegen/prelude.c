@@ -30,6 +30,8 @@ const char *hd_code_text(hd_dtype dtype)
         return "i64";
     case HD_DTYPE_I32:
         return "int";
+    case HD_DTYPE_I8:
+        return "i8";
     case HD_DTYPE_F8E4M3:
     case HD_DTYPE_F8E5M2:
     case HD_DTYPE_U8:
@@ -72,9 +74,19 @@ void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
     } else {
         hd_text_printf(text, "(%s)clamp_double(%s, %s)", hd_code_text(dtype),
                        value,
-                       dtype == HD_DTYPE_I32 ? "-2147483648.0, 2147483647.0"
-                                             : "0.0, 255.0");
+                       dtype == HD_DTYPE_I32  ? "-2147483648.0, 2147483647.0"
+                       : dtype == HD_DTYPE_I8 ? "-128.0, 127.0"
+                                              : "0.0, 255.0");
     }
+}
+
+void hd_prelude_store_sum(hd_text *text, hd_dtype dtype, hd_lane lane,
+                          const char *value)
+{
+    if (hd_dtype_is_integer(dtype))
+        hd_text_printf(text, "(%s)(i64)%s", hd_code_text(dtype), value);
+    else
+        hd_prelude_store(text, dtype, lane, value);
 }
 
 void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
@@ -114,6 +126,8 @@ static const char *extreme(hd_lane lane, hd_dtype dtype, bool least)
     }
     if (dtype == HD_DTYPE_U8)
         return least ? "0" : "255";
+    if (dtype == HD_DTYPE_I8)
+        return least ? "-128" : "127";
     if (dtype == HD_DTYPE_I32)
         return least ? "-2147483647 - 1" : "2147483647";
     return least ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll";

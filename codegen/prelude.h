@@ -22,6 +22,9 @@ void hd_prelude_load(hd_text *text, hd_dtype dtype, hd_lane lane,
 // saturated as hd_dtype_store does; integers in integers wrap.
 void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
                       const char *value);
+// Of what a product adds up: sums of integers wrap.
+void hd_prelude_store_sum(hd_text *text, hd_dtype dtype, hd_lane lane,
+                          const char *value);
 
 // Adds the expression of what `x` and `y`, of the lane, are together.
 void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,

@@ -108,7 +108,8 @@ static int views_of(const kernel *k)
 
 static bool is_wide(const kernel *k, int part)
 {
-    return has(k, part) && dtype_of(k, part) == HD_DTYPE_F64;
+    return has(k, part) &&
+           (k->product.integers || dtype_of(k, part) == HD_DTYPE_F64);
 }
 
 static int64_t rooms(const hd_length *length, int from, int to)
@@ -641,7 +642,7 @@ static void add_finish(kernel *k)
     hd_text_puts(text, "    return y;\n}\n"
                        "static inline code_c code_of(rest y)\n"
                        "{\n    return ");
-    hd_prelude_store(text, c, k->rest, "y");
+    hd_prelude_store_sum(text, c, k->rest, "y");
     hd_text_puts(text, ";\n}\n");
 }
 

@@ -46,7 +46,9 @@ static hd_dtype made_dtype(const hd_op *op, int i)
     case HD_FAMILY_FOLD:
         return widest(op);
     case HD_FAMILY_PRODUCT: // nobody keeps what products make in 8 bits
-        return hd_dtype_is_f8(first) ? HD_DTYPE_BF16 : first;
+        return hd_dtype_is_f8(first)  ? HD_DTYPE_BF16
+               : first == HD_DTYPE_I8 ? HD_DTYPE_I32
+                                      : first;
     case HD_FAMILY_PICK:
         return hd_op_pick(op) == HD_PICK_ROUTE || i > 0 ? HD_DTYPE_I32 : first;
     case HD_FAMILY_IOTA:

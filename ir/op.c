@@ -565,9 +565,11 @@ void hd_fold_neutral(hd_fold fold, hd_dtype dtype, double *value,
                      int64_t *whole)
 {
     int64_t low = dtype == HD_DTYPE_U8    ? 0
+                  : dtype == HD_DTYPE_I8  ? INT8_MIN
                   : dtype == HD_DTYPE_I32 ? INT32_MIN
                                           : INT64_MIN;
     int64_t high = dtype == HD_DTYPE_U8    ? UINT8_MAX
+                   : dtype == HD_DTYPE_I8  ? INT8_MAX
                    : dtype == HD_DTYPE_I32 ? INT32_MAX
                                            : INT64_MAX;
 

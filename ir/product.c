@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "base/dtype.h"
+
 // What one side of a matrix lies along.
 enum { ROWS, COLUMNS, REDUCED, SIDES };
 
@@ -136,12 +138,15 @@ hd_product hd_product_of(const hd_step *step, int even)
     const hd_op *op = step->op;
     const hd_key *act = hd_op_key(op, HD_KEY_ACT);
     int counts = hd_op_key_view(op, HD_KEY_GROUPS);
+    hd_dtype in = step->span[1].buffer->type.dtype;
+    bool integers = hd_dtype_is_integer(in);
     hd_product p = {.ta = hd_op_key(op, HD_KEY_TA) != NULL,
                     .tb = hd_op_key(op, HD_KEY_TB) != NULL,
                     .accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL,
                     .keep = hd_op_key(op, HD_KEY_KEEP) != NULL,
                     .counts = counts,
-                    .wide = step->span[1].buffer->type.dtype == HD_DTYPE_F64,
+                    .wide = integers || in == HD_DTYPE_F64,
+                    .integers = integers,
                     .scale = hd_op_key(op, HD_KEY_SCALE),
                     .act = act != NULL ? act->act : HD_ACT_NONE};
     int last;

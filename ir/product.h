@@ -73,6 +73,7 @@ typedef struct hd_product {
                          // b, with `ta` of c
     int64_t to_bias;     // from its row of the bias to the next; 0: they share
     bool wide;           // multiplied in f64
+    bool integers;       // which are, too: sums of theirs are exact in that
     const hd_key *scale; // NULL: none
     hd_scales scales[2]; // of a, whose pieces have one dimension of rows then,
                          // and of b

@@ -1312,11 +1312,18 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
 {
     const char *text = op_text(op);
 
+    if (a->dtype == HD_DTYPE_I8 && b->dtype == HD_DTYPE_I8) {
+        if (out->dtype == HD_DTYPE_I32 || out->dtype == HD_DTYPE_F32)
+            return HD_OK;
+        return hd_error(v->diag, HD_E0314, op->loc,
+                        "%s of i8 into %s: its result is i32 or f32", text,
+                        hd_dtype_text(out->dtype));
+    }
     if (!hd_dtype_is_float(a->dtype) || !hd_dtype_is_float(b->dtype) ||
         !hd_dtype_is_float(out->dtype))
         return hd_error(v->diag, HD_E0314, op->loc,
                         "%s of %s by %s into %s: it works on floating "
-                        "point",
+                        "point, and i8 by i8",
                         text, hd_dtype_text(a->dtype), hd_dtype_text(b->dtype),
                         hd_dtype_text(out->dtype));
     if (a->dtype != b->dtype &&
@@ -1327,11 +1334,33 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
+// What is no integer has no place in a sum of these.
+static hd_status check_integer_keys(verifier *v, const hd_op *op)
+{
+    static const hd_key_code none[] = {HD_KEY_SCALE, HD_KEY_SCALE_A,
+                                       HD_KEY_SCALE_B, HD_KEY_ACT, HD_KEY_AUX};
+
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        const hd_key *key = hd_op_key(op, none[i]);
+
+        if (key != NULL && hd_dtype_is_integer(type_of(op, 0).dtype))
+            return hd_error(v->diag, HD_E0302, key->loc,
+                            "%s into i32 takes no key %s; its result may be "
+                            "f32",
+                            op_text(op), hd_key_info_get(none[i])->text);
+    }
+    return HD_OK;
+}
+
 static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
                                   hd_dtype dtype, hd_dtype out, hd_dtype a)
 {
     bool as_out = out != HD_DTYPE_F32, as_a = a != HD_DTYPE_F32 && a != out;
 
+    if (a == HD_DTYPE_I8 && dtype != out)
+        return hd_error(v->diag, HD_E0314, bias->loc,
+                        "a bias of %s; it is %s, as the result is",
+                        hd_dtype_text(dtype), hd_dtype_text(out));
     if (dtype == out || dtype == a || dtype == HD_DTYPE_F32)
         return HD_OK;
     return hd_error(v->diag, HD_E0314, bias->loc,
@@ -1526,6 +1555,7 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     if (!fits(v, op, type, &why))
         return refuse_product(v, op, type, &why);
     HD_TRY(check_matmul_dtypes(v, op, &type[0], &type[1], &type[2]));
+    HD_TRY(check_integer_keys(v, op));
     if (bias != NULL)
         HD_TRY(check_bias_dtype(v, bias, type[bias->view].dtype, type[0].dtype,
                                 type[1].dtype));

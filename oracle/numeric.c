@@ -39,6 +39,8 @@ static int64_t wrap(hd_dtype dtype, int64_t whole)
 {
     if (dtype == HD_DTYPE_I32)
         return (int32_t)(uint32_t)(uint64_t)whole;
+    if (dtype == HD_DTYPE_I8)
+        return (int8_t)(uint8_t)(uint64_t)whole;
     return dtype == HD_DTYPE_U8 ? (uint8_t)(uint64_t)whole : whole;
 }
 
@@ -778,7 +780,9 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
     const hd_product_part *bias = &p->part[HD_PRODUCT_BIAS];
     const hd_product_part *aux = &p->part[HD_PRODUCT_AUX];
-    double unit = unit_of_compute(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32);
+    bool whole = hd_dtype_is_integer(c->span.buffer->type.dtype);
+    double unit =
+        whole ? 0 : unit_of_compute(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32);
     int64_t n = dense->n;
 
     for (int64_t j = 0; j < n; j++) {
@@ -797,6 +801,8 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
             x = map_items(hd_act_map(p->act), &x, x, unit, false);
         if (p->accumulate)
             x = add(x, load(&c->span, memory, at), unit);
+        if (whole) // exact, of less than 2^53
+            x = (item){.whole = (int64_t)x.value, .bound = ceil(x.bound)};
         store(&c->span, memory, at, x);
     }
 }

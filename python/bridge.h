@@ -127,7 +127,7 @@ static const uint8_t heddle_dtypes[][2] = {
     [HD_DTYPE_F16] = {2, 16},    [HD_DTYPE_BF16] = {4, 16},
     [HD_DTYPE_F8E4M3] = {10, 8}, [HD_DTYPE_F8E5M2] = {12, 8},
     [HD_DTYPE_I64] = {0, 64},    [HD_DTYPE_I32] = {0, 32},
-    [HD_DTYPE_U8] = {1, 8},
+    [HD_DTYPE_U8] = {1, 8},      [HD_DTYPE_I8] = {0, 8},
 };
 
 static PyObject *heddle_hold(uintptr_t object)

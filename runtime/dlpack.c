@@ -64,6 +64,8 @@ static dl_dtype dtype_of(hd_dtype dtype)
         return (dl_dtype){INT, 32, 1};
     case HD_DTYPE_U8:
         return (dl_dtype){UINT, 8, 1};
+    case HD_DTYPE_I8:
+        return (dl_dtype){INT, 8, 1};
     case HD_DTYPE_EVENT:
         break;
     }

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 
+#include "base/dtype.h"
 #include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/product.h"
@@ -42,6 +43,8 @@ double hd_cost_rate(const hd_machine *machine, hd_dtype dtype)
 {
     double rate = machine->matmul[dtype];
 
+    if (hd_dtype_is_integer(dtype) && !(rate > 0)) // in which they are done
+        rate = machine->matmul[HD_DTYPE_F64];
     return rate > 0 ? rate : machine->matmul[HD_DTYPE_F32];
 }
 

@@ -53,17 +53,18 @@ static bool is_widening(hd_dtype from, hd_dtype to)
     case HD_DTYPE_F32:
         return from == HD_DTYPE_F16 || from == HD_DTYPE_BF16 ||
                from == HD_DTYPE_F8E4M3 || from == HD_DTYPE_F8E5M2 ||
-               from == HD_DTYPE_U8;
+               from == HD_DTYPE_U8 || from == HD_DTYPE_I8;
     case HD_DTYPE_F16:
         return from == HD_DTYPE_F8E4M3 || from == HD_DTYPE_F8E5M2 ||
-               from == HD_DTYPE_U8;
+               from == HD_DTYPE_U8 || from == HD_DTYPE_I8;
     case HD_DTYPE_BF16:
         return from == HD_DTYPE_F8E4M3 || from == HD_DTYPE_F8E5M2 ||
-               from == HD_DTYPE_U8;
+               from == HD_DTYPE_U8 || from == HD_DTYPE_I8;
     case HD_DTYPE_I64:
-        return from == HD_DTYPE_I32 || from == HD_DTYPE_U8;
+        return from == HD_DTYPE_I32 || from == HD_DTYPE_U8 ||
+               from == HD_DTYPE_I8;
     case HD_DTYPE_I32:
-        return from == HD_DTYPE_U8;
+        return from == HD_DTYPE_U8 || from == HD_DTYPE_I8;
     default:
         return false;
     }

@@ -25,8 +25,8 @@ static const struct {
     {"f8", HD_DTYPE_F64, false},   {"f4", HD_DTYPE_F32, false},
     {"f2", HD_DTYPE_F16, false},   {"i8", HD_DTYPE_I64, false},
     {"i4", HD_DTYPE_I32, false},   {"u1", HD_DTYPE_U8, false},
-    {"V2", HD_DTYPE_BF16, true},   {"V1", HD_DTYPE_F8E4M3, true},
-    {"f1", HD_DTYPE_F8E5M2, true},
+    {"i1", HD_DTYPE_I8, false},    {"V2", HD_DTYPE_BF16, true},
+    {"V1", HD_DTYPE_F8E4M3, true}, {"f1", HD_DTYPE_F8E5M2, true},
 };
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
@@ -264,6 +264,8 @@ static const char *descr_of(hd_dtype dtype)
         return "<i4";
     case HD_DTYPE_U8:
         return "|u1";
+    case HD_DTYPE_I8:
+        return "|i1";
     default:
         return "|V1";
     }

@@ -45,8 +45,8 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
     enum { BATCH = 1024 };
     double values[BATCH];
     uint64_t stream = stream_of(seed);
-    bool whole =
-        dtype == HD_DTYPE_I64 || dtype == HD_DTYPE_I32 || dtype == HD_DTYPE_U8;
+    bool whole = dtype == HD_DTYPE_I64 || dtype == HD_DTYPE_I32 ||
+                 dtype == HD_DTYPE_U8 || dtype == HD_DTYPE_I8;
     double low = dtype == HD_DTYPE_U8 ? 0 : -8;
 
     for (size_t i = 0; i < n; i += BATCH) {

@@ -4,6 +4,7 @@
 // that is left out where this has been read.
 #define HD_TYPES
 typedef unsigned char u8;
+typedef signed char i8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;

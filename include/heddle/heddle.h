@@ -152,6 +152,7 @@ typedef enum hd_dtype {
     HD_DTYPE_I64,
     HD_DTYPE_I32,
     HD_DTYPE_U8,
+    HD_DTYPE_I8,
     HD_DTYPE_EVENT,
 } hd_dtype;
 

@@ -8,7 +8,8 @@ from ._error import refuse
 from ._library import DTYPES, ffi, lib, text_of
 
 # As NumPy's __array_interface__ names them; the others it does not have.
-TYPESTR = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "|u1"}
+TYPESTR = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "|u1",
+           "i8": "|i1"}
 # What ml_dtypes calls those, and the integers that its elements are as large as.
 ML_DTYPES = {"bf16": ("bfloat16", "<u2"), "f8e4m3": ("float8_e4m3fn", "|u1"),
              "f8e5m2": ("float8_e5m2", "|u1")}

@@ -24,7 +24,8 @@ PLANS = 4  # that an executable keeps
 KNOWN = 64  # kinds of tensors that an argument remembers
 # What array libraries call the dtypes that NumPy has no name for.
 TORCH = {**NUMPY, **{dtype: name for dtype, (name, _) in ML_DTYPES.items()}}
-NUMBERS = {"f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t"}
+NUMBERS = {"f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t",
+           "i8": "int8_t"}
 Out = Union[None, Any, Sequence[Any], Mapping[str, Any]]
 
 

@@ -9,7 +9,8 @@ ffi = _heddle.ffi
 lib = _heddle.lib
 
 COMMAND = os.path.join(os.path.dirname(__file__), "bin", "heddle")
-DTYPES = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8", "event")
+DTYPES = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8", "i8",
+          "event")
 ROLES = ("in", "out", "inout", "temp")
 STAGES = ("tensor", "reshard", "stream", "transfer", "event", "host", "place")
 

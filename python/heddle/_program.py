@@ -18,7 +18,7 @@ CHOICES = {
     "until": STAGES,
 }
 NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32",
-         "u8": "uint8"}
+         "u8": "uint8", "i8": "int8"}
 
 
 class Argument(NamedTuple):

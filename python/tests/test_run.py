@@ -151,8 +151,8 @@ class Runs(unittest.TestCase):
             np.from_dlpack(x)
             np.asarray(y)[...] = np.asarray(x)[::-1]
 
-        for dtype in ("f64", "i32", "u8"):
-            numpy_dtype = np.dtype({"f64": "f8", "i32": "i4", "u8": "u1"}[dtype])
+        for dtype in ("f64", "i32", "u8", "i8"):
+            numpy_dtype = np.dtype({"f64": "f8", "i32": "i4", "u8": "u1", "i8": "i1"}[dtype])
             x = floats(6, 5).astype("f8") if dtype == "f64" else integers(numpy_dtype, 6, 5)
             called = self.compiled(CALLED.replace("DT", dtype), calls={"fn": fn})
             np.testing.assert_array_equal(called(x), x[::-1])

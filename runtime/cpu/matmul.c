@@ -78,6 +78,21 @@ static void load_row(const matrix *m, int64_t row, int64_t from, size_t n,
                       &to[i]);
 }
 
+// Sums of integers wrap.
+static void store_values(hd_dtype dtype, const double *values, size_t n,
+                         void *to)
+{
+    int64_t whole[TILE_COLUMNS];
+
+    if (!hd_dtype_is_integer(dtype)) {
+        hd_dtype_store(dtype, values, n, to);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        whole[i] = (int64_t)values[i];
+    hd_dtype_store_integers(dtype, whole, n, to);
+}
+
 static void store_row(const matrix *m, int64_t row, int64_t from, size_t n,
                       const double *values)
 {
@@ -85,12 +100,12 @@ static void store_row(const matrix *m, int64_t row, int64_t from, size_t n,
                            (int64_t)m->size;
 
     if (m->column_stride == 1) {
-        hd_dtype_store(m->dtype, values, n, at);
+        store_values(m->dtype, values, n, at);
         return;
     }
     for (size_t i = 0; i < n; i++)
-        hd_dtype_store(m->dtype, &values[i], 1,
-                       at + (int64_t)i * m->column_stride * (int64_t)m->size);
+        store_values(m->dtype, &values[i], 1,
+                     at + (int64_t)i * m->column_stride * (int64_t)m->size);
 }
 
 // Nothing, of a matrix that there is not.

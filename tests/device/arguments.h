@@ -138,6 +138,8 @@ class Arguments
     {
         if (dtype == HD_DTYPE_U8)
             return double(1 + random % 100);
+        if (dtype == HD_DTYPE_I8)
+            return double(1 + random % 100) * (random % 2 == 0 ? 1 : -1);
         if (dtype == HD_DTYPE_I32 || dtype == HD_DTYPE_I64)
             return double(1 + random % 1000) * (random % 2 == 0 ? 1 : -1);
         return random % 2 == 0 ? number : -number;

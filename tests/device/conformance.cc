@@ -16,7 +16,7 @@ namespace
 {
 
 const char *const kFloats[] = {"f64", "f32", "f16", "bf16"};
-const char *const kIntegers[] = {"i64", "i32", "u8"};
+const char *const kIntegers[] = {"i64", "i32", "u8", "i8"};
 
 hd_status RunOnRank(hd_group *group, const hd_module *module,
                     const Expected &expected, hd_diag *diag)
@@ -140,7 +140,7 @@ TEST(Conformance, AddAndMulRepeatTheirSecondOperand)
 {
     for (const char *op : {"add", "mul"}) {
         for (const char *dtype :
-             {"f64", "f32", "f16", "bf16", "i64", "i32", "u8"}) {
+             {"f64", "f32", "f16", "bf16", "i64", "i32", "u8", "i8"}) {
             Conforms(std::string("in %a : $[3, 4, 5]\nin %b : $[5]\n"
                                  "inout %y : $[3, 4, 5]\n{ %y = ") +
                          op + " %a, %b  %y = " + op + " %y, %a }",
@@ -224,7 +224,7 @@ TEST(Conformance, IntegersWrapAndDivideByZero)
 TEST(Conformance, ComparisonsAndSelections)
 {
     for (const char *dtype :
-         {"f64", "f32", "bf16", "f8e5m2", "i64", "i32", "u8"})
+         {"f64", "f32", "bf16", "f8e5m2", "i64", "i32", "u8", "i8"})
         Conforms("in %x : $[4, 9]\nin %r : $[9]\nin %m : u8[4, 1]\n"
                  "out %a : u8[4, 9]\nout %b : u8[4, 9]\nout %c : u8[4, 9]\n"
                  "out %d : u8[4, 9]\nout %e : u8[4, 9]\nout %f : u8[4, 9]\n"
@@ -265,8 +265,9 @@ TEST(Conformance, SumsTakeF32BesideANarrowerDtype)
 TEST(Conformance, FoldsGoToWiderDtypes)
 {
     const char *const wider[][2] = {
-        {"f32", "f64"},    {"f16", "f64"},    {"bf16", "f32"}, {"bf16", "f64"},
-        {"f8e4m3", "f16"}, {"f8e5m2", "f32"}, {"u8", "i32"},   {"i32", "i64"}};
+        {"f32", "f64"},  {"f16", "f64"},    {"bf16", "f32"},
+        {"bf16", "f64"}, {"f8e4m3", "f16"}, {"f8e5m2", "f32"},
+        {"u8", "i32"},   {"i32", "i64"},    {"i8", "i32"}};
 
     for (const auto &dtype : wider) {
         std::string text = "in %x : $[6, 6, 40]\nin %y : $[40]\n"
@@ -344,8 +345,9 @@ TEST(Conformance, Transpose)
 // and the second run's indices are others.
 TEST(Conformance, TakesByIndicesOfAllAndOfNone)
 {
-    const std::vector<const char *> dtypes = {
-        "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8"};
+    const std::vector<const char *> dtypes = {"f64",    "f32",    "f16", "bf16",
+                                              "f8e4m3", "f8e5m2", "i64", "i32",
+                                              "u8",     "i8"};
 
     for (const char *dtype : dtypes)
         Conforms("in %x : $[3, 9, 16]\nin %b : $[3, 9, 16]\n"
@@ -384,10 +386,27 @@ TEST(Conformance, PlacesOfElements)
 
 TEST(Conformance, ScalesOfIntegers)
 {
-    for (const char *dtype : {"i64", "i32", "u8"})
+    for (const char *dtype : kIntegers)
         Conforms("in %x : $[5, 60]\nout %y : $[5, 60]\nout %z : $[5, 60]\n"
                  "{ %y = scale %x by -1.5  %z = scale %x by 0.3 }",
                  dtype);
+}
+
+// Into integers they are exact, and wrap.
+TEST(Conformance, MatmulOfIntegers)
+{
+    Conforms("in %a : i8[3, 33, 70]\nin %b : i8[3, 70, 29]\n"
+             "in %w : i8[29, 70]\nin %s : f32[33, 1]\nin %t : f32[29, 1]\n"
+             "in %i : i32[29]\nin %n : i32[3]\nin %o : f32[29]\n"
+             "inout %c : i32[3, 33, 29]\nout %d : f32[3, 33, 29]\n"
+             "out %e : f32[33, 29]\nout %f : i32[33, 29]\n"
+             "out %g : f32[3, 33, 29]\nout %h : i32[70, 70]\n"
+             "{ %c = matmul %a, %b bias %i accumulate\n"
+             "  %d = matmul %a, %b scale 0.3 bias %o act gelu aux %g\n"
+             "  %e = matmul %a[0], %w tb scale_a %s scale_b %t\n"
+             "  %f = matmul %a[1], %b groups %n\n"
+             "  %h = matmul %a[2], %a[2] ta }",
+             "i8");
 }
 
 TEST(Conformance, Matmul)
@@ -596,8 +615,9 @@ void Reduces(const std::string &text)
 {
     const std::vector<int> ranks =
         Choose<int>({1, 2, 3, 4, 5, 8}, {1, 2, 3, 4});
-    std::vector<const char *> dtypes = {
-        "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8"};
+    std::vector<const char *> dtypes = {"f64",    "f32",    "f16", "bf16",
+                                        "f8e4m3", "f8e5m2", "i64", "i32",
+                                        "u8",     "i8"};
     std::mt19937 random(Seed());
 
     for (const char *key : {"", " max", " min"}) {

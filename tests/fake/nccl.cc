@@ -181,6 +181,9 @@ bool dtype_of(int type, hd_dtype *out)
     case HD_NCCL_U8:
         *out = HD_DTYPE_U8;
         return true;
+    case HD_NCCL_I8:
+        *out = HD_DTYPE_I8;
+        return true;
     case HD_NCCL_I32:
         *out = HD_DTYPE_I32;
         return true;
@@ -395,7 +398,11 @@ void reduce(const Comm &comm, const What &what, size_t n, char *to)
     case HD_DTYPE_U8:
         fold_as_is<uint8_t>(comm, what.op, n, to);
         return;
-    case HD_DTYPE_I32: // wraps around
+    case HD_DTYPE_I8: // wraps around
+        sums ? fold_as_is<uint8_t>(comm, what.op, n, to)
+             : fold_as_is<int8_t>(comm, what.op, n, to);
+        return;
+    case HD_DTYPE_I32:
         sums ? fold_as_is<uint32_t>(comm, what.op, n, to)
              : fold_as_is<int32_t>(comm, what.op, n, to);
         return;

@@ -59,6 +59,7 @@ static const char *const words[] = {
     "i64",
     "i32",
     "u8",
+    "i8",
     "event",
     "%a : f32[4@tp, 8]",
     "%a : f32[13@tp, 3]",

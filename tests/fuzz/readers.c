@@ -56,7 +56,7 @@ static uint64_t read_all(const whole *whole, size_t bytes)
 
 static void convert_to_all(const array *array)
 {
-    for (int dtype = HD_DTYPE_F64; dtype <= HD_DTYPE_U8; dtype++)
+    for (int dtype = HD_DTYPE_F64; dtype <= HD_DTYPE_I8; dtype++)
         for (int cast = 0; cast < 2; cast++) {
             hd_argument a = argument_like(array, (hd_dtype)dtype);
             whole whole = {0};

@@ -45,11 +45,14 @@ static double number_at(const hd_call_view *view, const char *at)
     return x;
 }
 
-// Of less than nothing u8 has what is left of 256.
+// What is left of 256, from 0 on of u8.
 static double wrapped(hd_dtype dtype, double x)
 {
-    x = dtype == HD_DTYPE_U8 ? fmod(x, 256) : x;
-    return dtype == HD_DTYPE_U8 && x < 0 ? x + 256 : x;
+    if (dtype != HD_DTYPE_U8 && dtype != HD_DTYPE_I8)
+        return x;
+    x = fmod(x, 256);
+    x = x < 0 ? x + 256 : x;
+    return dtype == HD_DTYPE_I8 && x >= 128 ? x - 256 : x;
 }
 
 typedef double number_fn(const double *x, int n);

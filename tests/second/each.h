@@ -47,6 +47,10 @@ const char *const kEach[] = {
     "tensor program t in %x : f32[3, 6] out %v : f32[3, 2] out %i : i32[3, 2] "
     "{ %v, %i = top_k %x }",
     // Products.
+    "tensor program t in %x : i8[3, 4] in %w : i8[5, 4] in %b : i32[5] "
+    "in %s : f32[3, 1] inout %y : i32[3, 5] out %z : f32[3, 5] "
+    "{ %y = matmul %x, %w tb bias %b accumulate "
+    "%z = matmul %x, %w tb scale 0.5 scale_a %s act relu }",
     "tensor program t in %x : f32[2, 3, 4] in %w : f32[2, 5, 4] in %b : f32[5] "
     "inout %y : f32[2, 3, 5] out %u : f32[2, 3, 5] "
     "{ %y = matmul %x, %w tb scale 0.5 bias %b act gelu aux %u accumulate }",

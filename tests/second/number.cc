@@ -111,7 +111,7 @@ bool IsUnsure(const Scalar &a, const Scalar &b)
 
 int Bits(const std::string &dtype)
 {
-    return dtype == "u8" ? 8 : dtype == "i32" ? 32 : 64;
+    return dtype == "u8" || dtype == "i8" ? 8 : dtype == "i32" ? 32 : 64;
 }
 
 Real Least(const std::string &dtype)
@@ -129,6 +129,7 @@ Scalar Wrap(const std::string &dtype, uint64_t bits, bool lost)
     Scalar n;
 
     n.value = dtype == "u8"    ? static_cast<uint8_t>(bits)
+              : dtype == "i8"  ? static_cast<int8_t>(bits)
               : dtype == "i32" ? static_cast<int32_t>(bits)
                                : static_cast<int64_t>(bits);
     n.lost = lost;
@@ -360,7 +361,7 @@ Scalar Compare(const std::string &op, Scalar a, Scalar b)
 
 bool IsInteger(const std::string &dtype)
 {
-    return dtype == "u8" || dtype == "i32" || dtype == "i64";
+    return dtype == "u8" || dtype == "i8" || dtype == "i32" || dtype == "i64";
 }
 
 Scalar Cast(const std::string &dtype, Scalar x)

@@ -16,7 +16,8 @@ class Epilogue
     // Those of a bias may lack some in front.
     Epilogue(const Work &work, const Loops &of_c, const Loops &of_bias,
              const std::vector<int64_t> &extents, Memory *memory)
-        : result_(memory, work.to[0].region, of_c, extents)
+        : result_(memory, work.to[0].region, of_c, extents),
+          dtype_(work.to[0].dtype)
     {
         const Stmt &stmt = *work.stmt;
 
@@ -46,7 +47,9 @@ class Epilogue
             aux.At(at) = sum;
         if (!act_.empty())
             sum = Activate(act_, sum);
-        result_.At(at) = accumulates_ ? Add(sum, result_.At(at)) : sum;
+        if (accumulates_)
+            sum = Add(sum, result_.At(at));
+        result_.At(at) = IsInteger(dtype_) ? Wrapped(sum) : sum;
     }
     // Of an element that is not computed.
     void Skip(const Point &at) const
@@ -58,7 +61,19 @@ class Epilogue
     }
 
   private:
+    // Sums of integers are exact.
+    Scalar Wrapped(const Scalar &sum) const
+    {
+        Scalar whole = Convert("i64", dtype_, Exact(sum.value));
+
+        if (sum.bound >= 0.5)
+            return Unknown();
+        whole.lost = sum.lost;
+        return whole;
+    }
+
     Span result_;
+    std::string dtype_;
     std::vector<Scalar> factor_;   // one, or none
     std::vector<Span> bias_, aux_; // likewise
     std::string act_;

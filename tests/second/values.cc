@@ -425,7 +425,7 @@ std::vector<std::string> Maps()
         if (op->family != HD_FAMILY_MAP || op->required != 0 ||
             op->numbers == HD_NUMBERS_PICK)
             continue;
-        for (const char *dtype : {"f64", "bf16", "i64", "i32", "u8"}) {
+        for (const char *dtype : {"f64", "bf16", "i64", "i32", "u8", "i8"}) {
             std::string of = dtype, text = "tensor program t in %x : " + of;
 
             if ((op->numbers == HD_NUMBERS_FLOAT && IsInteger(of)) ||

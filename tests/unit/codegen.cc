@@ -18,11 +18,11 @@ namespace
 
 const std::vector<hd_dtype> kDtypes = {
     HD_DTYPE_F64,    HD_DTYPE_F32, HD_DTYPE_F16, HD_DTYPE_BF16, HD_DTYPE_F8E4M3,
-    HD_DTYPE_F8E5M2, HD_DTYPE_I64, HD_DTYPE_I32, HD_DTYPE_U8};
+    HD_DTYPE_F8E5M2, HD_DTYPE_I64, HD_DTYPE_I32, HD_DTYPE_U8,   HD_DTYPE_I8};
 const std::vector<std::string> kFloats = {"f64",  "f32",    "f16",
                                           "bf16", "f8e4m3", "f8e5m2"};
 const std::vector<std::string> kAll = {"f64",    "f32", "f16", "bf16", "f8e4m3",
-                                       "f8e5m2", "i64", "i32", "u8"};
+                                       "f8e5m2", "i64", "i32", "u8",   "i8"};
 
 // ---------------------------------------------------------------------- cases
 
@@ -332,7 +332,7 @@ std::vector<Case> Activations()
             cases.push_back({"in %a : " + d + "[7, 43] out %y : " + d +
                                  "[7, 43] { %y = " + op + " }",
                              5, false, "", false});
-    for (const char *d : {"i64", "i32", "u8"})
+    for (const char *d : {"i64", "i32", "u8", "i8"})
         for (const char *op : {"scale %a by 3", "scale %a by 0.3"})
             cases.push_back({std::string("in %a : ") + d + "[7, 43] out %y : " +
                                  d + "[7, 43] { %y = " + op + " }",
@@ -351,7 +351,7 @@ TEST(Codegen, SingleOperationsAreTheCpusBitByBit)
 {
     std::vector<Case> cases;
 
-    for (const char *d : {"f64", "f32", "i64", "i32", "u8"})
+    for (const char *d : {"f64", "f32", "i64", "i32", "u8", "i8"})
         for (const char *op :
              {"add %a, %b", "mul %a, %b", "sum %a, %b", "max %a, %b",
               "scale %a by 3", "sub %a, %b", "div %a, %b", "min %a, %b",
@@ -579,9 +579,31 @@ TEST(Codegen, TakesOfEveryShapeAreTheCpusBitByBit)
         << text;
 }
 
+// Sums are exact, in threads of few rows and in tiles of more.
+std::vector<Case> IntegerMatmuls()
+{
+    std::vector<Case> cases;
+
+    for (const char *op :
+         {"in %a : i8[5, 70] in %b : i8[70, 7] out %y : i32[5, 7] "
+          "{ %y = matmul %a, %b }",
+          "in %a : i8[65, 70] in %b : i8[90, 70] in %i : i32[90] "
+          "inout %y : i32[65, 90] "
+          "{ %y = matmul %a, %b tb bias %i accumulate }",
+          "in %a : i8[70, 65] in %b : i8[70, 90] in %i : f32[90] "
+          "out %y : f32[65, 90] { %y = matmul %a, %b ta scale 0.3 bias %i }"})
+        cases.push_back({op, 59, false, "", true, 0});
+    return cases;
+}
+
+TEST(Codegen, ProductsOfIntegersAreTheCpusBitByBit)
+{
+    CheckAll(IntegerMatmuls());
+}
+
 // Along rows that vectors fit in and that they do not, along what is outside of
 // rows, in what lies apart.
-TEST(Codegen, PlacesOfElementsAreTheCpusBitByBit)
+std::vector<Case> Places()
 {
     std::vector<Case> cases;
 
@@ -599,7 +621,12 @@ TEST(Codegen, PlacesOfElementsAreTheCpusBitByBit)
             text.replace(text.find('$'), 1, d);
             cases.push_back({text, 61, false, "", true, 0});
         }
-    CheckAll(cases);
+    return cases;
+}
+
+TEST(Codegen, PlacesOfElementsAreTheCpusBitByBit)
+{
+    CheckAll(Places());
 }
 
 // Elements are taken in square tiles where those fit.
@@ -1416,6 +1443,9 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
         if (d == HD_DTYPE_U8) // wraps
             for (double &v : total)
                 v = static_cast<double>(static_cast<int64_t>(v) & 255);
+        if (d == HD_DTYPE_I8)
+            for (double &v : total)
+                v = static_cast<int8_t>(static_cast<int64_t>(v) & 255);
         hd_dtype_store(d, total.data(), n, want.data());
         EXPECT_EQ(
             std::memcmp(memory[operands - 1].data(), want.data(), want.size()),
@@ -1932,9 +1962,9 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     const char *archs[] = {"sm_80", "sm_90a", "sm_100"};
     size_t n = 0;
 
-    for (const auto &some :
-         {ElementWise(), Activations(), Casts(), Matmuls(), Epilogues(),
-          GroupedMatmuls(), Takes(), Counted(), CountedMatmuls()})
+    for (const auto &some : {ElementWise(), Activations(), Casts(), Matmuls(),
+                             Epilogues(), GroupedMatmuls(), Takes(), Counted(),
+                             CountedMatmuls(), Places(), IntegerMatmuls()})
         cases.insert(cases.end(), some.begin(), some.end());
     size_t stride = all ? 1 : cases.size() / 40;
     for (size_t i = 0; i < cases.size(); i += stride, n++) {

@@ -87,6 +87,8 @@ class Memory
             return static_cast<double>(random_() % 2001) - 1000;
         if (dtype == HD_DTYPE_U8)
             return static_cast<double>(random_() % 256);
+        if (dtype == HD_DTYPE_I8)
+            return static_cast<double>(random_() % 256) - 128;
         return static_cast<double>(random_() % 8192) / 1024 - 4;
     }
 };
@@ -112,7 +114,7 @@ std::string Try(const std::string &body, unsigned seed)
 const std::vector<std::string> kFloats = {"f64",  "f32",    "f16",
                                           "bf16", "f8e4m3", "f8e5m2"};
 const std::vector<std::string> kAll = {"f64",    "f32", "f16", "bf16", "f8e4m3",
-                                       "f8e5m2", "i64", "i32", "u8"};
+                                       "f8e5m2", "i64", "i32", "u8",   "i8"};
 
 // Buffers whose leading dimensions leave gaps between what a view picks.
 std::string Buffers(const std::string &x, const std::string &y)

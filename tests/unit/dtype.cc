@@ -187,6 +187,11 @@ TEST(Dtype, OneHoldsAnotherIfEveryNumberOfThatIsOneOfIts)
     EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_F64, HD_DTYPE_I64));
     EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_I64, HD_DTYPE_I32));
     EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_U8, HD_DTYPE_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_U8, HD_DTYPE_I8));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_I8, HD_DTYPE_U8));
+    EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_I32, HD_DTYPE_I8));
+    EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_BF16, HD_DTYPE_I8));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_F8E4M3, HD_DTYPE_I8));
     EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_I64, HD_DTYPE_F16));
 }
 
@@ -309,21 +314,28 @@ TEST(Dtype, IntegersSaturateAndRoundToEven)
     const uint8_t want8[n] = {2, 4, 0, 255, 0, 0, 255, 0, 255, 0, 255, 254};
     int64_t got64[n];
     int32_t got32[n];
+    const int8_t want_signed[n] = {2,   4,    -2,  127, -128, 0,
+                                   127, -128, 127, -1,  127,  127};
     uint8_t got8[n];
+    int8_t got_signed[n];
 
     hd_dtype_store(HD_DTYPE_I64, x, n, got64);
     hd_dtype_store(HD_DTYPE_I32, x, n, got32);
     hd_dtype_store(HD_DTYPE_U8, x, n, got8);
+    hd_dtype_store(HD_DTYPE_I8, x, n, got_signed);
     for (size_t i = 0; i < n; i++) {
         EXPECT_EQ(got64[i], want64[i]) << x[i];
         EXPECT_EQ(got32[i], want32[i]) << x[i];
         EXPECT_EQ(got8[i], want8[i]) << x[i];
+        EXPECT_EQ(got_signed[i], want_signed[i]) << x[i];
     }
     double back[n];
     hd_dtype_load(HD_DTYPE_I32, got32, n, back);
     EXPECT_EQ(back[3], INT32_MAX);
     hd_dtype_load(HD_DTYPE_U8, got8, n, back);
     EXPECT_EQ(back[8], 255);
+    hd_dtype_load(HD_DTYPE_I8, got_signed, n, back);
+    EXPECT_EQ(back[4], -128);
     hd_dtype_load(HD_DTYPE_I64, got64, n, back);
     EXPECT_EQ(back[7], -0x1p63);
 }

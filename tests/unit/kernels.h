@@ -372,6 +372,8 @@ class Buffers
             return static_cast<double>(random() % 2000001) - 1000000;
         if (dtype == HD_DTYPE_U8)
             return static_cast<double>(random() % 256);
+        if (dtype == HD_DTYPE_I8)
+            return static_cast<double>(random() % 256) - 128;
         return static_cast<double>(random() % 8192) / 1024 - 4;
     }
 };

@@ -46,7 +46,18 @@ enum { MANY = 1 << 24 };
 
 enum { MOST_START = 3 }; // of indices that are taken or made
 
-typedef enum dtype { F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, U8 } dtype;
+typedef enum dtype {
+    F64,
+    F32,
+    F16,
+    BF16,
+    F8E4M3,
+    F8E5M2,
+    I64,
+    I32,
+    U8,
+    I8
+} dtype;
 
 // `exact`: whole numbers up to here are held exactly, and fp32 adds them up
 // exactly. `large`: values up to here are far from overflow.
@@ -59,7 +70,7 @@ static const struct {
     {"f16", true, 2048, 3e4},  {"bf16", true, 256, 1e30},
     {"f8e4m3", true, 16, 200}, {"f8e5m2", true, 8, 2e4},
     {"i64", false, 1e15, 1e9}, {"i32", false, 1e9, 1e9},
-    {"u8", false, 255, 255},
+    {"u8", false, 255, 255},   {"i8", false, 127, 127},
 };
 
 // The ops that make a tensor element by element, and those that join several to
@@ -345,16 +356,17 @@ static void draw_marks(maker *m, tensor *t)
 static dtype draw_dtype(maker *m)
 {
     static const dtype exact[] = {F32, F32, F32, I32, F64, BF16, F16, I64};
-    static const dtype all[] = {F32, BF16,   F32,    I32, F16, BF16,
-                                F64, F8E4M3, F8E5M2, I64, U8,  F32};
+    static const dtype all[] = {F32,    BF16,   F32, I32, F16, BF16, F64,
+                                F8E4M3, F8E5M2, I64, U8,  F32, I8};
 
-    return m->integers ? exact[pick(m, 8)] : all[pick(m, 12)];
+    return m->integers ? exact[pick(m, 8)] : all[pick(m, 13)];
 }
 
 // Whether each number of one dtype is one of another of the same kind.
 static bool holds(dtype wide, dtype narrow)
 {
     return dtypes[wide].floating == dtypes[narrow].floating &&
+           (wide != U8 || narrow == U8) &&
            dtypes[wide].exact >= dtypes[narrow].exact &&
            dtypes[wide].large >= dtypes[narrow].large;
 }
@@ -1136,6 +1148,8 @@ static dtype draw_result_dtype(maker *m, const statement *s, int i)
         return U8;
     if (s->op == OP_TOP_K && i == 1)
         return I32;
+    if (s->op == OP_MATMUL && s->of == I8) // a factor has no place in integers
+        return strstr(s->keys, "scale") != NULL || once_in(m, 2) ? F32 : I32;
     if (s->op == OP_MATMUL && once_in(m, 18))
         return any[pick(m, 4)];
     if (s->op == OP_MATMUL && once_in(m, 3))
@@ -1240,8 +1254,8 @@ static void bound_map(const maker *m, const statement *s, tensor *t)
         t->size = 1.13 * b; // no slope is steeper
         break;
     }
-    if (t->dtype == U8 && ops[s->op].numbers == NUMBERS_ANY)
-        t->size = dtypes[U8].large; // it wraps
+    if ((t->dtype == U8 || t->dtype == I8) && ops[s->op].numbers == NUMBERS_ANY)
+        t->size = dtypes[t->dtype].large; // it wraps
 }
 
 // What a sum of products adds up.
@@ -1379,7 +1393,7 @@ static void draw_bias(maker *m, statement *s)
     bool own = s->row->bias.letter[0] != NO_LETTER;
     const dtype choice[] = {F32, own ? m->tensor[s->tensor[1]].dtype : s->of,
                             s->result[0].dtype};
-    dtype dtype = choice[pick(m, 3)];
+    dtype dtype = choice[s->of == I8 ? 2 : pick(m, 3)];
     tensor t = s->result[0];
     int bias;
 
@@ -1460,14 +1474,15 @@ static bool draw_product_keys(maker *m, statement *s)
     bool groups = row_has(s->row, KEY_GROUPS);
     bool joins = groups && row_has(s->row, KEY_TA);
     bool counted = s->name[1][1] == 'c';
+    bool whole = s->result[0].dtype == I32;
 
-    if (!counted && once_in(m, 5))
+    if (!counted && !whole && once_in(m, 5))
         draw_all_scales(m, s);
     if (!joins && once_in(m, 3))
         draw_bias(m, s);
     if (!fits_result(m, s, &s->result[0]))
         return false;
-    if (joins)
+    if (joins || whole)
         return true;
     if (once_in(m, 3))
         add_key(s, " act %s", acts[m->integers ? 0 : pick(m, 4)]);
@@ -1657,7 +1672,7 @@ static dtype draw_heads_dtype(maker *m)
 static bool suits(op op, const tensor *x)
 {
     return op == OP_ROUTE       ? x->dtype == I32
-           : op == OP_MATMUL    ? dtypes[x->dtype].floating
+           : op == OP_MATMUL    ? dtypes[x->dtype].floating || x->dtype == I8
            : op == OP_TRANSPOSE ? x->ndims > 0
            : is_attention(op)   ? x->dtype <= BF16
                                 : true;

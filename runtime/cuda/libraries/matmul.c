@@ -350,6 +350,7 @@ static int lt_type(hd_dtype dtype)
     case HD_DTYPE_I64:
     case HD_DTYPE_I32:
     case HD_DTYPE_U8:
+    case HD_DTYPE_I8: // whose products are a kernel's
     case HD_DTYPE_EVENT:
         break;
     }

@@ -97,6 +97,8 @@ static int type_of(hd_dtype dtype)
         return HD_NCCL_I32;
     case HD_DTYPE_U8:
         return HD_NCCL_U8;
+    case HD_DTYPE_I8:
+        return HD_NCCL_I8;
     case HD_DTYPE_F8E4M3:
     case HD_DTYPE_F8E5M2:
     case HD_DTYPE_EVENT:

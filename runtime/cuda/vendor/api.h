@@ -406,6 +406,7 @@ typedef struct hd_nccl_config {
 
 enum { HD_NCCL_SUCCESS = 0, HD_NCCL_IN_PROGRESS = 7 };
 enum { // ncclDataType_t
+    HD_NCCL_I8 = 0,
     HD_NCCL_U8 = 1,
     HD_NCCL_I32 = 2,
     HD_NCCL_I64 = 4,
