@@ -108,6 +108,16 @@ static void list_transfer(const base *base, hd_transfer transfer, way way,
     put_new(out, &lower);
 }
 
+// Whether what is sent takes no processor: copies within a host.
+static bool has_engines(const hd_module *module, const hd_machine *machine,
+                        const hd_lower_options *base)
+{
+    return machine->processors == 0 &&
+           module->nranks <= machine->ranks_per_node && base->axes == NULL &&
+           (base->transport == HD_TRANSPORT_COPY ||
+            base->transport == HD_TRANSPORT_AUTO);
+}
+
 // Whether launches may be kernels: where copies within a host are what goes.
 static bool has_launches(const hd_module *module,
                          const hd_choose_options *options,
@@ -116,9 +126,7 @@ static bool has_launches(const hd_module *module,
 {
     return !options->parts && machine->multiprocessors > 0 &&
            module->nsizes == 0 && module->nranks > 1 &&
-           module->nranks <= machine->ranks_per_node && base->axes == NULL &&
-           (base->transport == HD_TRANSPORT_COPY ||
-            base->transport == HD_TRANSPORT_AUTO);
+           has_engines(module, machine, base);
 }
 
 // What sends by itself may gain by a stream for transfers, and so may a bulk
@@ -174,7 +182,7 @@ static void list_candidates(const hd_module *module,
         !hd_sized_take(options->machine, sizeof machine, &machine))
         machine.multiprocessors = 0; // a simulation tells what is wrong
     ways = has_launches(module, options, &machine, given) ? WAYS : WAY_LAUNCH;
-    base.engines = machine.processors == 0;
+    base.engines = has_engines(module, &machine, given);
     base.fixed = hd_options_asked(given) | hd_options_differ(given, &usual);
     // More than four streams hide nothing.
     nstreams = list_counts(base.fixed & HD_OPTION_STREAMS, given->streams,

@@ -640,7 +640,8 @@ static hd_status place_rows(walker *w, hd_step *step)
 static hd_status place_indices(walker *w, hd_step *step)
 {
     const hd_key *key = hd_op_key(step->op, HD_KEY_START);
-    int64_t start;
+    hd_type made;
+    int64_t start, last;
 
     step->start = 0;
     if (key == NULL)
@@ -650,6 +651,15 @@ static hd_status place_indices(walker *w, hd_step *step)
         return hd_error(w->diag, HD_E0601, key->loc,
                         "start %lld on rank %lld; it is an index of 0 to %d",
                         (long long)start, (long long)w->rank, INT32_MAX);
+    made = hd_view_type(&step->op->view[0]);
+    last = start + made.dim[hd_op_dim(step->op)].extent - 1;
+    if (step->op->code == HD_OP_IOTA && made.dtype == HD_DTYPE_I32 &&
+        last > INT32_MAX)
+        return hd_error(w->diag, HD_E0601, key->loc,
+                        "start %lld on rank %lld: the last index is %lld, and "
+                        "that of i32 at most %d",
+                        (long long)start, (long long)w->rank, (long long)last,
+                        INT32_MAX);
     step->start = (int32_t)start;
     return HD_OK;
 }

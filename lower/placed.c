@@ -238,8 +238,9 @@ static void write_fold(writer *w, const hd_placed *v, hd_buffer *to)
     view[0] = whole(w, made);
     op = hd_build_op(&w->b, fold->code, -1, 1, fold->ninputs, view);
     op->loc = fold->loc;
-    for (int i = 0; i < fold->nkeys; i++)
-        op->key[op->nkeys++] = fold->key[i];
+    for (int i = 0; i < fold->nkeys; i++) // counts follow from the operands
+        if (hd_key_info_get(fold->key[i].code)->value != HD_VALUE_BY)
+            op->key[op->nkeys++] = fold->key[i];
     if (!keeps)
         return;
     lacks = to->type;

@@ -110,13 +110,13 @@ static void start_compute(hd_simulation *s, int rank, int64_t step)
 {
     int64_t node = s->graph.first[rank] + step;
     hd_cost cost = cost_of(s, rank, step);
-    const hd_lane *lane =
-        lane_of(s, rank, hd_graph_node(&s->graph, rank, step)->stream);
+    const hd_node *n = hd_graph_node(&s->graph, rank, step);
 
+    if (n->launch < 0 && s->machine.processors == 0 &&
+        lane_of(s, rank, n->stream)->synced)
+        cost.latency += s->machine.event;
     if (cost.latency > 0)
-        hd_agenda_delay(&s->agenda, rank, node,
-                        cost.latency + (lane->synced ? s->machine.event : 0),
-                        cost.seconds);
+        hd_agenda_delay(&s->agenda, rank, node, cost.latency, cost.seconds);
     else
         hd_processor_start(s, rank, node, cost.seconds, false);
 }

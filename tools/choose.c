@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 bool candidate_get(const hd_choice *choice, size_t i, candidate *out)
 {
@@ -86,18 +85,10 @@ void choose_flags(const hd_lower_options *lower, char out[CHOOSE_FLAGS])
         sprintf(out + n, " --wire %s", program_wires[lower->wire]);
 }
 
-static void put_count(int count, char letter, char out[CHOOSE_NAME])
-{
-    if (count > 1)
-        sprintf(out + strlen(out), " %c%d", letter, count);
-}
-
 void choose_name(const hd_lower_options *lower, char out[CHOOSE_NAME])
 {
-    sprintf(out, "%s", program_transfers[lower->transfer]);
-    put_count(lower->streams, 's', out);
-    put_count(lower->chunks, 'c', out);
-    sprintf(out + strlen(out), "%s%s%s%s", lower->comm_stream ? " comm" : "",
+    sprintf(out, "%s s%d c%d%s%s%s%s", program_transfers[lower->transfer],
+            lower->streams, lower->chunks, lower->comm_stream ? " comm" : "",
             lower->defer_sends ? " defer" : "", lower->launch ? " launch" : "",
             lower->wire != HD_WIRE_RESULT ? " wide" : "");
 }

@@ -231,7 +231,8 @@ static inline hd_choose_options hd_choose_defaults(void)
 typedef struct hd_choice hd_choice;
 
 // Lowers clones of the module with each pipeline, numbers of streams and
-// chunks, with and without a stream for transfers, and with launches where
+// chunks, with and without a stream for transfers (what sends by copies of
+// engines only with one), and with launches where
 // copies are what goes and the machine has `multiprocessors`, and predicts
 // each; the module is as it was. Those that do not fit it are left out, and
 // those that make the same program as one before. None rounds sums more often

@@ -587,6 +587,8 @@ class Maker:
              start: Union[None, int, str, Expr] = None) -> Tensor:
         """The index of each element in dimension `dim` of the whole tensor, i32 or i64, and
         `start` more."""
+        if not -len(shape) <= dim < len(shape):
+            refuse(f"dimension {dim} of {len(shape)}")
         keys = attributes_of({"dim": dim % len(shape), "start": start})
         return self._make("iota", dtype, [], keys, dims=dims_of(shape, axes, None))
 
