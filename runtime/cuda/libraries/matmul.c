@@ -515,7 +515,7 @@ static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
     shape.tb = j->product.ta ? HD_LT_OP_T : HD_LT_OP_N;
     shape.type_a = lt_type(dtype_of(j, HD_PRODUCT_B));
     shape.type_b = lt_type(dtype_of(j, HD_PRODUCT_A));
-    assert(shape.type_a >= 0 && shape.type_b >= 0); // verified: they are real
+    assert(shape.type_a >= 0 && shape.type_b >= 0); // i8 has a kernel
     shape.type_c = type_c;
     shape.type_bias = type_bias;
     shape.epilogue = epilogue;
@@ -722,6 +722,7 @@ hd_status hd_cuda_plan_matmul(hd_cuda_plan *plan, int stream,
     if (is_own_always(&j))
         return hd_cuda_add_tiles(plan, stream, step, diag);
     if (j.product.k == 0 || has_blocks(&j.product) ||
+        lt_type(dtype_of(&j, HD_PRODUCT_A)) < 0 ||
         !hd_cuda_has_room(plan, stream, 0))
         return hd_cuda_add_step(plan, stream, step, diag);
     HD_TRY(open_lt(plan, diag));
