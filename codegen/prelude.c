@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/dtype.h"
+
 typedef struct snippet {
     const char *text, *name; // borrowed
     size_t length, name_length;
@@ -44,7 +46,7 @@ const char *hd_code_text(hd_dtype dtype)
 static bool is_narrow(hd_dtype dtype)
 {
     return dtype == HD_DTYPE_F16 || dtype == HD_DTYPE_BF16 ||
-           dtype == HD_DTYPE_F8E4M3 || dtype == HD_DTYPE_F8E5M2;
+           hd_dtype_is_f8(dtype);
 }
 
 void hd_prelude_load(hd_text *text, hd_dtype dtype, hd_lane lane,

@@ -244,22 +244,6 @@ static hd_placement declared(const search *s, const hd_versions *versions,
     return at;
 }
 
-static bool lies_anywhere(const hd_placement *at)
-{
-    for (int a = 0; a < HD_MAX_AXES; a++)
-        if (at->dim[a] != HD_PLACED_NOWHERE)
-            return true;
-    return false;
-}
-
-static bool has_parts(const hd_op *op, const hd_way *way)
-{
-    for (int i = 0; i < op->noutputs; i++)
-        if (hd_placement_parts(way->at[i]) >= 0)
-            return true;
-    return false;
-}
-
 // A statement that is done as it stands: its first operand that ranks share
 // says how its results lie that no declaration places. It makes no parts.
 static hd_way stand(const search *s, const hd_versions *versions,
@@ -268,24 +252,21 @@ static hd_way stand(const search *s, const hd_versions *versions,
     const hd_op *op = lines->op;
     hd_way way = {.work = 0};
     hd_placement at[HD_MAX_VIEWS];
-    int by = op->ninputs > 0 ? op->noutputs : 0;
+    int by = op->ninputs > 0 ? op->noutputs : 0, first = by;
 
     for (int i = 0; i < op->nviews; i++)
         at[i] = hd_place_of_view(&op->view[i],
                                  declared(s, versions, op->view[i].buffer));
-    for (int i = by; i < by + op->ninputs; i++)
-        if (lies_anywhere(&at[i])) {
-            by = i;
-            break;
-        }
-    way.cut = hd_lines_cut(s->p->module, lines, by, at[by]);
+    for (int i = by + op->ninputs - 1; i >= by; i--)
+        if (!hd_placement_same(at[i], hd_placement_nowhere()))
+            first = i;
+    way.cut = hd_lines_cut(s->p->module, lines, first, at[first]);
     if (!hd_lines_divide(s->p->module, lines, way.cut, way.at) ||
-        has_parts(op, &way))
+        hd_placement_parts(way.at[0]) >= 0)
         for (int i = 0; i < op->nviews; i++)
             way.at[i] = hd_placement_nowhere();
     for (int i = 0; i < op->nviews; i++)
-        if (!hd_place_is_open(s->p, op->view[i].buffer) ||
-            (hd_op_access(op, i) & HD_ACCESS_WRITE) == 0)
+        if (!hd_place_is_open(s->p, op->view[i].buffer) || !hd_op_writes(op, i))
             way.at[i] = at[i];
     return way;
 }

@@ -909,17 +909,25 @@ static void keep_op(hd_build *b, hd_stmt *stmt)
 
 // ------------------------------------------------------ indices over ranks
 
-// Says where what a rank has of a dimension begins in all of it.
-static void place_start(hd_build *b, hd_op *op, hd_dim dim)
+// The keys of a `take` or `iota` of what a rank has of a dimension: where that
+// begins in all of it.
+static void write_start(hd_build *b, const hd_op *op, hd_dim dim, hd_op *fresh)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_START);
-    hd_expr start = hd_expr_binary(b->module, HD_EXPR_MUL, coord(b, dim.mark),
-                                   hd_expr_const(b->module, hd_dim_local(dim)));
+    hd_expr start = key != NULL ? key->expr : HD_EXPR_NONE;
 
-    if (key != NULL)
-        start = hd_expr_binary(b->module, HD_EXPR_ADD, start, key->expr);
-    hd_build_drop_key(op, HD_KEY_START);
-    hd_build_key(op, HD_KEY_START, start);
+    hd_build_number(fresh, HD_KEY_DIM, hd_op_dim(op));
+    if (hd_dim_is_sharded(dim)) {
+        hd_expr first =
+            hd_expr_binary(b->module, HD_EXPR_MUL, coord(b, dim.mark),
+                           hd_expr_const(b->module, hd_dim_local(dim)));
+
+        start = key != NULL
+                    ? hd_expr_binary(b->module, HD_EXPR_ADD, first, key->expr)
+                    : first;
+    }
+    if (start != HD_EXPR_NONE)
+        hd_build_key(fresh, HD_KEY_START, start);
 }
 
 // What each rank has of a tensor whose dimension `dim` is over ranks: of one
@@ -970,10 +978,7 @@ static void emit_take(hd_build *b, hd_stmt *stmt)
     if (none.module != NULL)
         fill_neutral(&none, HD_FOLD_SUM, view[0]);
     fresh = hd_build_op(&here, HD_OP_TAKE, -1, 1, 2, view);
-    hd_build_number(fresh, HD_KEY_DIM, hd_op_dim(op));
-    if (hd_op_key(op, HD_KEY_START) != NULL)
-        hd_build_key(fresh, HD_KEY_START, hd_op_key(op, HD_KEY_START)->expr);
-    place_start(b, fresh, all);
+    write_start(b, op, all, fresh);
     to = join_parts(b, HD_FOLD_SUM, view[0], rest, goal, HD_MAX_DIMS, all.mark);
     if (to != goal)
         emit_set(b, to, goal);
@@ -986,13 +991,8 @@ static void emit_iota(hd_build *b, hd_stmt *stmt)
     const hd_op *op = stmt->op;
     hd_dim dim = hd_view_type(&op->view[0]).dim[hd_op_dim(op)];
     hd_view out = own_view(b, op, 0);
-    hd_op *fresh = hd_build_op(b, HD_OP_IOTA, -1, 1, 0, &out);
 
-    hd_build_number(fresh, HD_KEY_DIM, hd_op_dim(op));
-    if (hd_op_key(op, HD_KEY_START) != NULL)
-        hd_build_key(fresh, HD_KEY_START, hd_op_key(op, HD_KEY_START)->expr);
-    if (hd_dim_is_sharded(dim))
-        place_start(b, fresh, dim);
+    write_start(b, op, dim, hd_build_op(b, HD_OP_IOTA, -1, 1, 0, &out));
 }
 
 // ------------------------------------------------------- keys in blocks

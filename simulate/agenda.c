@@ -115,15 +115,6 @@ void hd_agenda_rate(hd_agenda *agenda, int32_t id, double rate)
         t->version++;
 }
 
-void hd_agenda_after(hd_agenda *agenda, hd_task_kind kind, int rank,
-                     int64_t node, double seconds)
-{
-    int32_t id = hd_agenda_add(agenda, kind, rank, node, seconds);
-
-    if (id != 0)
-        hd_agenda_rate(agenda, id, 1);
-}
-
 void hd_agenda_delay(hd_agenda *agenda, int rank, int64_t node, double seconds,
                      double then)
 {

@@ -19,7 +19,7 @@ typedef struct hd_task {
     hd_task_kind kind;
     int rank;     // of FLOW the sender
     int64_t node; // the step; of FLOW the send, of GATHER the first member
-    double then;  // of a delay: the seconds of work behind it
+    double then;  // of a kernel's DELAY: the seconds of work behind it
     double left;  // work, in seconds at rate 1; where processors are shared,
                   // of COMPUTE all that a task of them will have done when it
                   // ends
@@ -54,9 +54,7 @@ int32_t hd_agenda_add(hd_agenda *agenda, hd_task_kind kind, int rank,
 void hd_agenda_rate(hd_agenda *agenda, int32_t id, double rate);
 // It ends at `time`, whatever was said before.
 void hd_agenda_put(hd_agenda *agenda, int32_t id, double time);
-// A task that takes so long and shares nothing.
-void hd_agenda_after(hd_agenda *agenda, hd_task_kind kind, int rank,
-                     int64_t node, double seconds);
+// A DELAY that takes so long and shares nothing; `then` is of a kernel, else 0.
 void hd_agenda_delay(hd_agenda *agenda, int rank, int64_t node, double seconds,
                      double then);
 void hd_agenda_drop(hd_agenda *agenda, int32_t id);

@@ -40,14 +40,13 @@ typedef struct hd_activity {
 } hd_activity;
 
 // The COMPUTE tasks of a rank of its own, or of a node's ranks that share a few
-// processors. On its own those that began earlier come first, each with the
-// part of the processor that it can fill, and the list holds them in that
-// order. Where processors are shared it is equally. There a task that began
-// when all was last idle would have done `done` by `since`, and goes on at
-// `rate`; so the order in which tasks end is known when they start, and only
-// the first one's end is in the agenda.
+// processors. Either is shared equally. Tasks of a rank's own fill their shares
+// as far as they can, and the list holds the narrowest first. Where processors
+// are shared a task that began when all was last idle would have done `done` by
+// `since`, and goes on at `rate`; so the order in which tasks end is known when
+// they start, and only the first one's end is in the agenda.
 typedef struct hd_processor {
-    int32_t first, last; // tasks, in the order of their starts or ends
+    int32_t first, last; // tasks, in the order of their widths or ends
     int32_t next;        // the one whose end is in the agenda; 0 if none
     int busy;            // how many
     double done, since, rate;

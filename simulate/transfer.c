@@ -29,10 +29,10 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
         s->prediction.bytes_copied += bytes;
     else
         s->prediction.bytes_networked += bytes;
-    hd_agenda_after(&s->agenda, HD_TASK_DELAY, sender,
-                    s->graph.first[sender] + send,
+    hd_agenda_delay(&s->agenda, sender, s->graph.first[sender] + send,
                     near ? s->machine.hop + s->machine.copy_latency
-                         : s->machine.network_latency);
+                         : s->machine.network_latency,
+                    0);
 }
 
 // What is reduced within a node is a kernel that meets its peers by itself
@@ -73,8 +73,8 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     else
         s->prediction.bytes_gathered += bytes;
     hd_traffic_count(s, rendezvous, 1);
-    hd_agenda_after(&s->agenda, HD_TASK_DELAY, first->rank,
-                    g->first[first->rank] + first->step, latency);
+    hd_agenda_delay(&s->agenda, first->rank,
+                    g->first[first->rank] + first->step, latency, 0);
 }
 
 void hd_transfer_reach(hd_simulation *s, int rank, int64_t step)

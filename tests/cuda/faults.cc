@@ -162,6 +162,13 @@ void Judge(const std::vector<Answer> &answers, const Symbol &symbol,
     }
 }
 
+bool AreAllAsked()
+{
+    const char *all = getenv("HEDDLE_FAULTS");
+
+    return all != nullptr && *all != '\0';
+}
+
 // Of what is called very often, the first call and the last, unless all are
 // asked for; each one that asks for memory. How often is asked whether
 // something is over differs from run to run, so that the last such call may be
@@ -170,12 +177,11 @@ std::vector<long> Which(const Symbol &symbol, long calls)
 {
     bool polls = Is(symbol, "cuEventQuery") || Is(symbol, "cuStreamQuery") ||
                  Is(symbol, "ncclCommGetAsyncError");
-    const char *all = getenv("HEDDLE_FAULTS");
     std::vector<long> which;
 
     for (long k = 1; k <= calls; k++) {
         if (k == 1 || (k == calls && !polls) || Is(symbol, "cuMemAlloc_v2") ||
-            (all != nullptr && *all != '\0' && k <= 200))
+            (AreAllAsked() && k <= 200))
             which.push_back(k);
     }
     return which;
@@ -187,9 +193,8 @@ void Sweep(const hd_session_options &options, const char *text = kEverything,
            const std::string &library = "", unsigned each = 1)
 {
     Program program(text);
-    unsigned drawn =
-        each > 1 && getenv("HEDDLE_FAULTS") == nullptr ? Seed() % each : 0;
-    unsigned at = 0;
+    unsigned share = AreAllAsked() ? 1 : each;
+    unsigned drawn = share > 1 ? Seed() % share : 0, at = 0;
     auto run = [&](const std::string &fault) {
         return RunRanks(2, [&](Rank &rank) {
             return RunWithFault(rank, program, options, fault);
@@ -207,7 +212,7 @@ void Sweep(const hd_session_options &options, const char *text = kEverything,
             std::string fault =
                 std::string(kSymbols[i].name) + ":" + std::to_string(k);
 
-            if (getenv("HEDDLE_FAULTS") == nullptr && at++ % each != drawn)
+            if (at++ % share != drawn)
                 continue;
             Judge(run(fault), kSymbols[i], fault);
             runs++;
