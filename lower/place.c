@@ -36,28 +36,53 @@ static const hd_buffer *result_of(const hd_op *op)
     return op->view[0].buffer;
 }
 
+// What an operand that lies along the last dimensions of the result is over.
+static hd_placement along_result(const hd_placing *p, const hd_lines *lines,
+                                 int i, hd_placement at)
+{
+    int lacks = lines->type[0].ndims - lines->type[i].ndims;
+    hd_placement along = hd_placement_nowhere();
+
+    for (int a = 0; a < p->module->naxes; a++)
+        if (at.dim[a] >= lacks &&
+            lines->type[i].dim[at.dim[a] - lacks].extent > 1)
+            along.dim[a] = (int8_t)(at.dim[a] - lacks);
+    return along;
+}
+
+// What is done to the sum is done where that ends; so the bias is there.
+static void add_end(const hd_placing *p, const hd_lines *lines,
+                    hd_placement end, const hd_way *way, ways *out)
+{
+    int bias = hd_op_key_view(lines->op, HD_KEY_BIAS);
+    hd_way one = *way;
+
+    one.ends = true;
+    one.end = end;
+    if (bias >= 0)
+        one.at[bias] = along_result(p, lines, bias, end);
+    add_way(p, out, &one);
+}
+
 // Of sums that more is done to, where that may be.
 static void add_ends(const hd_placing *p, const hd_lines *lines, int axis,
                      const hd_way *way, ways *out)
 {
-    hd_way one = *way;
+    const hd_buffer *result = result_of(lines->op);
+    hd_placement end = way->at[0];
 
-    one.ends = true;
-    one.end = way->at[0];
-    if (!hd_place_is_open(p, result_of(lines->op))) {
-        one.end = hd_place_of_view(&lines->op->view[0],
-                                   p->base[result_of(lines->op)->id]);
-        add_way(p, out, &one);
+    if (!hd_place_is_open(p, result)) {
+        end = hd_place_of_view(&lines->op->view[0], p->base[result->id]);
+        add_end(p, lines, end, way, out);
         return;
     }
-    one.end.dim[axis] = HD_PLACED_NOWHERE;
-    add_way(p, out, &one);
+    end.dim[axis] = HD_PLACED_NOWHERE;
+    add_end(p, lines, end, way, out);
     for (int d = 0; d < lines->type[0].ndims; d++)
         if (hd_placement_axis(way->at[0], d) < 0 &&
             hd_dim_may_shard(p->module, lines->type[0].dim[d], axis)) {
-            one.end = way->at[0];
-            one.end.dim[axis] = (int8_t)d;
-            add_way(p, out, &one);
+            end.dim[axis] = (int8_t)d;
+            add_end(p, lines, end, way, out);
         }
 }
 

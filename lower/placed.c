@@ -183,7 +183,7 @@ static void stream_sums(const writer *w, hd_type *type, hd_buffer *parts,
 }
 
 // Result `i`, whose dimensions begin at `ahead` of its type, along what its
-// operands have in pieces.
+// operands have in pieces; parts not along the bias, which comes behind them.
 static void stream_along(const writer *w, int i, hd_type *type, int ahead)
 {
     const hd_lines *lines = w->lines;
@@ -191,7 +191,8 @@ static void stream_along(const writer *w, int i, hd_type *type, int ahead)
     for (int v = 0; v < lines->op->nviews; v++) {
         const hd_view *view = &w->view[v];
 
-        if (hd_op_writes(lines->op, v))
+        if (hd_op_writes(lines->op, v) ||
+            (w->way->ends && v == hd_op_key_view(lines->op, HD_KEY_BIAS)))
             continue;
         for (int d = 0; d < lines->type[v].ndims; d++) {
             hd_dim from = view->buffer->type.dim[hd_view_kept_dim(view, d)];
@@ -601,19 +602,6 @@ static hd_opcode opcode_of(hd_map map)
     return (hd_opcode)code;
 }
 
-// What an operand that lies along the last dimensions of the result is over.
-static hd_placement along_result(const writer *w, int i, hd_placement at)
-{
-    int lacks = w->lines->type[0].ndims - w->lines->type[i].ndims;
-    hd_placement p = hd_placement_nowhere();
-
-    for (int a = 0; a < w->module->naxes; a++)
-        if (at.dim[a] >= lacks &&
-            w->lines->type[i].dim[at.dim[a] - lacks].extent > 1)
-            p.dim[a] = (int8_t)(at.dim[a] - lacks);
-    return p;
-}
-
 // A tensor as the result is, where it ends.
 static hd_buffer *add_like(const writer *w, hd_placement at)
 {
@@ -622,18 +610,11 @@ static hd_buffer *add_like(const writer *w, hd_placement at)
     return add_temp(w, w->lines->op->view[0].buffer, &type);
 }
 
-static hd_buffer *add_bias(writer *w, hd_buffer *sum, int bias, hd_placement at,
-                           hd_buffer *to)
+static hd_buffer *add_bias(writer *w, hd_buffer *sum, int bias, hd_buffer *to)
 {
-    const hd_view *given = &w->lines->op->view[bias];
-    hd_view view = *given;
-    int64_t hides = 0;
-    bool same;
+    hd_view view = w->view[bias];
+    bool same = view.buffer->type.dtype == sum->type.dtype;
 
-    view.buffer =
-        bring(w, given->buffer,
-              hd_place_of_buffer(given, along_result(w, bias, at)), 0, &hides);
-    same = view.buffer->type.dtype == sum->type.dtype;
     hd_build_op(&w->b, same ? HD_OP_ADD : HD_OP_SUM, -1, 1, 2,
                 (hd_view[]){whole(w, to), whole(w, sum), view});
     return to;
@@ -679,7 +660,7 @@ static void write_ends(writer *w, hd_placed *parts)
     now = bias < 0 && act == NULL ? end : add_like(w, at);
     write_move(w, parts, now, at);
     if (bias >= 0)
-        now = add_bias(w, now, bias, at, act == NULL ? end : add_like(w, at));
+        now = add_bias(w, now, bias, act == NULL ? end : add_like(w, at));
     if (aux >= 0)
         keep_aux(w, aux, now, at);
     if (act != NULL) {
