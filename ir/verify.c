@@ -1110,17 +1110,27 @@ static hd_status check_dtype(verifier *v, const hd_op *op, int i,
     return check_either(v, op, i, dtype, dtype);
 }
 
-// A tensor has one value, whoever asks.
-static hd_status check_start(verifier *v, const hd_op *op)
+// A tensor has one value, whoever asks. Where what view `i` has of the
+// dimension begins in host programs, the walk judges.
+static hd_status check_start(verifier *v, const hd_op *op, int i)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_START);
+    int64_t past = type_of(op, i).dim[hd_op_dim(op)].extent, start = 0;
 
-    if (key == NULL || !is_tensor(v) || hd_expr_is_const(v->module, key->expr))
+    if (!is_tensor(v))
         return HD_OK;
-    return hd_error(v->diag, HD_E0302, key->loc,
-                    "%s takes a constant start in tensor programs: what each "
-                    "rank has of a dimension its marks say",
-                    op_text(op));
+    if (key != NULL && !hd_expr_is_const(v->module, key->expr))
+        return hd_error(v->diag, HD_E0302, key->loc,
+                        "%s takes a constant start in tensor programs: what "
+                        "each rank has of a dimension its marks say",
+                        op_text(op));
+    if (key != NULL)
+        start = hd_expr_value(v->module, key->expr);
+    if (start >= 0 && past - 1 <= INT32_MAX - start)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->view[i].loc,
+                    "%s of %lld indices from %lld on; an index is 0 to %d",
+                    op_text(op), (long long)past, (long long)start, INT32_MAX);
 }
 
 // Where a rank's block begins is no number where a run says how long it is.
@@ -1160,7 +1170,7 @@ static hd_status check_take(verifier *v, const hd_op *op)
 
     HD_TRY(check_dim(v, op, HD_KEY_DIM, in.ndims, -1));
     HD_TRY(check_dtype(v, op, 2, HD_DTYPE_I32));
-    HD_TRY(check_start(v, op));
+    HD_TRY(check_start(v, op, 1));
     HD_TRY(check_result(v, op, out.dtype == in.dtype));
     HD_TRY(check_ranks_know(v, op, in.dim[hd_op_dim(op)]));
     return is_tensor(v) && !is_unplaced(v) ? check_ranks_alike(v, op) : HD_OK;
@@ -1176,7 +1186,7 @@ static hd_status check_iota(verifier *v, const hd_op *op)
                         "iota of %s: indices are i32 or i64; `copy` them to "
                         "others",
                         hd_dtype_text(out.dtype));
-    HD_TRY(check_start(v, op));
+    HD_TRY(check_start(v, op, 0));
     HD_TRY(check_alike(v, op));
     if (out.dim[hd_op_dim(op)].extent > INT32_MAX)
         return hd_error(v->diag, HD_E0312, op->view[0].loc,

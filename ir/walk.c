@@ -640,7 +640,7 @@ static hd_status place_rows(walker *w, hd_step *step)
 static hd_status place_indices(walker *w, hd_step *step)
 {
     const hd_key *key = hd_op_key(step->op, HD_KEY_START);
-    hd_type made;
+    const hd_span *made = &step->span[0];
     int64_t start, last;
 
     step->start = 0;
@@ -651,10 +651,9 @@ static hd_status place_indices(walker *w, hd_step *step)
         return hd_error(w->diag, HD_E0601, key->loc,
                         "start %lld on rank %lld; it is an index of 0 to %d",
                         (long long)start, (long long)w->rank, INT32_MAX);
-    made = hd_view_type(&step->op->view[0]);
-    last = start + made.dim[hd_op_dim(step->op)].extent - 1;
-    if (step->op->code == HD_OP_IOTA && made.dtype == HD_DTYPE_I32 &&
-        last > INT32_MAX)
+    last = start + made->extent[hd_op_dim(step->op)] - 1;
+    if (step->op->code == HD_OP_IOTA &&
+        made->buffer->type.dtype == HD_DTYPE_I32 && last > INT32_MAX)
         return hd_error(w->diag, HD_E0601, key->loc,
                         "start %lld on rank %lld: the last index is %lld, and "
                         "that of i32 at most %d",
@@ -734,12 +733,12 @@ static hd_status walk_op(walker *w, const hd_op *op)
         HD_TRY(number_transfer(w, step));
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         HD_TRY(place_rows(w, step));
-    if (hd_op_family(op) == HD_FAMILY_TAKE ||
-        hd_op_family(op) == HD_FAMILY_IOTA)
-        HD_TRY(place_indices(w, step));
     HD_TRY(find_empty(w, step, &empty));
     if (empty || (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
         return skip_step(w, step);
+    if (hd_op_family(op) == HD_FAMILY_TAKE ||
+        hd_op_family(op) == HD_FAMILY_IOTA)
+        HD_TRY(place_indices(w, step));
     if (!count_step(w, zeros) || counts)
         return HD_OK;
     step->stores = zeros;
