@@ -26,11 +26,10 @@ static bool is_letter(const hd_lines *lines, int view, int dim,
     return text != NULL && strcmp(text, letter) == 0;
 }
 
-// Rows of which each rank has a block attend to keys block by block.
+// Rows of which each rank has a block meet keys block by block.
 static bool may_have_blocks(const hd_op *op)
 {
-    return hd_op_attend(op) == HD_ATTEND_ATTENTION &&
-           hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+    return hd_op_meets_keys(op) && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
            hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
            hd_op_key(op, HD_KEY_ACCUMULATE) == NULL;
 }
@@ -385,18 +384,23 @@ static int64_t count_bytes(const hd_module *module, const hd_lines *lines,
 hd_cost hd_lines_arrive(const hd_module *module, const hd_lines *lines,
                         hd_cut cut, const hd_placement *at, int64_t *hides)
 {
+    const hd_op *op = lines->op;
     hd_cost cost = {0};
-    int first = lines->op->noutputs + 1;
 
     for (int a = 0; a < module->naxes; a++)
-        for (int i = first; i < first + 2; i++) {
-            hd_placement to = at[i];
+        for (int i = op->noutputs + op->ninputs; i-- > 0;) {
+            hd_type type = lines->type[i];
+            hd_placement all = at[i];
+            bool made = hd_op_writes(op, i);
 
-            if (cut.line[a] != lines->rows || lines->rows < 0)
+            if (cut.line[a] != lines->rows || !hd_op_has_keys(op, i))
                 continue;
-            to.dim[a] = HD_PLACED_NOWHERE;
-            cost = hd_cost_sum(cost, hd_placement_move(module, &lines->type[i],
-                                                       at[i], to, ~0u, hides));
+            all.dim[a] = made ? HD_PLACED_PARTS : HD_PLACED_NOWHERE;
+            if (made)
+                type.dtype = lines->type[hd_op_lse(op)].dtype;
+            cost = hd_cost_sum(
+                cost, hd_placement_move(module, &type, made ? all : at[i],
+                                        made ? at[i] : all, ~0u, hides));
         }
     return cost;
 }

@@ -801,31 +801,111 @@ static int rows_axis(const writer *w)
     return NONE;
 }
 
+// Whether an axis is one of the batch of view `i` then: of keys rows become
+// blocks.
+static bool leads(const writer *w, int i, int axis)
+{
+    return splits(w, axis) &&
+           !(w->way->cut.line[axis] == w->lines->rows && is_keys(w, i));
+}
+
+// What the split statement makes of result `i`: of gradients of keys whose
+// blocks all ranks have met, parts, with ranks in the batch, and blocks in
+// front of the heads. Parts are not rounded.
+static hd_type split_result(const writer *w, int i)
+{
+    hd_placement at = w->way->at[i];
+    int rows = NONE, n = 0;
+    hd_type type;
+
+    for (int a = 0; a < w->module->naxes; a++)
+        if (splits(w, a))
+            at.dim[a] = HD_PLACED_NOWHERE;
+    type = unstreamed(hd_placement_type(w->module, &w->lines->type[i], at));
+    for (int a = 0; a < w->module->naxes; a++) {
+        int dim = w->way->at[i].dim[a] + n;
+        hd_dim ranks = hd_dim_whole(w->module->axis[a].size);
+
+        if (!splits(w, a))
+            continue;
+        if (leads(w, i, a)) {
+            type = split_type(w, &type, dim, a);
+            type = hd_type_moved(&type, dim, batch_of(w, i) + n++);
+        } else {
+            ranks.mark = a;
+            type = hd_type_with(&type, batch_of(w, i) + n++, ranks);
+            rows = a;
+        }
+    }
+    if (rows < 0)
+        return type;
+    type = split_type(w, &type, type.ndims - 2, rows);
+    type = hd_type_moved(&type, type.ndims - 3, type.ndims - 4);
+    type.dim[type.ndims - 4] = hd_dim_whole(w->module->axis[rows].size);
+    stream(w, &type, type.ndims - 4, w->module->axis[rows].size);
+    type.dtype = w->lines->type[hd_op_lse(w->lines->op)].dtype;
+    return type;
+}
+
+// Parts of gradients of keys, added up where each rank has its block of them.
+static hd_buffer *sum_blocks(writer *w, int i, hd_buffer *parts)
+{
+    int axis = rows_axis(w), dim = hd_type_axis_dim(&parts->type, axis);
+    hd_type type = hd_type_without(&parts->type, dim);
+    hd_dim blocks = hd_dim_unstreamed(type.dim[type.ndims - 4]);
+    hd_buffer *sum;
+    hd_op *op;
+
+    blocks.mark = axis;
+    type.dim[type.ndims - 4] = blocks;
+    sum = add_temp(w, parts, &type);
+    op = hd_build_unary(&w->b, HD_OP_SUM, -1, whole(w, sum), whole(w, parts));
+    hd_build_number(op, HD_KEY_DIM, dim);
+    if (type.dtype == w->lines->type[i].dtype)
+        return sum;
+    type.dtype = w->lines->type[i].dtype;
+    parts = add_temp(w, sum, &type);
+    hd_build_unary(&w->b, HD_OP_COPY, -1, whole(w, parts), whole(w, sum));
+    return parts;
+}
+
+// With dimension `from`, of an axis, back in front of what it divides, at `to`,
+// and joined with it.
+static hd_buffer *join_axis(writer *w, hd_buffer *x, int from, int to, int axis,
+                            const hd_view *last)
+{
+    hd_type type;
+
+    x = move_dim(w, x, from, to);
+    type = x->type;
+    type.dim[to] =
+        hd_dim_cut(hd_dim_whole(type.dim[to].extent * type.dim[to + 1].extent),
+                   type.dim[to].extent);
+    type.dim[to].mark = axis;
+    type = hd_type_without(&type, to + 1);
+    if (last == NULL)
+        return reshape(w, x, &type);
+    hd_build_unary(&w->b, HD_OP_RESHAPE, -1, *last, whole(w, x));
+    return last->buffer;
+}
+
 // The result as it was split, back to what it is.
 static void join_result(writer *w, int i, hd_buffer *made, hd_view to)
 {
     int batch = batch_of(w, i), at[HD_MAX_AXES], n = 0;
-    hd_buffer *x = made;
+    bool blocks = is_keys(w, i) && rows_axis(w) >= 0;
+    hd_buffer *x = blocks ? sum_blocks(w, i, made) : made;
 
     for (int a = 0; a < w->module->naxes; a++)
-        if (splits(w, a))
+        if (leads(w, i, a))
             at[n++] = a;
-    while (n-- > 0) {
-        int dim = w->way->at[i].dim[at[n]] + n;
-        hd_type type;
-
-        x = move_dim(w, x, batch + n, dim);
-        type = x->type;
-        type.dim[dim] = hd_dim_cut(
-            hd_dim_whole(type.dim[dim].extent * type.dim[dim + 1].extent),
-            type.dim[dim].extent);
-        type.dim[dim].mark = at[n];
-        type = hd_type_without(&type, dim + 1);
-        if (n == 0)
-            hd_build_unary(&w->b, HD_OP_RESHAPE, -1, to, whole(w, x));
-        else
-            x = reshape(w, x, &type);
-    }
+    if (blocks)
+        x = join_axis(w, x, x->type.ndims - 4,
+                      w->way->at[i].dim[rows_axis(w)] + n, rows_axis(w),
+                      n == 0 ? &to : NULL);
+    while (n-- > 0)
+        x = join_axis(w, x, batch + n, w->way->at[i].dim[at[n]] + n, at[n],
+                      n == 0 ? &to : NULL);
 }
 
 // Rows of a block see keys as far as the whole would.
@@ -889,21 +969,9 @@ static void write_split(writer *w)
         views[i] = whole(w, x);
     }
     for (int i = 0; i < op->noutputs; i++) {
-        hd_placement at = w->way->at[i];
-        hd_type type;
+        hd_type type = split_result(w, i);
 
         made[i] = make_view(w, i);
-        for (int a = 0; a < w->module->naxes; a++)
-            if (splits(w, a))
-                at.dim[a] = HD_PLACED_NOWHERE;
-        type = unstreamed(hd_placement_type(w->module, &w->lines->type[i], at));
-        for (int a = 0, n = 0; a < w->module->naxes; a++)
-            if (splits(w, a)) {
-                int dim = w->way->at[i].dim[a] + n;
-
-                type = split_type(w, &type, dim, a);
-                type = hd_type_moved(&type, dim, batch_of(w, i) + n++);
-            }
         views[i] = whole(w, add_temp(w, op->view[i].buffer, &type));
     }
     split = hd_build_op(&w->b, op->code, -1, op->noutputs, op->ninputs, views);
