@@ -143,6 +143,19 @@ static bool has_piece(const hd_view *view, int dim)
            hd_view_range(view, dim + 1) == NULL;
 }
 
+bool hd_pieces_join(const hd_pieces *all, hd_view *view, int dim)
+{
+    const hd_piece_name *p = all->names;
+
+    while (p != NULL && (p->name != view->buffer || p->dim != dim))
+        p = p->next;
+    if (p == NULL || !has_piece(view, dim))
+        return false;
+    *view = hd_view_all_of(
+        all->module, hd_view_without(all->module, *view, p->buffer, dim), dim);
+    return true;
+}
+
 typedef struct undoing {
     hd_module *module;
     const hd_piece_name **by; // name, by its id

@@ -20,6 +20,9 @@ typedef struct hd_pieces {
 // Gives buffers other names where a loop has blocks of them alone: none that
 // are arguments which a caller brings and gets, and none with counts.
 void hd_pieces_name(hd_pieces *all, const hd_stmt *loop);
+// In `view`, that picks a piece by dimension `dim` of its name, all of them
+// instead, as the dimension that they are of; false if it does not.
+bool hd_pieces_join(const hd_pieces *all, hd_view *view, int dim);
 // Blocks again, wherever a view in the module has one piece; names that no view
 // has any more are gone.
 void hd_pieces_undo(const hd_pieces *all);

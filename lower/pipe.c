@@ -559,22 +559,6 @@ static hd_key key_of_all(const hd_pipe *p, const hd_op *op, hd_key key)
     return key;
 }
 
-hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
-                     const hd_trip_piece *at)
-{
-    hd_op *copy = hd_build_copy(b, op);
-
-    for (int i = 0; i < op->nviews; i++)
-        copy->view[i] = view_for(p, op, i, at);
-    for (int i = 0; i < copy->nkeys && at->shard == HD_EXPR_ALL; i++)
-        copy->key[i] = key_of_all(p, op, copy->key[i]);
-    for (int i = 0; i < copy->nkeys && at->shard >= 0; i++)
-        if (copy->key[i].expr >= 0)
-            copy->key[i].expr = hd_expr_replace(p->module, copy->key[i].expr,
-                                                p->loop->var, at->shard);
-    return copy;
-}
-
 int hd_pipe_product_views(const hd_op *op)
 {
     int n = 3;
@@ -665,11 +649,86 @@ static bool computes_all(hd_pipe *p, const hd_op *op)
     return true;
 }
 
-static bool takes_all_shards(hd_pipe *p, const hd_op *op)
+// Whether where an element is says nothing of its value.
+static bool is_alike(const hd_op *op)
 {
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
+    case HD_FAMILY_FOLD:
+    case HD_FAMILY_PRODUCT:
+        return true;
+    case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_TAKE:
+    case HD_FAMILY_IOTA:
+    case HD_FAMILY_PICK:
+    case HD_FAMILY_ATTEND:
+    case HD_FAMILY_CALL:
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    return false;
+}
+
+// The views of all shards where these are pieces of a dimension, the same line
+// of every view: with that in place of them, and of one.
+static bool join_views(hd_pipe *p, const hd_op *op, const hd_trip_piece *at,
+                       hd_view *out)
+{
+    int ndims[HD_MAX_VIEWS], line = HD_ALONE;
+    hd_type type[HD_MAX_VIEWS];
+    hd_bound bound;
+
+    for (int i = 0; i < op->nviews; i++)
+        ndims[i] = hd_view_type(&op->view[i]).ndims;
+    if (!is_alike(op) || at->chunk >= 0 || p->slots > 0 ||
+        !hd_bind(op, ndims, &bound, NULL))
+        return false;
+    for (int i = 0; i < op->nviews; i++) {
+        int dim = hd_pipe_index(p, &op->view[i]);
+        int along = HD_ALONE;
+
+        out[i] = op->view[i];
+        if (dim >= 0 && !hd_pieces_join(p->pieces, &out[i], dim))
+            return false;
+        if (dim >= 0)
+            along = bound.along[i][hd_view_kept_ahead(&op->view[i], dim)];
+        line = i == 0 ? along : line;
+        if (line == HD_ALONE || (dim >= 0 && along != line))
+            return false;
+        type[i] = hd_view_type(&out[i]);
+    }
+    return hd_signature_fits(op, type, false, NULL, NULL);
+}
+
+hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
+                     const hd_trip_piece *at)
+{
+    hd_op *copy = hd_build_copy(b, op);
+
+    if (at->shard == HD_EXPR_ALL && hd_op_is(op, HD_UNIT_COMPUTE) &&
+        !computes_all(p, op) && join_views(p, op, at, copy->view))
+        return copy;
+    for (int i = 0; i < op->nviews; i++)
+        copy->view[i] = view_for(p, op, i, at);
+    for (int i = 0; i < copy->nkeys && at->shard == HD_EXPR_ALL; i++)
+        copy->key[i] = key_of_all(p, op, copy->key[i]);
+    for (int i = 0; i < copy->nkeys && at->shard >= 0; i++)
+        if (copy->key[i].expr >= 0)
+            copy->key[i].expr = hd_expr_replace(p->module, copy->key[i].expr,
+                                                p->loop->var, at->shard);
+    return copy;
+}
+
+static bool takes_all_shards(hd_pipe *p, const hd_op *op,
+                             const hd_trip_piece *at)
+{
+    hd_view view[HD_MAX_VIEWS];
+
     switch (hd_op_unit(op)) {
     case HD_UNIT_COMPUTE:
-        return computes_all(p, op);
+        return computes_all(p, op) || join_views(p, op, at, view);
     case HD_UNIT_TRANSFER:
         return op->code == HD_OP_BROADCAST || op->code == HD_OP_REDUCE;
     case HD_UNIT_SYNC:
@@ -684,7 +743,7 @@ hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
     bool all = true;
 
     for (const hd_stmt *s = ops; s != end && at->shard < 0; s = s->next)
-        all &= takes_all_shards(p, s->op);
+        all &= takes_all_shards(p, s->op, at);
     return !all ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)
                 : *b;
 }

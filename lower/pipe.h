@@ -11,6 +11,7 @@
 #define HD_LOWER_PIPE_H
 
 #include "lower/build.h"
+#include "lower/pieces.h"
 #include "lower/pass.h"
 
 HD_BEGIN_DECLS
@@ -71,6 +72,7 @@ typedef struct hd_pipe {
     const hd_trips *schedule;
     const hd_transport *transport; // by axis
     hd_alias *aliases;
+    const hd_pieces *pieces;
     const int *uses; // by buffer id, in the whole program
     // Of the statements, those that add to what earlier iterations made, and
     // that the first one begins anew.

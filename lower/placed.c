@@ -51,7 +51,7 @@ static hd_buffer *add_temp(const writer *w, const hd_buffer *like,
                            const hd_type *type)
 {
     hd_buffer *temp =
-        hd_module_add_buffer(w->module, like->name, HD_ROLE_TEMP, type);
+        hd_module_add_buffer(w->module, like->said, HD_ROLE_TEMP, type);
 
     temp->said = like->said;
     temp->loc = like->loc;

@@ -719,7 +719,8 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                  .options = options,
                  .scratch = scratch,
                  .diag = diag,
-                 .transport = transport};
+                 .transport = transport,
+                 .pieces = &pieces};
 
     HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
                               transport));

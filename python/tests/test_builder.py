@@ -41,19 +41,11 @@ def columns(b, name, *shape):
     return b.input(name, "bf16", shape, axes=COLUMNS)
 
 
-def gathered(x):
-    return x.set(("stream", *[None] * (x.ndim - 1)))
-
-
-def scattered(p):
-    return ops.sum(p, dim=0, axes=("tp", *[None] * (p.ndim - 2)))
-
-
 @example
 def ag_linear(b):
-    a = shards(b, "a", 128, 1024)
+    a = rows(b, "a", TP * 128, 1024)
     w, bias = b.input("w", "bf16", (1024, 1024)), b.input("bias", "bf16", (1024,))
-    b.output("c", ops.matmul(gathered(a), w, tb=True, bias=bias))
+    b.output("c", ops.matmul(a, w, tb=True, bias=bias), (None, None))
 
 
 @example
@@ -89,21 +81,17 @@ def attention_gather(b):
 
 @example
 def attention_heads(b):
-    axes = (None, None, "cp", None, None)
-    q, k, v = (b.input(name, "bf16", (TP, heads, TP, 32, 16), axes)
+    axes = (None, "cp", None)
+    q, k, v = (b.input(name, "bf16", (TP * heads, TP * 32, 16), axes)
                for name, heads in (("q", 4), *KEYS))
-    heads = [x.set(("cp", None, None, None, None)) for x in (q, k, v)]
-    whole = [ops.reshape(x, (TP, x.shape[1], TP * 32, 16)) for x in heads]
-    o, _ = ops.attention(*whole, causal=True)
-    b.output("o", ops.reshape(o, (TP, 4, TP, 32, 16)).set(axes))
+    b.output("o", ops.attention(q, k, v, causal=True)[0], axes)
 
 
 @example
 def attention_out(b):
-    o, w = shards(b, "o", TP, ROWS, HEADS), shards(b, "w", 1, HIDDEN, HEADS)
-    r = shards(b, "r", ROWS, HIDDEN)
-    p = ops.matmul(o, w, tb=True).declare(axes=("tp", *STREAM))
-    b.output("y", scattered(p) + r)
+    o, w = columns(b, "o", TP * ROWS, TP * HEADS), columns(b, "w", HIDDEN, TP * HEADS)
+    r = rows(b, "r", TP * ROWS, HIDDEN)
+    b.output("y", ops.matmul(o, w, tb=True) + r, ("tp", None))
 
 
 @example
@@ -279,8 +267,8 @@ def stages(b):
 @example
 def transpose_shards(b):
     rows = shards(b, "rows", TP, 32, dtype="f32")
-    columns = rows.set((None, "tp", None))
-    b.output("back", (columns * 0.5).declare(axes=columns.axes).set(("tp", None, None)))
+    scaled = (rows * 0.5).declare(axes=(None, "tp", None))
+    b.output("back", scaled.copy(), ("tp", None, None))
 
 
 @example

@@ -30,7 +30,7 @@ for program in drawn:
     ranks = random.choice(("2", "4", "8"))
     found = re.search(rf"examples/{program.name} ((?:-D \w+=\d+ ?)+)", page)
     words = found[1].split() if found else []
-    axis = re.search(r"^mesh .*?\b(tp|ep)=", program.read_text(), re.M)[1]
+    axis = re.search(r"^mesh .*?\b(tp|ep|cp)=", program.read_text(), re.M)[1]
     words = [re.sub(rf"^{axis}=.*", f"{axis}={ranks}", word) for word in words]
     times = [predicted(folder / program.name, words) for folder in (examples, by_hand)]
     if times[0] > MOST * times[1]:
