@@ -150,8 +150,11 @@ static bool made_shape(const hd_op *op, int i, const hd_said *said,
         out->ndims = 0;
         return true;
     }
+    // What data picks is as long as another result is said to be.
     return hd_infer_bind(op, said, type, &bound, NULL) &&
-           hd_bound_makes(&bound, type, i, op->noutputs, out);
+           hd_bound_makes(&bound, type, i,
+                          hd_op_family(op) == HD_FAMILY_PICK ? 0 : op->noutputs,
+                          out);
 }
 
 // The marks that the declaration has, on dimensions as long as these.

@@ -11,8 +11,8 @@
 #define HD_LOWER_PIPE_H
 
 #include "lower/build.h"
-#include "lower/pieces.h"
 #include "lower/pass.h"
+#include "lower/pieces.h"
 
 HD_BEGIN_DECLS
 
