@@ -266,6 +266,24 @@ static bool find_moved(const hd_module *module, const hd_stmt *stmt, moved *m)
     return m->ranks > 1;
 }
 
+// What is brought to one statement of the text stands at its place alike: it is
+// one, told of as the most of it.
+static bool join_last(hd_cliffs *cliffs, const moved *m)
+{
+    moved *last = cliffs->n > 0 ? &cliffs->moved[cliffs->n - 1] : NULL;
+    moved both = *m;
+
+    if (last == NULL || m->loc.line == 0 || last->loc.line != m->loc.line ||
+        last->loc.column != m->loc.column)
+        return false;
+    if (last->need > m->need)
+        both = *last;
+    both.need = last->need + m->need;
+    both.ranks = last->ranks + m->ranks;
+    *last = both;
+    return true;
+}
+
 hd_cliffs *hd_cliffs_find(const hd_module *module, bool bulk, hd_arena *scratch)
 {
     hd_cliffs *cliffs = hd_new(scratch, hd_cliffs);
@@ -276,7 +294,7 @@ hd_cliffs *hd_cliffs_find(const hd_module *module, bool bulk, hd_arena *scratch)
     cliffs->n = 0;
     cliffs->bulk = bulk;
     for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
-        if (find_moved(module, s, &m)) {
+        if (find_moved(module, s, &m) && !join_last(cliffs, &m)) {
             cliffs->moved = hd_arena_grow(scratch, cliffs->moved, cliffs->n,
                                           &room, sizeof m);
             cliffs->moved[cliffs->n++] = m;

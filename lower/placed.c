@@ -430,13 +430,22 @@ static hd_view make_view(writer *w, int i)
     return whole(w, add_temp(w, x, &type));
 }
 
+static void write_result(writer *w, hd_view to, hd_view from)
+{
+    hd_placed v = {.at = hd_placement_of(&from.buffer->type)};
+
+    hd_build_unary(&w->b, HD_OP_SET, -1, to, from);
+    if (w->p->why && to.nindex == 0 && from.nindex == 0)
+        explain(w, move_text(w, &v, to.buffer, w->p->base[to.buffer->id], 0));
+}
+
 // Moves what was made elsewhere to where its declaration has it.
 static void end_view(writer *w, int i, hd_view made)
 {
     const hd_view *view = &w->lines->op->view[i];
 
     if (made.buffer != view->buffer)
-        hd_build_unary(&w->b, HD_OP_SET, -1, *view, made);
+        write_result(w, *view, made);
     if (!is_open(w, view->buffer))
         write_version(w, view->buffer, w->p->base[view->buffer->id],
                       view->buffer);
@@ -452,7 +461,7 @@ static void write_plain(writer *w)
             made[i] = make_view(w, i);
     if (op->code == HD_OP_COPY && op->nviews == 2 &&
         made[0].buffer != op->view[0].buffer) {
-        hd_build_unary(&w->b, HD_OP_SET, -1, op->view[0], w->view[1]);
+        write_result(w, op->view[0], w->view[1]);
         made[0] = op->view[0];
     } else {
         hd_view old[HD_MAX_VIEWS];
