@@ -892,10 +892,12 @@ static hd_buffer *join_axis(writer *w, hd_buffer *x, int from, int to, int axis,
                    type.dim[to].extent);
     type.dim[to].mark = axis;
     type = hd_type_without(&type, to + 1);
-    if (last == NULL)
-        return reshape(w, x, &type);
-    hd_build_unary(&w->b, HD_OP_RESHAPE, -1, *last, whole(w, x));
-    return last->buffer;
+    if (last == NULL || last->nindex > 0)
+        x = reshape(w, x, &type);
+    if (last != NULL)
+        hd_build_unary(&w->b, last->nindex > 0 ? HD_OP_COPY : HD_OP_RESHAPE, -1,
+                       *last, whole(w, x));
+    return last != NULL ? last->buffer : x;
 }
 
 // The result as it was split, back to what it is.
