@@ -34,6 +34,19 @@ static bool has_name(hd_buffer *buffer)
            hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
 }
 
+// Whether scales have other pieces than the operand that they are of.
+static bool scales_apart(const hd_op *op, int i)
+{
+    bool second = i == hd_op_key_view(op, HD_KEY_SCALE_B);
+    const hd_view *scales = &op->view[i];
+    const hd_view *of = &op->view[op->noutputs + second];
+    bool apart = scales->buffer->type.ndims != of->buffer->type.ndims;
+
+    for (int d = 0; d < of->buffer->type.ndims && !apart; d++)
+        apart = hd_view_blocks(scales, d) != hd_view_blocks(of, d);
+    return apart;
+}
+
 // Whether operand `i` repeats along pieces of the result, behind dimensions
 // that would lie along the pieces' own; scales may, along those of an operand.
 static bool repeats_behind(const hd_op *op, int i, int dim)
@@ -41,8 +54,9 @@ static bool repeats_behind(const hd_op *op, int i, int dim)
     int beside =
         hd_op_family(op) != HD_FAMILY_MOVE ? hd_space_beside(op, i, dim) : -1;
 
-    return hd_op_has_scales(op, i) ||
-           (beside > 0 && op->view[i].buffer->type.dim[beside].extent == 1);
+    if (hd_op_has_scales(op, i))
+        return scales_apart(op, i);
+    return (beside > 0 && op->view[i].buffer->type.dim[beside].extent == 1);
 }
 
 static void check_names(void *context, hd_op *op)
