@@ -381,11 +381,11 @@ static int64_t count_bytes(const hd_module *module, const hd_lines *lines,
     return bytes;
 }
 
-hd_cost hd_lines_arrive(const hd_module *module, const hd_lines *lines,
-                        hd_cut cut, const hd_placement *at, int64_t *hides)
+hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
+                         hd_cut cut, const hd_placement *at)
 {
     const hd_op *op = lines->op;
-    hd_cost cost = {0};
+    hd_moves moves = {0};
 
     for (int a = 0; a < module->naxes; a++)
         for (int i = op->noutputs + op->ninputs; i-- > 0;) {
@@ -398,11 +398,13 @@ hd_cost hd_lines_arrive(const hd_module *module, const hd_lines *lines,
             all.dim[a] = made ? HD_PLACED_PARTS : HD_PLACED_NOWHERE;
             if (made)
                 type.dtype = lines->type[hd_op_lse(op)].dtype;
-            cost = hd_cost_sum(
-                cost, hd_placement_move(module, &type, made ? all : at[i],
-                                        made ? at[i] : all, ~0u, hides));
+            moves = hd_moves_sum(
+                moves, hd_placement_move(module, &type, made ? all : at[i],
+                                         made ? at[i] : all, ~0u));
         }
-    return cost;
+    moves.beside += moves.ahead;
+    moves.ahead = 0;
+    return moves;
 }
 
 int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,

@@ -43,10 +43,9 @@ hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,
 int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
                       hd_cut cut);
 // What it takes for all keys to arrive where each rank has a block of the rows,
-// and for parts of their gradients to leave; what of `hides` that takes is
-// hidden under no more.
-hd_cost hd_lines_arrive(const hd_module *module, const hd_lines *lines,
-                        hd_cut cut, const hd_placement *at, int64_t *hides);
+// and for parts of their gradients to leave, beside that.
+hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
+                         hd_cut cut, const hd_placement *at);
 // The types of a product's views with an index for each rank of `axis` in
 // front, over which the contracted dimension lies; of the result, and the
 // first operand, the second. False if no product has them.

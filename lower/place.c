@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "ir/verify.h"
+#include "lower/pace.h"
 
 enum { NONE = -1, MOST_STATES = 32 };
 
@@ -107,11 +108,8 @@ static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
     if (!hd_lines_divide(p->module, lines, cut, way.at))
         return;
     way.work = hd_lines_work(p->module, lines, cut);
-    if (lines->rows >= 0) {
-        int64_t hides = way.work;
-
-        way.arrives = hd_lines_arrive(p->module, lines, cut, way.at, &hides);
-    }
+    if (lines->rows >= 0)
+        way.arrives = hd_lines_arrive(p->module, lines, cut, way.at);
     parts = hd_placement_parts(way.at[0]);
     if (parts >= 0 && !may_add_bias(lines->op))
         return;
@@ -184,9 +182,25 @@ static ways list_ways(const hd_placing *p, const hd_lines *lines, unsigned used)
 
 // ------------------------------------------------------------------ states
 
+typedef struct cost {
+    int64_t total; // what counts
+    int64_t bytes; // that a rank receives, for what costs alike
+    int moves;     // likewise
+} cost;
+
+static int compare_costs(const cost *a, const cost *b)
+{
+    if (a->total != b->total)
+        return a->total < b->total ? -1 : 1;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    return a->moves - b->moves;
+}
+
 typedef struct state {
     hd_versions versions; // of what is still to be read and not declared so
-    hd_cost cost;
+    hd_pace pace;
+    cost cost;
     uint64_t hash;
     const struct state *from;
     const hd_way *way;
@@ -197,6 +211,7 @@ typedef struct search {
     unsigned used;     // axes
     int at;            // statement
     hd_versions trial; // room for those of a state that may not be kept
+    hd_waits waits;    // of that
 } search;
 
 static uint64_t hash_version(const hd_placed *v)
@@ -208,47 +223,99 @@ static uint64_t hash_version(const hd_placed *v)
     return h ^ h >> 29;
 }
 
+static void count_move(state *to, const hd_moves *move)
+{
+    to->cost.bytes += move->bytes;
+    to->cost.moves += move->n;
+    to->pace.serial += move->alone;
+}
+
+// Since when a tensor is there.
+static int64_t since_of(const search *s, const hd_versions *versions,
+                        const hd_buffer *x, int from)
+{
+    if (from >= 0)
+        return versions->version[from].since;
+    for (int i = 0; i < versions->n; i++)
+        if (versions->version[i].tensor == x->id &&
+            hd_placement_same(versions->version[i].at, s->p->base[x->id]))
+            return versions->version[i].since;
+    return 0;
+}
+
+// What moves beside a statement, and since when it may.
+typedef struct arrival {
+    int64_t bytes, since;
+} arrival;
+
 // Brings what is read to where it is needed.
-static hd_cost read_view(search *s, hd_versions *versions,
-                         const hd_lines *lines, const hd_way *way, int i,
-                         int64_t *hides)
+static void read_view(search *s, hd_versions *versions, const hd_lines *lines,
+                      int i, state *to, arrival *beside)
 {
     const hd_view *view = &lines->op->view[i];
-    hd_placement to = hd_place_of_buffer(view, way->at[i]);
-    hd_placed v = {.tensor = view->buffer->id, .at = to};
-    hd_cost cost = {0};
-    int from = hd_place_source(s->p, versions, view->buffer, to,
-                               hd_place_gathers(lines, i), hides, &cost);
+    hd_placed v = {.tensor = view->buffer->id,
+                   .at = hd_place_of_buffer(view, to->way->at[i])};
+    hd_moves move;
+    int from = hd_place_source(s->p, versions, view->buffer, v.at,
+                               hd_place_gathers(lines, i), &move);
+    int64_t since = since_of(s, versions, view->buffer, from);
 
+    hd_pace_wait(&to->pace, since);
+    s->waits.view[i] = hd_pace_await(&to->pace, move.ahead, since);
+    hd_pace_compute(&to->pace, move.work, 0);
+    if (move.beside > 0) {
+        beside->bytes += move.beside;
+        beside->since = since > beside->since ? since : beside->since;
+    }
+    count_move(to, &move);
     if (from >= 0 && hd_placement_parts(versions->version[from].at) >= 0)
         hd_versions_drop(versions, from);
+    v.since = to->pace.now;
     hd_versions_add(s->p, versions, v);
-    return cost;
+}
+
+// What may move beside it does so, or did before.
+static void compute(search *s, const hd_lines *lines, state *to, arrival beside)
+{
+    int64_t work = to->way->work;
+    int64_t under = beside.bytes < work ? beside.bytes : work;
+
+    if (hd_pace_hides(&to->pace, beside.bytes, beside.since) > under)
+        under = 0;
+    s->waits.view[lines->op->noutputs] +=
+        hd_pace_await(&to->pace, beside.bytes - under, beside.since);
+    hd_pace_compute(&to->pace, work, under);
 }
 
 // What is declared is moved there at once.
-static hd_cost write_view(search *s, hd_versions *versions,
-                          const hd_lines *lines, const hd_way *way, int i)
+static void write_view(search *s, hd_versions *versions, const hd_lines *lines,
+                       int i, state *to)
 {
     const hd_view *view = &lines->op->view[i];
     hd_buffer *x = view->buffer;
     bool product = hd_op_family(lines->op) == HD_FAMILY_PRODUCT;
-    int64_t hides = product ? way->work : 0;
-    hd_placement made = hd_place_of_buffer(view, way->at[i]);
-    hd_placement end = made;
-    hd_placed v = {.tensor = x->id, .work = hides};
-    hd_cost cost = {0};
+    hd_placement made = hd_place_of_buffer(view, to->way->at[i]);
+    int64_t begins = to->pace.now - (product ? to->way->work : 0);
+    hd_placed v = {.tensor = x->id, .at = made, .since = to->pace.now};
+    hd_moves move = {0};
 
     hd_versions_forget(versions, x->id);
     if (!hd_place_is_open(s->p, x))
-        end = s->p->base[x->id];
-    else if (way->ends)
-        end = hd_place_of_buffer(view, way->end);
-    if (!hd_placement_same(made, end))
-        cost = hd_placement_move(s->p->module, &x->type, made, end, 0, &hides);
-    v.at = end;
+        v.at = s->p->base[x->id];
+    else if (to->way->ends)
+        v.at = hd_place_of_buffer(view, to->way->end);
+    if (!hd_placement_same(made, v.at))
+        move = hd_placement_move(s->p->module, &x->type, made, v.at, 0);
+    count_move(to, &move);
+    s->waits.view[i] =
+        hd_pace_owe(&to->pace, move.ahead,
+                    hd_placement_parts(made) >= 0 ? begins : to->pace.now);
+    hd_pace_compute(&to->pace, move.work, 0);
+    if (move.ahead > 0)
+        v.since = hd_pace_end(&to->pace);
+    if (hd_placement_parts(v.at) >= 0)
+        v.since = begins;
     hd_versions_add(s->p, versions, v);
-    return cost;
 }
 
 // Where a statement that is done as it stands has a tensor.
@@ -318,14 +385,22 @@ static void forget_read(const search *s, hd_versions *versions)
             hd_versions_drop(versions, i);
 }
 
+// On two machines together: one whose links are as fast as those of H200, and
+// one on which nothing moves while something is computed.
+static int64_t total_of(const hd_pace *pace)
+{
+    return hd_pace_end(pace) + pace->serial;
+}
+
 static bool take(search *s, const state *from, const hd_lines *lines,
                  const hd_way *way, state *out)
 {
     const hd_op *op = lines->op;
     hd_versions *versions = &s->trial;
-    int64_t hides = 0;
+    arrival beside = {way->arrives.beside, 0};
 
-    *out = (state){.cost = from->cost, .from = from, .way = way};
+    *out = (state){
+        .pace = from->pace, .cost = from->cost, .from = from, .way = way};
     if (!lines->fixed && !may_accumulate(s, lines, way))
         return false;
     versions->n = 0;
@@ -337,21 +412,18 @@ static bool take(search *s, const state *from, const hd_lines *lines,
         memcpy(versions->version, from->versions.version,
                sizeof *versions->version * (size_t)from->versions.n);
     versions->n = from->versions.n;
-    if (hd_op_family(op) == HD_FAMILY_PRODUCT)
-        hides = way->work;
-    out->cost = hd_cost_sum(out->cost, way->arrives);
-    out->cost.total += way->work;
+    count_move(out, &way->arrives);
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_reads(op, i) && !hd_op_writes(op, i))
-            out->cost = hd_cost_sum(
-                out->cost, read_view(s, versions, lines, way, i, &hides));
+            read_view(s, versions, lines, i, out, &beside);
+    compute(s, lines, out, beside);
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i))
-            out->cost =
-                hd_cost_sum(out->cost, write_view(s, versions, lines, way, i));
+            write_view(s, versions, lines, i, out);
     forget_read(s, versions);
     for (int i = 0; i < versions->n; i++)
         out->hash ^= hash_version(&versions->version[i]);
+    out->cost.total = total_of(&out->pace);
     return true;
 }
 
@@ -378,11 +450,11 @@ static void add_state(const search *s, states *to, const state *new)
 
     for (int i = 0; i < to->n; i++) {
         if (to->state[i].hash == new->hash) {
-            if (hd_cost_compare(new->cost, to->state[i].cost) < 0)
+            if (compare_costs(&new->cost, &to->state[i].cost) < 0)
                 keep_state(s, &to->state[i], new);
             return;
         }
-        if (hd_cost_compare(to->state[i].cost, to->state[worst].cost) > 0)
+        if (compare_costs(&to->state[i].cost, &to->state[worst].cost) > 0)
             worst = i;
     }
     if (to->n < MOST_STATES) {
@@ -390,7 +462,7 @@ static void add_state(const search *s, states *to, const state *new)
         return;
     }
     s->p->exact = false;
-    if (hd_cost_compare(new->cost, to->state[worst].cost) < 0)
+    if (compare_costs(&new->cost, &to->state[worst].cost) < 0)
         keep_state(s, &to->state[worst], new);
 }
 
@@ -399,12 +471,14 @@ static void add_state(const search *s, states *to, const state *new)
 static bool is_too_dear(const search *s, const states *to, const state *from,
                         const hd_way *way)
 {
-    int64_t least = from->cost.total + way->arrives.total + way->work;
+    hd_pace least = from->pace;
 
     if (to->n < MOST_STATES)
         return false;
+    hd_pace_compute(&least, way->work, 0);
+    least.serial += way->arrives.alone;
     for (int i = 0; i < to->n; i++)
-        if (to->state[i].cost.total >= least)
+        if (to->state[i].cost.total >= total_of(&least))
             return false;
     s->p->exact = false;
     return true;
@@ -537,7 +611,7 @@ static const char *reason_of(search *s, const state *before, const state *after)
     return hd_arena_printf(s->p->scratch, "%s; next: %s, %+.1f MiB here",
                            way_text(s, lines, after->way),
                            way_text(s, lines, next),
-                           (double)(least - after->cost.total) / 1048576);
+                           (double)(least - after->cost.total) / 2 / 1048576);
 }
 
 static void explain(search *s, const state *last)
@@ -601,6 +675,22 @@ static void tell_repeated(const search *s)
         }
 }
 
+// The states that led to the last, and what their statements waited for.
+static void settle(search *s, const state *last)
+{
+    hd_placing *p = s->p;
+    hd_waits *waits = hd_new_array(p->scratch, hd_waits, p->nstmts + 1);
+    for (s->at = p->nstmts; s->at-- > 0; last = last->from) {
+        state again;
+
+        p->way[s->at] = last->way;
+        s->waits = (hd_waits){{0}};
+        take(s, last->from, &p->lines[s->at], last->way, &again);
+        waits[s->at] = s->waits;
+    }
+    p->waits = waits;
+}
+
 static bool choose(hd_placing *p)
 {
     search s = {.p = p, .used = find_used(p)};
@@ -613,12 +703,11 @@ static bool choose(hd_placing *p)
         return false;
     best = &now.state[0];
     for (int i = 1; i < now.n; i++)
-        if (hd_cost_compare(now.state[i].cost, best->cost) < 0)
+        if (compare_costs(&now.state[i].cost, &best->cost) < 0)
             best = &now.state[i];
     if (p->why)
         explain(&s, best);
-    for (int n = p->nstmts; n-- > 0; best = best->from)
-        p->way[n] = best->way;
+    settle(&s, best);
     tell_repeated(&s);
     return true;
 }

@@ -31,7 +31,7 @@ typedef struct writer {
     const hd_way *way;
     hd_stmt *stmt;
     hd_view view[HD_MAX_VIEWS]; // of it, what is read where it is needed
-    int64_t hides;  // under what goes on, of what is brought; for words alone
+    int64_t waits;  // for what moves at hand, of its bytes; for words alone
     pieces *wanted; // by buffer id, of the text's
 } writer;
 
@@ -256,14 +256,12 @@ static void write_fold(writer *w, const hd_placed *v, hd_buffer *to)
 
 // "all_gather over tp, 96.0 MiB", with what of it hides.
 static const char *move_text(const writer *w, const hd_placed *v,
-                             const hd_buffer *to, hd_placement at,
-                             int64_t hides)
+                             const hd_buffer *to, hd_placement at)
 {
     const hd_module *m = w->module;
     const char *text = "";
     hd_placement now = v->at;
-    int64_t had = hides;
-    hd_cost cost = hd_placement_move(m, &to->type, v->at, at, ~0u, &hides);
+    hd_moves move = hd_placement_move(m, &to->type, v->at, at, 0);
 
     for (int a = 0; a < m->naxes; a++)
         if (now.dim[a] != at.dim[a])
@@ -276,8 +274,10 @@ static const char *move_text(const writer *w, const hd_placed *v,
                                  : "all_gather",
                 m->axis[a].name);
     return hd_arena_printf(m->arena, "%s: %.1f MiB%s", text,
-                           (double)cost.bytes / 1048576,
-                           hides < had ? ", which hides in part" : "");
+                           (double)move.bytes / 1048576,
+                           move.n == 0 || w->waits >= move.ahead ? ""
+                           : w->waits > 0 ? ", which hides in part"
+                                          : ", which hides");
 }
 
 static void explain(writer *w, const char *why)
@@ -303,7 +303,7 @@ static void write_move(writer *w, const hd_placed *v, hd_buffer *to,
         hd_build_number(op, HD_KEY_DIM, 0);
     }
     if (w->p->why)
-        explain(w, move_text(w, v, to, at, axis >= 0 ? v->work : w->hides));
+        explain(w, move_text(w, v, to, at));
 }
 
 // A buffer for a version of a tensor: its own, where none has that yet.
@@ -327,11 +327,13 @@ static hd_placed source_at(const writer *w, hd_buffer *tensor, int i)
 
 // Of what all ranks get while nothing hides it.
 static void tell_gathered(const writer *w, const hd_buffer *tensor,
-                          hd_placement from, hd_placement to, int64_t had,
-                          int64_t left)
+                          hd_placement from, hd_placement to)
 {
+    hd_moves move = hd_placement_move(w->module, &tensor->type, from, to, 0);
+
     for (int a = 0; a < w->module->naxes; a++)
-        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE && had == left &&
+        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE &&
+            w->waits >= move.ahead &&
             hd_placement_bytes(w->module, &tensor->type, to) >= HD_PLACE_MUCH)
             hd_warning(
                 w->p->diag, HD_E0507, w->b.loc,
@@ -345,12 +347,10 @@ static void tell_gathered(const writer *w, const hd_buffer *tensor,
 
 // What a tensor is where it is needed.
 static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
-                        unsigned gathers, int64_t *hides)
+                        unsigned gathers)
 {
-    hd_cost cost;
-    int64_t had = *hides;
-    int from =
-        hd_place_source(w->p, &w->have, tensor, to, gathers, hides, &cost);
+    hd_moves move;
+    int from = hd_place_source(w->p, &w->have, tensor, to, gathers, &move);
     hd_placed v = source_at(w, tensor, from);
     bool parts = hd_placement_parts(v.at) >= 0;
     hd_buffer *moved;
@@ -358,7 +358,7 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
 
     if (hd_placement_same(v.at, to))
         return v.buffer;
-    tell_gathered(w, tensor, v.at, to, had, *hides);
+    tell_gathered(w, tensor, v.at, to);
     type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
     stream_wanted(w, tensor, &type, 0);
     stream_gathered(w, &type, v.at, to);
@@ -374,15 +374,15 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
     return moved;
 }
 
-static void read_view(writer *w, int i, int64_t *hides)
+static void read_view(writer *w, int i)
 {
     const hd_view *view = &w->lines->op->view[i];
 
     w->view[i] = *view;
-    w->hides = hd_place_gathers(w->lines, i) != 0 ? *hides : 0;
+    w->waits = w->p->waits[w->lines - w->p->lines].view[i];
     w->view[i].buffer =
         bring(w, view->buffer, hd_place_of_buffer(view, w->way->at[i]),
-              hd_place_gathers(w->lines, i), hides);
+              hd_place_gathers(w->lines, i));
 }
 
 static void explain_statement(writer *w)
@@ -706,7 +706,6 @@ static void write_sum(writer *w, int axis)
 
     if (hd_op_family(op) == HD_FAMILY_PRODUCT) {
         v.buffer = write_parts(w, axis);
-        v.work = w->way->work;
     } else {
         v.fold = fold_of(w);
     }
@@ -1003,9 +1002,8 @@ static void write_name(writer *w)
     const hd_op *op = w->lines->op;
     hd_buffer *to = op->view[0].buffer, *from = op->view[1].buffer;
     hd_placement at = w->p->base[to->id];
-    int64_t hides = 0;
-    hd_cost cost;
-    int i = hd_place_source(w->p, &w->have, from, at, 0, &hides, &cost);
+    hd_moves move;
+    int i = hd_place_source(w->p, &w->have, from, at, 0, &move);
     hd_placed v = source_at(w, from, i);
 
     if (hd_placement_parts(v.at) < 0)
@@ -1034,13 +1032,12 @@ static void fold_before(writer *w, const hd_buffer *written)
         const hd_placed *v = &w->have.version[i];
         hd_placement to = v->at;
         hd_buffer *tensor;
-        int64_t hides = 0;
 
         if (v->buffer != NULL || !reads(v->fold, written))
             continue;
         tensor = v->fold->view[0].buffer;
         to.dim[hd_placement_parts(to)] = HD_PLACED_NOWHERE;
-        bring(w, tensor, to, 0, &hides);
+        bring(w, tensor, to, 0);
     }
 }
 
@@ -1048,7 +1045,6 @@ static void write_statement(writer *w)
 {
     const hd_op *op = w->lines->op;
     int axis = hd_placement_parts(w->way->at[0]);
-    int64_t hides = hd_op_family(op) == HD_FAMILY_PRODUCT ? w->way->work : 0;
 
     if (w->way->names) {
         write_name(w);
@@ -1056,7 +1052,7 @@ static void write_statement(writer *w)
     }
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_reads(op, i) && !hd_op_writes(op, i))
-            read_view(w, i, &hides);
+            read_view(w, i);
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i)) {
             fold_before(w, op->view[i].buffer);

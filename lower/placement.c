@@ -78,18 +78,10 @@ int64_t hd_placement_bytes(const hd_module *module, const hd_type *type,
     return hd_type_local_bytes(&placed);
 }
 
-hd_cost hd_cost_sum(hd_cost a, hd_cost b)
+hd_moves hd_moves_sum(hd_moves a, hd_moves b)
 {
-    return (hd_cost){a.total + b.total, a.bytes + b.bytes, a.moves + b.moves};
-}
-
-int hd_cost_compare(hd_cost a, hd_cost b)
-{
-    if (a.total != b.total)
-        return a.total < b.total ? -1 : 1;
-    if (a.bytes != b.bytes)
-        return a.bytes < b.bytes ? -1 : 1;
-    return a.moves - b.moves;
+    return (hd_moves){a.ahead + b.ahead, a.beside + b.beside, a.alone + b.alone,
+                      a.work + b.work,   a.bytes + b.bytes,   a.n + b.n};
 }
 
 typedef enum step {
@@ -113,66 +105,61 @@ static step step_of(int from, int to)
     return to >= 0 ? STEP_EXCHANGE : STEP_GATHER;
 }
 
-// What hides under a product counts a sixth: it begins before, or ends behind
-// it, and on a machine with slower links it hides less.
-static int64_t hide(int64_t bytes, int64_t *hides)
-{
-    int64_t hidden = bytes < *hides ? bytes : *hides;
-
-    *hides -= hidden;
-    return bytes - hidden + hidden / 6;
-}
-
-// `now` is what the tensor is over before it.
-static hd_cost cost_step(const hd_module *module, const hd_type *type,
-                         hd_placement now, int axis, step step,
-                         unsigned gathers, int64_t *hides)
+// `now` is what the tensor is over before it. What goes on piece by piece
+// beside a statement begins sooner.
+static hd_moves move_step(const hd_module *module, const hd_type *type,
+                          hd_placement now, int axis, step step,
+                          unsigned gathers)
 {
     int64_t all = hd_placement_bytes(module, type, now);
-    int64_t n = module->axis[axis].size, bytes = 0;
-    bool hidden = false;
+    int64_t ranks = module->axis[axis].size;
+    hd_moves moves = {.n = 1};
+    bool beside = false;
+    int64_t takes;
 
     switch (step) {
     case STEP_SLICE:
-        return (hd_cost){all / n / HD_COST_TOUCHED, 0, 0};
+        return (hd_moves){.work = all / ranks / HD_COST_TOUCHED};
     case STEP_SCATTER:
-        bytes = all - all / n;
-        hidden = true;
+        moves.bytes = all - all / ranks;
+        takes = moves.bytes + HD_COST_MOVE / 2;
         break;
     case STEP_EXCHANGE:
-        bytes = all - all / n;
+        moves.n = 2;
+        moves.bytes = all - all / ranks;
+        takes = moves.bytes + HD_COST_MOVE;
         break;
     case STEP_ADD:
-        bytes = 2 * (all - all / n);
-        hidden = true;
+        moves.bytes = 2 * (all - all / ranks);
+        takes = moves.bytes + HD_COST_MOVE / 2;
         break;
     case STEP_GATHER:
-        bytes = all * (n - 1);
-        hidden = (gathers >> now.dim[axis] & 1) != 0;
+        beside = (gathers >> now.dim[axis] & 1) != 0;
+        moves.bytes = all * (ranks - 1);
+        takes = moves.bytes + HD_COST_MOVE / (beside ? 2 : 1);
         break;
     case STEPS:
     case STEP_NONE:
-        return (hd_cost){0};
+        return (hd_moves){0};
     }
-    // To begin and to end hides in part, too.
-    return (hd_cost){hidden ? hide(bytes, hides) + HD_COST_MOVE * 3 / 4
-                            : bytes + HD_COST_MOVE,
-                     bytes, step == STEP_EXCHANGE ? 2 : 1};
+    moves.ahead = beside ? 0 : takes;
+    moves.beside = beside ? takes : 0;
+    moves.alone = moves.bytes + HD_COST_ALONE;
+    return moves;
 }
 
-hd_cost hd_placement_move(const hd_module *module, const hd_type *type,
-                          hd_placement from, hd_placement to, unsigned gathers,
-                          int64_t *hides)
+hd_moves hd_placement_move(const hd_module *module, const hd_type *type,
+                           hd_placement from, hd_placement to, unsigned gathers)
 {
-    hd_cost cost = {0};
+    hd_moves move = {0};
     hd_placement now = from;
 
     for (step s = STEP_SLICE; s < STEPS; s++)
         for (int a = 0; a < module->naxes; a++)
             if (step_of(from.dim[a], to.dim[a]) == s) {
-                cost = hd_cost_sum(
-                    cost, cost_step(module, type, now, a, s, gathers, hides));
+                move = hd_moves_sum(
+                    move, move_step(module, type, now, a, s, gathers));
                 now.dim[a] = to.dim[a];
             }
-    return cost;
+    return move;
 }

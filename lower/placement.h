@@ -46,28 +46,32 @@ int64_t hd_placement_share(const hd_module *module, hd_dim dim, int axis);
 int64_t hd_placement_bytes(const hd_module *module, const hd_type *type,
                            hd_placement placement);
 
-typedef struct hd_cost {
-    int64_t total; // what counts
-    int64_t bytes; // that a rank receives, for what costs alike
-    int moves;     // likewise
-} hd_cost;
-
 // What a compute statement is worth in bytes: a product's, another one's.
 #define HD_COST_FLOPS 2048
 #define HD_COST_TOUCHED 12
-#define HD_COST_MOVE ((int64_t)4 << 20)
+// What arrives while a move begins, on a machine like H200 and on one on which
+// nothing hides that.
+#define HD_COST_MOVE ((int64_t)6 << 20)
+#define HD_COST_ALONE ((int64_t)24 << 20)
 
-hd_cost hd_cost_sum(hd_cost a, hd_cost b);
-// Negative, 0 or positive, as `a` is less, the same or more.
-int hd_cost_compare(hd_cost a, hd_cost b);
+// What it takes to bring a tensor elsewhere.
+typedef struct hd_moves {
+    int64_t ahead;  // what arrives ahead of what needs it
+    int64_t beside; // or while that is done
+    int64_t alone;  // all of that, where nothing hides
+    int64_t work;   // what a rank touches for it
+    int64_t bytes;  // that a rank receives
+    int n;          // moves; an exchange is two, where all else is alike
+} hd_moves;
+
+hd_moves hd_moves_sum(hd_moves a, hd_moves b);
 
 // From one placement to another, one axis at a time: slices, sums that are
-// scattered, exchanges, sums that all get, gathers. `hides` is what is computed
-// while what hides there moves, which has it no more; `gathers` has a bit for
-// each dimension whose gather does. Sums of parts always may.
-hd_cost hd_placement_move(const hd_module *module, const hd_type *type,
-                          hd_placement from, hd_placement to, unsigned gathers,
-                          int64_t *hides);
+// scattered, exchanges, sums that all get, gathers. `gathers` has a bit for
+// each dimension whose gather may go on beside what needs it.
+hd_moves hd_placement_move(const hd_module *module, const hd_type *type,
+                           hd_placement from, hd_placement to,
+                           unsigned gathers);
 
 HD_END_DECLS
 

@@ -81,35 +81,42 @@ void hd_versions_forget(hd_versions *from, int tensor)
             hd_versions_drop(from, i);
 }
 
+// What can go on beside what needs it counts half.
+static int compare_moves(const hd_moves *a, const hd_moves *b)
+{
+    int64_t x = 2 * (a->ahead + a->work) + a->beside;
+    int64_t y = 2 * (b->ahead + b->work) + b->beside;
+
+    if (x != y)
+        return x < y ? -1 : 1;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    return a->n - b->n;
+}
+
 int hd_place_source(const hd_placing *p, const hd_versions *versions,
                     const hd_buffer *tensor, hd_placement to, unsigned gathers,
-                    int64_t *hides, hd_cost *cost)
+                    hd_moves *out)
 {
     int best = NONE;
-    int64_t left = *hides;
     bool found = !hd_place_is_open(p, tensor);
 
     if (found)
-        *cost = hd_placement_move(p->module, &tensor->type, p->base[tensor->id],
-                                  to, gathers, &left);
+        *out = hd_placement_move(p->module, &tensor->type, p->base[tensor->id],
+                                 to, gathers);
     for (int i = 0; i < versions->n; i++) {
         const hd_placed *v = &versions->version[i];
-        bool parts = hd_placement_parts(v->at) >= 0;
-        int64_t under = parts ? v->work : *hides;
-        hd_cost now;
+        hd_moves move;
 
         if (v->tensor != tensor->id)
             continue;
-        now = hd_placement_move(p->module, &tensor->type, v->at, to, gathers,
-                                &under);
-        if (found && hd_cost_compare(now, *cost) >= 0)
+        move = hd_placement_move(p->module, &tensor->type, v->at, to, gathers);
+        if (found && compare_moves(&move, out) >= 0)
             continue;
         found = true;
         best = i;
-        *cost = now;
-        left = parts ? *hides : under;
+        *out = move;
     }
     assert(found && "what is read was written");
-    *hides = left;
     return best;
 }

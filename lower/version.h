@@ -17,7 +17,7 @@ typedef struct hd_way {
     bool ends;
     hd_placement end;
     int64_t work;
-    hd_cost arrives; // what comes while it is done
+    hd_moves arrives; // what comes while it is done
     bool names;      // its result is another name of its operand's values
 } hd_way;
 
@@ -25,7 +25,8 @@ typedef struct hd_way {
 typedef struct hd_placed {
     int tensor; // its buffer's id
     hd_placement at;
-    int64_t work;      // of parts: of the product that made them
+    int64_t since; // when it is there; of parts: when the product begins that
+                   // makes them
     hd_buffer *buffer; // while it is written out; NULL of a fold not begun
     const hd_op *fold; // of such a one, by the views that it reads
 } hd_placed;
@@ -34,6 +35,11 @@ typedef struct hd_versions {
     hd_placed *version;
     int n, room;
 } hd_versions;
+
+// Of each view of a statement, what of its moves is waited for.
+typedef struct hd_waits {
+    int64_t view[HD_MAX_VIEWS];
+} hd_waits;
 
 // Of a program: what its statements are and where its tensors are declared.
 typedef struct hd_placing {
@@ -50,6 +56,7 @@ typedef struct hd_placing {
     bool why;         // comments are wanted
     hd_diag *diag;
     const char **reason; // of each statement then
+    const hd_waits *waits; // of each statement
 } hd_placing;
 
 // A view's placement as its buffer's, and what a view keeps of a buffer's.
@@ -65,11 +72,11 @@ void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v);
 void hd_versions_drop(hd_versions *from, int i);
 // All of a tensor.
 void hd_versions_forget(hd_versions *from, int tensor);
-// The version to bring a tensor from, and what that costs; -1 of where it is
+// The version to bring a tensor from, and what that takes; -1 of where it is
 // declared.
 int hd_place_source(const hd_placing *p, const hd_versions *versions,
                     const hd_buffer *tensor, hd_placement to, unsigned gathers,
-                    int64_t *hides, hd_cost *cost);
+                    hd_moves *out);
 // Of what view `i` of a statement reads: dimensions of its buffer whose gather
 // hides under it.
 unsigned hd_place_gathers(const hd_lines *lines, int i);
