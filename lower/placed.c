@@ -374,12 +374,18 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
     return moved;
 }
 
+// What of the moves of view `i` the statement at hand waits for.
+static int64_t waits_for(const writer *w, int i)
+{
+    return w->p->waits[w->lines - w->p->lines].view[i];
+}
+
 static void read_view(writer *w, int i)
 {
     const hd_view *view = &w->lines->op->view[i];
 
     w->view[i] = *view;
-    w->waits = w->p->waits[w->lines - w->p->lines].view[i];
+    w->waits = waits_for(w, i);
     w->view[i].buffer =
         bring(w, view->buffer, hd_place_of_buffer(view, w->way->at[i]),
               hd_place_gathers(w->lines, i));
@@ -436,7 +442,7 @@ static void write_result(writer *w, hd_view to, hd_view from)
 
     hd_build_unary(&w->b, HD_OP_SET, -1, to, from);
     if (w->p->why && to.nindex == 0 && from.nindex == 0)
-        explain(w, move_text(w, &v, to.buffer, w->p->base[to.buffer->id], 0));
+        explain(w, move_text(w, &v, to.buffer, w->p->base[to.buffer->id]));
 }
 
 // Moves what was made elsewhere to where its declaration has it.
@@ -444,6 +450,7 @@ static void end_view(writer *w, int i, hd_view made)
 {
     const hd_view *view = &w->lines->op->view[i];
 
+    w->waits = waits_for(w, i);
     if (made.buffer != view->buffer)
         write_result(w, *view, made);
     if (!is_open(w, view->buffer))
@@ -1058,6 +1065,7 @@ static void write_statement(writer *w)
             fold_before(w, op->view[i].buffer);
             hd_versions_forget(&w->have, op->view[i].buffer->id);
         }
+    w->waits = waits_for(w, 0);
     if (axis >= 0)
         write_sum(w, axis);
     else if (has_splits(w))
