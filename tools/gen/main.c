@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "generate.h"
+#include "open.h"
 
 enum { FINE = 0, WRONG = 1, USAGE = 2, FAILED = 3 }; // exit codes, as heddle's
 
@@ -216,6 +217,16 @@ static bool print_moves(choices *choices)
     return made;
 }
 
+// Of a program of a seed; those of inputs of fuzz targets are opened there.
+static char *leave_open(const request *request, char *text)
+{
+    uint8_t bytes[64];
+    choices open = {bytes, sizeof bytes, 0};
+
+    choices_fill(~request->seed, bytes, sizeof bytes);
+    return open_declarations(text, request->options.integers, &open);
+}
+
 // False if memory runs out.
 static bool print_program(const request *request, choices *choices)
 {
@@ -231,6 +242,8 @@ static bool print_program(const request *request, choices *choices)
     if (request->moves)
         return print_moves(choices);
     text = generate_program(choices, &request->options);
+    if (text != NULL && request->from == NULL)
+        text = leave_open(request, text);
     if (text != NULL)
         fputs(text, stdout);
     free(text);
