@@ -6,14 +6,14 @@
 //
 // What a gather makes whole, and what sums are scattered along, is worked on in
 // pieces: it is a stream dimension, and so is what is made of it piece by
-// piece.
+// piece. Rows of a product that are gathered behind it are in tiles.
 #include "lower/placed.h"
 
 #include <string.h>
 
 #include "lower/build.h"
 
-enum { NONE = -1 };
+enum { NONE = -1, TILES = 4 };
 
 // The dimension of a tensor of which a declaration behind it says that it comes
 // piece by piece; NONE, or how many pieces.
@@ -458,6 +458,111 @@ static void end_view(writer *w, int i, hd_view made)
                       view->buffer);
 }
 
+// [.., k@axis, ..] as [.., n@axis, k / n, ..].
+static hd_type split_type(const writer *w, const hd_type *type, int dim,
+                          int axis)
+{
+    int64_t n = w->module->axis[axis].size;
+    hd_type split = *type;
+    hd_dim ranks = hd_dim_whole(n);
+
+    ranks.mark = axis;
+    split.dim[dim] = hd_dim_whole(type->dim[dim].extent / n);
+    return hd_type_with(&split, dim, ranks);
+}
+
+// The statement itself, of what it reads and what it makes.
+static void append_statement(writer *w, const hd_view *made)
+{
+    hd_op *op = w->stmt->op;
+    hd_view old[HD_MAX_VIEWS];
+
+    memcpy(old, op->view, sizeof *old * (size_t)op->nviews);
+    for (int i = 0; i < op->nviews; i++)
+        op->view[i] = hd_op_writes(op, i) ? made[i] : w->view[i];
+    hd_block_append(w->b.block, w->stmt);
+    explain_statement(w);
+    // The lines name the statement's own views still.
+    w->stmt->op = hd_arena_copy(w->module->arena, op, sizeof *op);
+    w->stmt->op->view = hd_arena_copy(w->module->arena, op->view,
+                                      sizeof *old * (size_t)op->nviews);
+    memcpy(op->view, old, sizeof *old * (size_t)op->nviews);
+}
+
+static bool may_have_tiles(const writer *w)
+{
+    const hd_op *op = w->lines->op;
+    const hd_buffer *x = op->view[0].buffer;
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code != HD_KEY_TB && op->key[i].code != HD_KEY_ACT &&
+            op->key[i].code != HD_KEY_BIAS)
+            return false;
+    for (int i = 0; i < 3; i++)
+        if (w->lines->type[i].ndims != 2 || op->view[i].nindex > 0)
+            return false;
+    return !is_open(w, x) && x->role != HD_ROLE_INOUT &&
+           wanted_of(w, x).dim == NONE;
+}
+
+// The axis over which a product of matrices makes rows that all ranks get, in
+// tiles of a mebibyte at least; NONE.
+static int tiles_axis(const writer *w)
+{
+    hd_placement at = w->way->at[0];
+    hd_dim rows = w->lines->type[0].dim[0];
+    int axis = hd_placement_axis(at, 0);
+
+    if (hd_op_family(w->lines->op) != HD_FAMILY_PRODUCT || axis < 0 ||
+        !may_have_tiles(w) || !hd_dim_splits(w->module, rows, axis) ||
+        rows.extent / w->module->axis[axis].size % TILES != 0 ||
+        hd_placement_bytes(w->module, &w->lines->type[0], at) < TILES << 20)
+        return NONE;
+    at.dim[axis] = HD_PLACED_NOWHERE;
+    return hd_placement_same(at, w->p->base[w->lines->op->view[0].buffer->id])
+               ? axis
+               : NONE;
+}
+
+// Rows of ranks as [n@axis, tiles, rows of a tile, ..].
+static hd_type tiled_type(const writer *w, const hd_type *type, int axis)
+{
+    hd_type tiled = unstreamed(*type);
+    hd_dim each;
+
+    tiled = split_type(w, &tiled, 0, axis);
+    each = hd_dim_whole(tiled.dim[1].extent / TILES);
+    tiled.dim[1] = hd_dim_whole(TILES);
+    return hd_type_with(&tiled, 2, each);
+}
+
+// Tiles are gathered while the next ones are computed.
+static void write_tiles(writer *w, int axis)
+{
+    hd_op *op = w->stmt->op;
+    hd_buffer *x = op->view[0].buffer;
+    hd_placed v = {.at = w->way->at[0]};
+    hd_type read = tiled_type(w, &w->view[1].buffer->type, axis);
+    hd_type made = hd_placement_type(w->module, &x->type, v.at);
+    hd_type all;
+    hd_view given = op->view[0];
+    hd_buffer *tiles, *gathered;
+
+    made = tiled_type(w, &made, axis);
+    made.dim[1].mark = HD_STREAM;
+    all = made;
+    all.dim[0] = hd_dim_whole(made.dim[0].extent);
+    tiles = add_temp(w, x, &made);
+    gathered = add_temp(w, x, &all);
+    w->view[1] = whole(w, reshape(w, w->view[1].buffer, &read));
+    append_statement(w, (hd_view[]){whole(w, tiles)});
+    hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, gathered), whole(w, tiles));
+    if (w->p->why)
+        explain(w, move_text(w, &v, x, w->p->base[x->id]));
+    hd_build_unary(&w->b, HD_OP_RESHAPE, -1, given, whole(w, gathered));
+    write_version(w, x, w->p->base[x->id], x);
+}
+
 static void write_plain(writer *w)
 {
     hd_op *op = w->stmt->op;
@@ -471,18 +576,7 @@ static void write_plain(writer *w)
         write_result(w, op->view[0], w->view[1]);
         made[0] = op->view[0];
     } else {
-        hd_view old[HD_MAX_VIEWS];
-
-        memcpy(old, op->view, sizeof *old * (size_t)op->nviews);
-        for (int i = 0; i < op->nviews; i++)
-            op->view[i] = hd_op_writes(op, i) ? made[i] : w->view[i];
-        hd_block_append(w->b.block, w->stmt);
-        explain_statement(w);
-        // The lines name the statement's own views still.
-        w->stmt->op = hd_arena_copy(w->module->arena, op, sizeof *op);
-        w->stmt->op->view = hd_arena_copy(w->module->arena, op->view,
-                                          sizeof *old * (size_t)op->nviews);
-        memcpy(op->view, old, sizeof *old * (size_t)op->nviews);
+        append_statement(w, made);
     }
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i))
@@ -529,19 +623,6 @@ static hd_buffer *move_dim(writer *w, hd_buffer *x, int from, int to)
         order->ints[d] = k++;
     }
     return made;
-}
-
-// [.., k@axis, ..] as [.., n@axis, k / n, ..].
-static hd_type split_type(const writer *w, const hd_type *type, int dim,
-                          int axis)
-{
-    int64_t n = w->module->axis[axis].size;
-    hd_type split = *type;
-    hd_dim ranks = hd_dim_whole(n);
-
-    ranks.mark = axis;
-    split.dim[dim] = hd_dim_whole(type->dim[dim].extent / n);
-    return hd_type_with(&split, dim, ranks);
 }
 
 // An operand with the ranks in front. These are names of its bytes, and no loop
@@ -1070,6 +1151,8 @@ static void write_statement(writer *w)
         write_sum(w, axis);
     else if (has_splits(w))
         write_split(w);
+    else if (tiles_axis(w) >= 0)
+        write_tiles(w, tiles_axis(w));
     else
         write_plain(w);
 }
