@@ -1,5 +1,6 @@
-// A matmul takes as long as its tiles, or as those that fill the processor if
-// it has fewer; anything else is bound by the bytes that it reads and writes.
+// A product takes as long as its tiles (tiles/choose.h), the last of which
+// leave a part of the processor to others, but no shorter than the rate lets it
+// be; anything else is bound by the bytes that it reads and writes.
 #include <heddle/simulate.h>
 
 #include "simulate/cost.h"
@@ -93,31 +94,87 @@ static work group_work(const hd_machine *machine, const hd_product *p, work w)
     return w;
 }
 
-// What a product moves at its end while nothing is multiplied, such as sums in
-// f32 that it adds to, beside a result of its operands' dtype: that is in the
-// rate.
+// What a product moves at its end while nothing is multiplied, beside a result
+// of its operands' dtype: that is in the rate. A wider one takes cuBLASLt three
+// times as long as its bytes do, on an H200, as do sums that it adds to.
 static double end_seconds(const hd_machine *machine, const hd_step *step,
                           const hd_product *p)
 {
     int bias = p->part[HD_PRODUCT_BIAS].view;
     int aux = p->part[HD_PRODUCT_AUX].view;
-    double bytes = bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) -
-                   (double)hd_span_elements(&step->span[0]) *
-                       (double)hd_dtype_size(step->span[1].buffer->type.dtype);
+    hd_dtype from = step->span[1].buffer->type.dtype;
+    bool wide =
+        hd_dtype_size(step->span[0].buffer->type.dtype) > hd_dtype_size(from);
+    double bytes =
+        bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) -
+        (double)hd_span_elements(&step->span[0]) * (double)hd_dtype_size(from);
 
     bytes += bias >= 0 ? bytes_of(&step->span[bias]) : 0;
     bytes += aux >= 0 ? bytes_of(&step->span[aux]) : 0;
-    return bytes > 0 && machine->processors == 0 ? bytes / machine->memory : 0;
+    return bytes > 0 && machine->processors == 0
+               ? (wide ? 3 : 1) * bytes / machine->memory
+               : 0;
+}
+
+static bool has_tiles(hd_dtype dtype)
+{
+    return dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16;
+}
+
+static hd_tiles_work tiles_work(const hd_product *p)
+{
+    return (hd_tiles_work){.m = (double)p->m * (double)p->batch /
+                                (double)p->pieces,
+                           .n = (double)p->n,
+                           .k = (double)p->k,
+                           .pieces = (double)p->pieces,
+                           .splits = true,
+                           .plain = hd_product_is_plain(p),
+                           .turns = p->n % 8 == 0,
+                           .along = {!p->ta, p->tb}};
+}
+
+double hd_cost_hertz(const hd_machine *machine, hd_dtype dtype)
+{
+    hd_machine usual = HD_EMPTY(hd_machine);
+
+    hd_machine_default(&usual);
+    return HD_TILES_HERTZ * hd_cost_rate(machine, dtype) /
+           hd_cost_rate(&usual, dtype);
+}
+
+// Of one that cuBLASLt does, whose tiles are taken to be as good as ours.
+static hd_cost tiles_cost(const hd_machine *machine, const hd_product *p,
+                          hd_dtype dtype)
+{
+    hd_tiles_job job = {.products = 1, .work = {tiles_work(p)}};
+    double full = 2.0 * (double)p->batch * (double)p->m * (double)p->n *
+                  (double)p->k / hd_cost_rate(machine, dtype);
+    hd_tiles_choice tiles;
+    double seconds, busy;
+
+    (void)hd_tiles_pick(&job, machine->multiprocessors, 1, &tiles);
+    seconds =
+        hd_tiles_cycles(&job, 0, 1, &tiles) / hd_cost_hertz(machine, dtype);
+    seconds = seconds > full ? seconds : full;
+    busy = hd_tiles_busy(&job.work[0], &tiles);
+    return (hd_cost){.seconds = seconds,
+                     .width = busy > full / seconds ? busy : full / seconds};
 }
 
 static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
 {
     hd_product p = hd_product_of(step, 0);
+    hd_dtype dtype = step->span[1].buffer->type.dtype;
     work w = {(double)p.m, (double)p.n, (double)p.k, (double)p.batch};
-    hd_cost cost =
-        work_cost(machine, p.counts >= 0 ? group_work(machine, &p, w) : w,
-                  step->span[1].buffer->type.dtype);
+    hd_cost cost;
 
+    if (machine->multiprocessors > 0 && has_tiles(dtype) && p.counts < 0 &&
+        p.scales[0].view < 0 && p.scales[1].view < 0 && p.k > 0)
+        cost = tiles_cost(machine, &p, dtype);
+    else
+        cost = work_cost(machine,
+                         p.counts >= 0 ? group_work(machine, &p, w) : w, dtype);
     cost.seconds += end_seconds(machine, step, &p);
     return cost;
 }
@@ -206,8 +263,10 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
         bytes += (hd_step_access(step, i) == HD_ACCESS_UPDATE ? 2 : 1) *
                  bytes_moved(step, i);
     bound = bytes / machine->memory;
-    if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
+    if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
         cost = matmul_cost(machine, step);
+        bound *= machine->processors > 0 ? 1 : HD_COST_FETCH;
+    }
     if (hd_op_family(step->op) == HD_FAMILY_ATTEND)
         cost = attend_cost(machine, step);
     if (cost.seconds <= bound)
@@ -268,20 +327,11 @@ bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
     p = hd_product_of(&task.step, 0);
     a = &task.span[task.step.op->noutputs];
     dtype = a->buffer->type.dtype;
-    out->m = (double)p.m;
-    out->n = (double)p.n;
-    out->k = (double)p.k;
-    out->pieces = 1;
-    out->splits = true;
-    out->ragged = false;
-    out->plain = hd_product_is_plain(&p);
-    out->turns = p.n % 8 == 0;
-    out->along[0] = !p.ta;
-    out->along[1] = p.tb;
-    return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) && p.batch == 1 &&
-           !p.accumulate && p.m >= HD_TILES_LEAST_SIDE &&
-           p.n >= HD_TILES_LEAST_SIDE && p.k > 0 && p.scales[0].view < 0 &&
-           p.scales[1].view < 0 && is_even(a) && is_even(a + 1);
+    *out = tiles_work(&p);
+    return has_tiles(dtype) && p.batch == 1 && !p.accumulate &&
+           p.m >= HD_TILES_LEAST_SIDE && p.n >= HD_TILES_LEAST_SIDE &&
+           p.k > 0 && p.scales[0].view < 0 && p.scales[1].view < 0 &&
+           is_even(a) && is_even(a + 1);
 }
 
 bool hd_cost_alike(const hd_graph *graph, const hd_node *a, const hd_node *b)

@@ -16,11 +16,18 @@ typedef struct hd_cost {
     double bytes;   // that a transfer brings to a rank
 } hd_cost;
 
+// A GPU's products of few rows fetch their operands so much more slowly than
+// other kernels do: 1.15 to 1.3 times on an H200 (docs/simulate.md).
+#define HD_COST_FETCH 1.2
+
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
                    const hd_node *node);
 
 // Operations/s of products.
 double hd_cost_rate(const hd_machine *machine, hd_dtype dtype);
+// Of tiles of sm_90a: what makes products faster makes them faster, so that
+// HD_TILES_HERTZ goes with the rate of the default machine.
+double hd_cost_hertz(const hd_machine *machine, hd_dtype dtype);
 // What a product is for tiles of sm_90a; false if they do not take it.
 bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
                    hd_tiles_work *out);

@@ -57,17 +57,6 @@ static const hd_tiles_choice *tiles_of(hd_simulation *s,
     return &known->tiles;
 }
 
-// What makes products faster makes those in tiles faster: HD_TILES_HERTZ goes
-// with the rate of the default machine.
-static double hertz_of(const hd_machine *machine)
-{
-    hd_machine usual = HD_EMPTY(hd_machine);
-
-    hd_machine_default(&usual);
-    return HD_TILES_HERTZ * hd_cost_rate(machine, HD_DTYPE_BF16) /
-           usual.matmul[HD_DTYPE_BF16];
-}
-
 // The first `n` products from `first` on. What tiles take was fitted to single
 // products; in a row of long ones a GPU is at the limit of its power, and there
 // they are as fast as other products are, less what they need more of it.
@@ -76,13 +65,23 @@ static double seconds_of(const hd_simulation *s, const hd_tiles_job *job,
 {
     static const double part = 0.98;
     double rate = part * hd_cost_rate(&s->machine, HD_DTYPE_BF16);
-    double seconds, least = 0;
+    double seconds, least = 0, columns = 0, elements = 0;
 
     if (n == 0)
         return 0;
-    for (int i = first; i < first + n; i++)
-        least += 2 * job->work[i].m * job->work[i].n * job->work[i].k / rate;
-    seconds = hd_tiles_cycles(job, first, n, tiles) / hertz_of(&s->machine);
+    for (int i = first; i < first + n; i++) {
+        const hd_tiles_work *w = &job->work[i];
+
+        least += 2 * w->m * w->n * w->k / rate;
+        elements += w->m * (w->n + w->k);
+        if (!tiles->together || w->n > columns) // which they share
+            columns = (tiles->together ? 0 : columns) + w->n;
+    }
+    elements += columns * job->work[0].k;
+    seconds = 2 * elements * HD_COST_FETCH / s->machine.memory;
+    least = least > seconds ? least : seconds;
+    seconds = hd_tiles_cycles(job, first, n, tiles) /
+              hd_cost_hertz(&s->machine, HD_DTYPE_BF16);
     return seconds > least ? seconds : least;
 }
 
@@ -104,6 +103,12 @@ bool hd_launch_seconds(hd_simulation *s, int rank, int64_t step, double *out)
     if (product == 0 || s->cause != course->last)
         course->first = product;
     course->last = s->graph.first[rank] + step;
+    if (tiles->together) { // behind all that they wait for
+        *out = product + 1 < job.products
+                   ? 0
+                   : seconds_of(s, &job, 0, job.products, tiles);
+        return true;
+    }
     n = product - course->first;
     *out = seconds_of(s, &job, course->first, n + 1, tiles) -
            seconds_of(s, &job, course->first, n, tiles);

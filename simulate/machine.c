@@ -29,8 +29,8 @@ void hd_machine_default(hd_machine *out)
         .units = 99,
         .tile_m = 128,
         .tile_n = 128,
-        .hop = 12e-6,
-        .copy_latency = 2.1e-6,
+        .hop = 9.5e-6,
+        .copy_latency = 5e-6,
         .copy_bandwidth = 392e9,
         .link = 345e9,
         .collision = 0.6,
@@ -42,6 +42,7 @@ void hd_machine_default(hd_machine *out)
         .reduction_latency = 7e-6,
         .multiprocessors = 132,
         .event = 2e-6,
+        .run = 4e-6,
     };
 
     assert(out != NULL);
@@ -109,6 +110,7 @@ static const field fields[] = {
     FIELD(network_bandwidth, RATE),
     FIELD(reduction_latency, TIME),
     FIELD(event, TIME),
+    FIELD(run, TIME),
 };
 
 static hd_status check(const hd_machine *m, hd_diag *diag)

@@ -36,6 +36,7 @@ typedef struct hd_activity {
     // Flows and collectives on its links, and on its network.
     hd_peers sending[2], receiving[2];
     int gathering[2];
+    double ready; // when it has met its peers; 0: it has not yet begun to
     double since, transferring, both;
 } hd_activity;
 

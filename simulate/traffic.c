@@ -148,15 +148,27 @@ static hd_lane *queue_of(const hd_simulation *s, int from, int64_t send)
                : NULL;
 }
 
+// As which a put counts that begins behind another one's end.
+static double begin_bytes(const hd_simulation *s, int from, int64_t send)
+{
+    return hd_simulation_way(s, from, hd_simulation_node(s, send)->peer) ==
+                   HD_NEAR
+               ? s->machine.copy_latency * s->machine.copy_bandwidth
+               : 0;
+}
+
 void hd_traffic_start_flow(hd_simulation *s, int from, int64_t send,
                            double bytes)
 {
-    int32_t id = hd_agenda_add(&s->agenda, HD_TASK_FLOW, from, send, bytes);
     hd_lane *queue = queue_of(s, from, send);
+    bool waits = queue != NULL && queue->flow != 0;
+    int32_t id =
+        hd_agenda_add(&s->agenda, HD_TASK_FLOW, from, send,
+                      bytes + (waits ? begin_bytes(s, from, send) : 0));
 
     if (id == 0)
         return;
-    if (queue != NULL && queue->flow != 0) {
+    if (waits) {
         s->agenda.task[queue->last].behind = id;
         queue->last = id;
         return;

@@ -14,12 +14,23 @@ static void count_transfer(hd_simulation *s, int rank, int by)
     s->activity[rank].ntransfers += by;
 }
 
+// Until the rank has met its peers, from its first transfer on.
+static double meeting(hd_simulation *s, int rank)
+{
+    hd_activity *a = &s->activity[rank];
+
+    if (a->ready <= 0)
+        a->ready = s->agenda.now + s->machine.run;
+    return a->ready > s->agenda.now ? a->ready - s->agenda.now : 0;
+}
+
 // Both sides have come to it: the fixed part, and then the bytes.
 static void start_pair(hd_simulation *s, int sender, int64_t send)
 {
     const hd_node *node = hd_graph_node(&s->graph, sender, send);
     bool near = hd_simulation_way(s, sender, node->peer) == HD_NEAR;
     double bytes = hd_simulation_cost(s, node).bytes;
+    double here = meeting(s, sender), there = meeting(s, node->peer);
 
     hd_simulation_begin(s, sender, send);
     hd_simulation_begin(s, node->peer, node->partner);
@@ -30,8 +41,9 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
     else
         s->prediction.bytes_networked += bytes;
     hd_agenda_delay(&s->agenda, sender, s->graph.first[sender] + send,
-                    near ? s->machine.hop + s->machine.copy_latency
-                         : s->machine.network_latency,
+                    (near ? s->machine.hop + s->machine.copy_latency
+                          : s->machine.network_latency) +
+                        (here > there ? here : there),
                     0);
 }
 
@@ -58,13 +70,16 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     const hd_node *node = hd_graph_node(g, first->rank, first->step);
     int64_t n = hd_graph_meets(g, rendezvous);
     double bytes = hd_simulation_cost(s, node).bytes * (double)n;
-    double latency = latency_of(s, rendezvous, node);
+    double latency = latency_of(s, rendezvous, node), run = 0;
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;
     if (hd_op_move(node->op) == HD_MOVE_REDUCE)
         bytes /= (double)n;
     for (int64_t i = 0; i < n; i++) {
+        double waits = meeting(s, first[i].rank);
+
+        run = run > waits ? run : waits;
         hd_simulation_begin(s, first[i].rank, first[i].step);
         count_transfer(s, first[i].rank, 1);
     }
@@ -74,7 +89,7 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
         s->prediction.bytes_gathered += bytes;
     hd_traffic_count(s, rendezvous, 1);
     hd_agenda_delay(&s->agenda, first->rank,
-                    g->first[first->rank] + first->step, latency, 0);
+                    g->first[first->rank] + first->step, latency + run, 0);
 }
 
 void hd_transfer_reach(hd_simulation *s, int rank, int64_t step)

@@ -407,6 +407,20 @@ double hd_tiles_cycles(const hd_tiles_job *job, int first, int n,
     return cycles > LEAST_CYCLES ? cycles : LEAST_CYCLES;
 }
 
+double hd_tiles_busy(const hd_tiles_work *is, const hd_tiles_choice *c)
+{
+    const work w = turn(*is, c);
+    double units = (double)hd_tiles_most(c), tiles = tiles_of(&w, c);
+
+    if (c->split)
+        tiles = tiles > units ? units
+                              : (double)hd_tiles_units(true, (int64_t)tiles,
+                                                       (int64_t)cover(w.k, BK),
+                                                       (int64_t)units);
+    return tiles * c->cluster_m * c->cluster_n /
+           (cover(tiles, units) * c->processors);
+}
+
 // Whether a block of each cluster has nothing to do.
 static bool has_idle(const work *w, const hd_tiles_choice *c)
 {

@@ -97,6 +97,9 @@ int hd_tiles_pick(const hd_tiles_job *job, int processors, int room,
 #define HD_TILES_HERTZ 1.57e9
 double hd_tiles_cycles(const hd_tiles_job *job, int first, int n,
                        const hd_tiles_choice *choice);
+// The share of the device that they keep busy while one product takes so long:
+// what its last tiles leave idle another kernel can have.
+double hd_tiles_busy(const hd_tiles_work *work, const hd_tiles_choice *choice);
 
 HD_END_DECLS
 

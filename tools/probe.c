@@ -161,6 +161,63 @@ static const char hops_text[] = HEAD("hops") //
     "    join\n"
     "}\n";
 
+// A kernel, and one exchange ahead of it or none.
+static const char meet_text[] = HEAD("meet") //
+    "streams 2\n"
+    "in %a : $T[$R @tp, $M]\n"
+    "temp %b : $T[2, $M] shared\n"
+    "temp %c : $T[$M]\n"
+    "temp %got : event[2]\n"
+    "{\n"
+    "    fork\n"
+    "    for j in 0..$N {\n"
+    "        on stream 1 {\n"
+    "            if 1 <= j {\n"
+    "                group {\n"
+    "                    send %a[tp] to (tp + 1) mod $R\n"
+    "                    %b[j] = recv from (tp - 1) mod $R\n"
+    "                }\n"
+    "                %got[j] = record\n"
+    "            }\n"
+    "        }\n"
+    "        on stream 0 {\n"
+    "            if j == $N - 1 {\n"
+    "                if 1 <= j {\n"
+    "                    wait %got[j]\n"
+    "                }\n"
+    "                %c = relu %a[tp]\n"
+    "            }\n"
+    "        }\n"
+    "    }\n"
+    "    join\n"
+    "}\n";
+
+// Deferred puts, one behind the other.
+static const char puts_text[] = HEAD("puts") //
+    "streams 2\n"
+    "in %a : $T[$R @tp, $M]\n"
+    "temp %b : $T[$N, $M] shared\n"
+    "temp %sent : event[$N]\n"
+    "{\n"
+    "    fork\n"
+    "    on stream 0 {\n"
+    "        group {\n"
+    "            for j in 0..$N {\n"
+    "                %b[j] = recv from (tp - 1) mod $R\n"
+    "            }\n"
+    "        }\n"
+    "    }\n"
+    "    for j in 0..$N {\n"
+    "        on stream 1 {\n"
+    "            send %a[tp] to (tp + 1) mod $R done %sent[j]\n"
+    "        }\n"
+    "    }\n"
+    "    join\n"
+    "    for j in 0..$N {\n"
+    "        wait %sent[j]\n"
+    "    }\n"
+    "}\n";
+
 static const char pair_text[] = HEAD("pair") //
     "in %a : $T[$R @tp, $N, $M, 1024]\n"
     "temp %b : $T[$N, $M, 1024] shared\n"
@@ -261,6 +318,11 @@ const probe probes[] = {
      .devices = PROBE_CPU, .ranks = 2, SMALL, .few = 4, .many = 36},
     {TERM(hop), .in = UNIT_SECONDS, .text = hops_text, F32,
      .devices = PROBE_CUDA, .ranks = 2, SMALL, .few = 4, .many = 36},
+    {TERM(copy_latency), .in = UNIT_SECONDS, .text = puts_text, F32,
+     .devices = PROBE_CUDA, .ranks = 2, .base = 1 << 20, .levels = 1,
+     .growth = 1, .few = 4, .many = 36},
+    {TERM(run), .in = UNIT_SECONDS, .text = meet_text, F32,
+     .devices = PROBE_CUDA, .ranks = 2, SMALL, .few = 1, .many = 2},
     {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = ring_text, F32,
      .devices = PROBE_CPU, .ranks = 2, MEGABYTES, .longest = 0.02},
     {TERM(copy_bandwidth), .in = UNIT_BYTES, .text = pair_text, F32,

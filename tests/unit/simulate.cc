@@ -267,7 +267,34 @@ TEST(Simulation, AMatmulReadsWhatItIsAddedTo)
                     "{ %c = matmul %a, %b" +
                         std::string(to) + " }",
                     m);
-        EXPECT_DOUBLE_EQ(s.p.time, (54 + (*to != 0 ? 24 : 0)) * 4) << to;
+        EXPECT_DOUBLE_EQ(s.p.time, (54 + (*to != 0 ? 24 : 0)) * 4 * 1.2) << to;
+    }
+}
+
+// Beyond a result of the operands' dtype; a wider one three times.
+TEST(Simulation, AMatmulEndsWithWhatItsResultTakesMore)
+{
+    struct {
+        const char *operands, *to;
+        double bytes;
+    } const cases[] = {{"f32", "", 0},
+                       {"f32", " accumulate", 24 * 4},
+                       {"bf16", "", 3 * 24 * 2},
+                       {"bf16", " accumulate", 3 * 24 * 6}};
+
+    for (const auto &c : cases) {
+        hd_machine m = Round();
+        const std::string dtype = c.operands;
+
+        m.matmul[HD_DTYPE_F32] = 0.1;
+        Simulated s("host program end in %a : " + dtype +
+                        "[4, 3] in %b : " + dtype +
+                        "[3, 6] inout %c : f32[4, 6] "
+                        "{ %c = matmul %a, %b" +
+                        c.to + " }",
+                    m);
+        EXPECT_NEAR(s.p.time, 2 * 4 * 6 * 3 / 0.1 + c.bytes, 1e-9)
+            << dtype << c.to;
     }
 }
 
@@ -326,6 +353,28 @@ TEST(Simulation, LinksCarryBothWaysAtOnce)
     EXPECT_EQ(s.At(0).peer, 1);
     EXPECT_EQ(s.At(0).meets, 1);
     EXPECT_STREQ(s.At(1).op, "recv");
+}
+
+// Each rank's first transfer is behind that, the second one no longer.
+TEST(Simulation, RanksMeetOnceInARun)
+{
+    const std::string text =
+        "host program twice mesh tp=2 in %x : u8[5] temp %y : u8[2, 5] shared "
+        "{ for i in 0..2 { group { send %x to 1 - tp "
+        "%y[i] = recv from 1 - tp } } }";
+    hd_machine m = Round();
+
+    m.hop = 3;
+    m.run = 7;
+    EXPECT_DOUBLE_EQ(Simulated(text, m).p.time, 7 + 2 * (3 + 5));
+    m.run = 0;
+    EXPECT_DOUBLE_EQ(Simulated(text, m).p.time, 2 * (3 + 5));
+    m.run = 7;
+    m.collective_latency = 2;
+    Simulated s("host program gather mesh tp=2 in %x : u8[2@tp, 5] "
+                "out %y : u8[2, 5] shared { %y = all_gather %x[tp] }",
+                m);
+    EXPECT_DOUBLE_EQ(s.p.time, 7 + 2 + 5);
 }
 
 TEST(Simulation, BetweenNodesTheNetworkCounts)
@@ -477,6 +526,64 @@ hd_machine Shipped()
 
     hd_machine_default(&machine);
     return machine;
+}
+
+// One that has tiles for a part of the processors leaves the others to another
+// one's.
+TEST(Simulation, AProductTakesAsLongAsItsTiles)
+{
+    const hd_tiles_job job = Job(1, 640, 640, 1024);
+    hd_tiles_choice choice = {};
+    hd_machine m = Round();
+
+    m.memory = 1e30;
+    m.multiprocessors = 132;
+    m.matmul[HD_DTYPE_BF16] = Shipped().matmul[HD_DTYPE_BF16];
+    ASSERT_EQ(hd_tiles_pick(&job, 132, 1, &choice), 1);
+    const double alone = Seconds(job, 0, 1);
+    const double full = 2. * 640 * 640 * 1024 / m.matmul[HD_DTYPE_BF16];
+    const double busy =
+        std::max(hd_tiles_busy(&job.work[0], &choice), full / alone);
+    ASSERT_LT(full, alone);
+    ASSERT_LT(busy, 1);
+    for (int n : {1, 2, 4}) {
+        Simulated s("host program p streams 4 in %x : bf16[640, 1024] "
+                    "in %w : bf16[1024, 640] temp %y : bf16[4, 640, 640] "
+                    "{ fork for i in 0.." +
+                        std::to_string(n) +
+                        " { on stream i { %y[i] = matmul %x, %w } } join }",
+                    m);
+
+        EXPECT_NEAR(s.p.time, alone * std::max(1., n * busy), 1e-12) << n;
+    }
+}
+
+// Each product reads the second operand again, of tiles that are done together
+// all do once.
+TEST(Simulation, AProductOfFewRowsTakesAsLongAsItsOperands)
+{
+    hd_machine m = Shipped();
+
+    m.launch = m.issue = m.event = 0;
+    m.memory = 1e12;
+    for (const std::string word : {"", "launch "}) {
+        const std::string open = !word.empty() ? "{ " : "",
+                          close = !word.empty() ? "} " : "";
+        Simulated s("host program few streams 1 in %x : bf16[2, 64, 4096] "
+                    "in %w : bf16[8192, 4096] out %y : bf16[2, 64, 8192] "
+                    "{ fork on stream 0 { " +
+                        word + open +
+                        "for i in 0..2 { %y[i] = matmul %x[i], %w tb } " +
+                        close + "} join }",
+                    m);
+        const double once = 2 * (64. * 4096 + 8192. * 4096 + 64. * 8192);
+        const double twice = 2 * once;
+        const double together = twice - 2 * 8192. * 4096;
+
+        EXPECT_NEAR(s.p.time, 1.2e-12 * (word.empty() ? twice : together),
+                    1e-12)
+            << word;
+    }
 }
 
 // Tiles of products follow each other; where they take none, or the device has
@@ -661,19 +768,24 @@ TEST(Simulation, FewProcessorsAreSharedByTheRanksOfANode)
 
 TEST(Simulation, DeferredPutsOfAStreamTravelOneAfterTheOther)
 {
+    hd_machine m = Round();
+
+    m.copy_latency = 3;
     for (bool get : {false, true}) {
         const std::string word = get ? " get" : "";
         Simulated s("host program later mesh tp=2 streams 2 in %x : u8[2, 4]" +
-                    std::string(get ? " shared" : "") +
-                    " out %y : u8[2, 4] shared temp %e : event[2] "
-                    "{ fork for c in 0..2 { send %x[c] to 1 - tp" +
-                    word +
-                    " done %e[c] on stream c { %y[c] = recv from 1 - tp" +
-                    word + " } } join wait %e[0] wait %e[1] }");
+                        std::string(get ? " shared" : "") +
+                        " out %y : u8[2, 4] shared temp %e : event[2] "
+                        "{ fork for c in 0..2 { send %x[c] to 1 - tp" +
+                        word +
+                        " done %e[c] on stream c { %y[c] = recv from 1 - tp" +
+                        word + " } } join wait %e[0] wait %e[1] }",
+                    m);
 
-        // A put is a copy on its stream, a get one on the receiver's.
-        EXPECT_DOUBLE_EQ(s.At(2).end, get ? 8 : 4);
-        EXPECT_DOUBLE_EQ(s.p.time, 8);
+        // A put is a copy on its stream, and begins when the one ahead is
+        // done; a get is one on the receiver's.
+        EXPECT_DOUBLE_EQ(s.At(2).end, get ? 3 + 8 : 3 + 4);
+        EXPECT_DOUBLE_EQ(s.p.time, get ? 3 + 8 : 2 * (3 + 4));
     }
 }
 
