@@ -666,6 +666,14 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
 
         if (start < 0 || start > std::numeric_limits<int32_t>::max())
             throw Broken(INVALID, "start of a " + stmt.op);
+        int64_t n = 0; // indices, which i32 has room for
+
+        if (stmt.op == "iota" && See(stmt.results[0]).dtype == "i32")
+            n = to[0]
+                    .region.dims[static_cast<size_t>(KeyValue(stmt, "dim"))]
+                    .first;
+        if (start + n - 1 > std::numeric_limits<int32_t>::max())
+            throw Broken(INVALID, "last index of an iota");
     }
     if (program_.level == "host")
         TakeHalves(stmt, &from, &to);
