@@ -661,10 +661,15 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         from.push_back(Resolve(view));
     for (const View &view : stmt.results)
         to.push_back(Resolve(view));
-    if (stmt.Find("start")) {
-        int64_t start = KeyValue(stmt, "start");
+    if (stmt.Find("start") && !to[0].region.nothing) {
+        int64_t start = KeyValue(stmt, "start"), last = start;
+        size_t dim = static_cast<size_t>(KeyValue(stmt, "dim"));
 
-        if (start < 0 || start > std::numeric_limits<int32_t>::max())
+        if (stmt.op == "iota" &&
+            program_.decls[static_cast<size_t>(DeclOf(stmt.results[0]))]
+                    .dtype == "i32")
+            last += to[0].region.dims[dim].first - 1;
+        if (start < 0 || last > std::numeric_limits<int32_t>::max())
             throw Broken(INVALID, "start of a " + stmt.op);
         int64_t n = 0; // indices, which i32 has room for
 
