@@ -662,17 +662,11 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
     for (const View &view : stmt.results)
         to.push_back(Resolve(view));
     if (stmt.Find("start") && !to[0].region.nothing) {
-        int64_t start = KeyValue(stmt, "start"), last = start;
-        size_t dim = static_cast<size_t>(KeyValue(stmt, "dim"));
-
-        if (stmt.op == "iota" &&
-            program_.decls[static_cast<size_t>(DeclOf(stmt.results[0]))]
-                    .dtype == "i32")
-            last += to[0].region.dims[dim].first - 1;
-        if (start < 0 || last > std::numeric_limits<int32_t>::max())
-            throw Broken(INVALID, "start of a " + stmt.op);
+        int64_t start = KeyValue(stmt, "start");
         int64_t n = 0; // indices, which i32 has room for
 
+        if (start < 0 || start > std::numeric_limits<int32_t>::max())
+            throw Broken(INVALID, "start of a " + stmt.op);
         if (stmt.op == "iota" && See(stmt.results[0]).dtype == "i32")
             n = to[0]
                     .region.dims[static_cast<size_t>(KeyValue(stmt, "dim"))]
