@@ -10,6 +10,7 @@ and these no multiple of DRAWS. Of landings that differ no number of a commit ca
 promise it: they are as good as drawn at random, and a test of two draws is in
 one of 18 landings with 95 %, in one of 28 with 99 %.
 
+    draws.py builds K          prints the builds that draw K has
     draws.py say K             prints what draw K has
     draws.py list K BUILD      prints the tests of build/BUILD that draw K has
                                there, as `ctest -I` reads them
@@ -40,11 +41,17 @@ KINDS = ("", "_graph", "_capturable")
 WAYS = [transport + kind for kind in KINDS for transport in TRANSPORTS]
 
 
+def builds_of(draw):
+    """Every other one is without ThreadSanitizer, which takes longer to build than
+    what it tests."""
+    return BUILDS if draw % 2 == 0 else BUILDS[:2]
+
+
 def sets_of(draw, build):
     """One with AddressSanitizer, of which each has two draws, and another with
     ThreadSanitizer."""
-    places = {"plain": [], "asan": [0], "tsan": [3]}[build]
-    return [SETS[(draw + place) % len(SETS)] for place in places]
+    places = {"plain": [], "asan": [draw], "tsan": [draw // 2 + 3]}[build]
+    return [SETS[place % len(SETS)] for place in places]
 
 
 def ways_of(draw, build):
@@ -54,9 +61,10 @@ def ways_of(draw, build):
 
 
 # When the tests of a row run in a build: in so many of the draws, or in those that
-# have their set or way; or in the others than LONGEST, beside which none of them
-# is to run.
-NOT, RARELY, HALF, MOST, EACH, SET, WAY, OTHERS = 0, 2, 6, 9, DRAWS, "set", "way", "others"
+# have their set or way; or in those without ThreadSanitizer, and rarely in the
+# others; or in the others than LONGEST, beside which none of them is to run.
+NOT, RARELY, HALF, EACH = 0, 2, 6, DRAWS
+SET, WAY, REST, OTHERS = "set", "way", "rest", "others"
 LONGEST = "python_wheel"
 
 TABLE = (
@@ -64,8 +72,9 @@ TABLE = (
     # Long: packages that are built and used, programs without end.
     (LONGEST + "$",                                                (HALF, NOT, NOT)),
     ("package_(consumers|debs)$|fuzz_(lower|execute)$",            (OTHERS, NOT, NOT)),
-    ("golden[.]cli[.](slots|launcher|bench|context_parallel|zigzag|hosts)$",
+    ("golden[.]cli[.](run|slots|launcher|bench|context_parallel|zigzag|hosts)$",
                                                                    (HALF, NOT, NOT)),
+    ("docs_patterns_verified$",                                    (HALF, NOT, NOT)),
     ("label: golden|package|fuzz|mutation|model|second|matrix",    (EACH, NOT, NOT)),
     ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
@@ -110,7 +119,7 @@ TABLE = (
     ("fake[.]",                                                    (NOT, SET, SET)),
     ("(All|By)/",                                                  (NOT, WAY, WAY)),
     ("Conformance[.]MatmulRoundsOnce",                             (NOT, EACH, NOT)),
-    ("label: unit|device|faults|fake",                             (NOT, MOST, HALF)),
+    ("label: unit|device|faults|fake",                             (NOT, REST, HALF)),
 )
 
 
@@ -173,6 +182,10 @@ def falls(name, draw, many):
 def runs(test, draw, build):
     """Whether draw `draw` has the test in `build`, should it be there."""
     when = test["row"][1][BUILDS.index(build)]
+    if build not in builds_of(draw):
+        return False
+    if when == REST:
+        return "tsan" not in builds_of(draw) or falls(test["name"], draw, RARELY)
     if when == SET:
         return has_set(test["name"], sets_of(draw, build))
     if when == WAY:
@@ -237,9 +250,11 @@ def check(folder):
 
 def main():
     what, *arguments = sys.argv[1:] or [""]
-    if what == "say" and len(arguments) == 1:
+    if what == "builds" and len(arguments) == 1:
+        print(*builds_of(draw_of(int(arguments[0]))))
+    elif what == "say" and len(arguments) == 1:
         draw = draw_of(int(arguments[0]))
-        for build in BUILDS[1:]:
+        for build in builds_of(draw)[1:]:
             print(f"draw {draw} of {DRAWS}, {build}: sets {' '.join(sets_of(draw, build))};"
                   f" ways {' '.join(ways_of(draw, build))}")
     elif what == "list" and len(arguments) == 2:

@@ -7,10 +7,11 @@
 #   tools/test.sh --ci       each where it shows most, some in turn: the command,
 #                            packages and oracles optimised (the preset plain),
 #                            the library under AddressSanitizer and
-#                            UndefinedBehaviorSanitizer with clang, what has
-#                            threads under ThreadSanitizer, each fuzz target
-#                            for 2 seconds, the pages as a site, and heddle.torch
-#                            with PyTorch in an environment of its own
+#                            UndefinedBehaviorSanitizer with clang, every other
+#                            time what has threads under ThreadSanitizer, each
+#                            fuzz target for 2 seconds, the pages as a site, and
+#                            heddle.torch with PyTorch in an environment of its
+#                            own
 #     --draw K               what is run in turn is that of draw K, not that of
 #                            the number of the commit: see tests/draws.py
 #
@@ -21,7 +22,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
 
 usage() {
-    sed -n '2,18s/^# \{0,1\}//p' "$0"
+    sed -n '2,19s/^# \{0,1\}//p' "$0"
 }
 
 needs=tests
@@ -54,7 +55,6 @@ if [ "$needs" = tests ] && [ -n "$draw" ]; then
     exit 2
 fi
 presets=dev
-[ "$needs" = tests ] || presets="plain asan tsan"
 
 install_what_is_missing "$root" "$needs" || exit 2
 cd "$root"
@@ -65,6 +65,7 @@ export HEDDLE_TEST_SEED
 echo "HEDDLE_TEST_SEED=$HEDDLE_TEST_SEED"
 if [ "$needs" = fuzz ]; then
     : "${draw:=$(git rev-list --count HEAD)}"
+    presets=$(python3 tests/draws.py builds "$draw")
     python3 tests/draws.py say "$draw"
 fi
 
