@@ -203,6 +203,7 @@ if [ "$needs" = fuzz ]; then
     begin fetch_for_others
     fetching_for_others=$!
 fi
+searching=
 set -- $presets
 begin build "$1"
 building=$!
@@ -218,7 +219,7 @@ while [ $# -gt 0 ]; do
     if [ $# -gt 0 ]; then
         begin build "$1"
         building=$!
-    elif [ "$needs" = fuzz ]; then
+    elif [ "$preset" = tsan ]; then
         begin search >build/search.log 2>&1
         searching=$!
     fi
@@ -231,6 +232,10 @@ while [ $# -gt 0 ]; do
     spent "$preset, tested"
 done
 if [ "$needs" = fuzz ]; then
+    if [ -z "$searching" ]; then # beside tests that compute it takes too long
+        begin search >build/search.log 2>&1
+        searching=$!
+    fi
     wait "$searching" || {
         cat build/search.log >&2
         exit 1
