@@ -18,10 +18,11 @@ static hd_dtype dtype_at(const hd_op *op, int i)
     return op->view[i].buffer->type.dtype;
 }
 
-// The first one that holds the numbers of all.
+// The first one that holds the numbers of all; one may have forgotten them.
 static hd_dtype widest(const hd_op *op)
 {
-    hd_dtype dtype = dtype_at(op, op->noutputs);
+    hd_dtype dtype =
+        op->ninputs > 0 ? dtype_at(op, op->noutputs) : HD_DTYPE_F32;
 
     for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
         if (hd_dtype_holds(dtype_at(op, i), dtype))
