@@ -6,6 +6,7 @@
 #include "simulate/cost.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "ir/causal.h"
@@ -116,22 +117,41 @@ static double end_seconds(const hd_machine *machine, const hd_step *step,
                : 0;
 }
 
-static bool has_tiles(hd_dtype dtype)
+// Whether tiles of sm_90a take such a product at all.
+static bool has_tiles(const hd_product *p, hd_dtype dtype)
 {
-    return dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16;
+    return (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) && p->counts < 0 &&
+           p->k > 0 && p->scales[0].view < 0 && p->scales[1].view < 0;
 }
 
-static hd_tiles_work tiles_work(const hd_product *p)
+// Member by member, for what is compared as bytes.
+static void fill_work(const hd_product *p, hd_tiles_work *out)
 {
-    return (hd_tiles_work){.m = (double)p->m * (double)p->batch /
-                                (double)p->pieces,
-                           .n = (double)p->n,
-                           .k = (double)p->k,
-                           .pieces = (double)p->pieces,
-                           .splits = true,
-                           .plain = hd_product_is_plain(p),
-                           .turns = p->n % 8 == 0,
-                           .along = {!p->ta, p->tb}};
+    out->m = (double)p->m * (double)p->batch / (double)p->pieces;
+    out->n = (double)p->n;
+    out->k = (double)p->k;
+    out->pieces = (double)p->pieces;
+    out->splits = true;
+    out->ragged = false;
+    out->plain = hd_product_is_plain(p);
+    out->turns = p->n % 8 == 0;
+    out->along[0] = !p->ta;
+    out->along[1] = p->tb;
+}
+
+const hd_tiles_choice *hd_cost_pick(const hd_machine *machine,
+                                    const hd_tiles_job *job,
+                                    hd_known_tiles *known)
+{
+    int at;
+
+    for (int i = 0; i < HD_KNOWN_JOBS; i++)
+        if (memcmp(job, &known->job[i], sizeof *job) == 0)
+            return &known->tiles[i];
+    at = (int)(known->n++ % HD_KNOWN_JOBS);
+    known->job[at] = *job;
+    (void)hd_tiles_pick(job, machine->multiprocessors, 1, &known->tiles[at]);
+    return &known->tiles[at];
 }
 
 double hd_cost_hertz(const hd_machine *machine, hd_dtype dtype)
@@ -145,33 +165,36 @@ double hd_cost_hertz(const hd_machine *machine, hd_dtype dtype)
 
 // Of one that cuBLASLt does, whose tiles are taken to be as good as ours.
 static hd_cost tiles_cost(const hd_machine *machine, const hd_product *p,
-                          hd_dtype dtype)
+                          hd_dtype dtype, hd_known_tiles *known)
 {
-    hd_tiles_job job = {.products = 1, .work = {tiles_work(p)}};
     double full = 2.0 * (double)p->batch * (double)p->m * (double)p->n *
                   (double)p->k / hd_cost_rate(machine, dtype);
-    hd_tiles_choice tiles;
+    const hd_tiles_choice *tiles;
     double seconds, busy;
+    hd_tiles_job job;
 
-    (void)hd_tiles_pick(&job, machine->multiprocessors, 1, &tiles);
+    memset(&job, 0, sizeof job);
+    job.products = 1;
+    fill_work(p, &job.work[0]);
+    tiles = hd_cost_pick(machine, &job, known);
     seconds =
-        hd_tiles_cycles(&job, 0, 1, &tiles) / hd_cost_hertz(machine, dtype);
+        hd_tiles_cycles(&job, 0, 1, tiles) / hd_cost_hertz(machine, dtype);
     seconds = seconds > full ? seconds : full;
-    busy = hd_tiles_busy(&job.work[0], &tiles);
+    busy = hd_tiles_busy(&job.work[0], tiles);
     return (hd_cost){.seconds = seconds,
                      .width = busy > full / seconds ? busy : full / seconds};
 }
 
-static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
+static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step,
+                           hd_known_tiles *known)
 {
     hd_product p = hd_product_of(step, 0);
     hd_dtype dtype = step->span[1].buffer->type.dtype;
     work w = {(double)p.m, (double)p.n, (double)p.k, (double)p.batch};
     hd_cost cost;
 
-    if (machine->multiprocessors > 0 && has_tiles(dtype) && p.counts < 0 &&
-        p.scales[0].view < 0 && p.scales[1].view < 0 && p.k > 0)
-        cost = tiles_cost(machine, &p, dtype);
+    if (machine->multiprocessors > 0 && has_tiles(&p, dtype))
+        cost = tiles_cost(machine, &p, dtype, known);
     else
         cost = work_cost(machine,
                          p.counts >= 0 ? group_work(machine, &p, w) : w, dtype);
@@ -254,7 +277,8 @@ static double bytes_moved(const hd_step *step, int i)
 }
 
 // What keeps the memory busy for half of its time has half of it to spare.
-static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
+static hd_cost compute_cost(const hd_machine *machine, const hd_step *step,
+                            hd_known_tiles *known)
 {
     hd_cost cost = {.width = 1};
     double bytes = 0, bound;
@@ -264,7 +288,7 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
                  bytes_moved(step, i);
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
-        cost = matmul_cost(machine, step);
+        cost = matmul_cost(machine, step, known);
         bound *= machine->processors > 0 ? 1 : HD_COST_FETCH;
     }
     if (hd_op_family(step->op) == HD_FAMILY_ATTEND)
@@ -281,14 +305,14 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
 }
 
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
-                   const hd_node *node)
+                   const hd_node *node, hd_known_tiles *known)
 {
     hd_cost cost = {0};
     task task;
 
     recall(graph, node, &task);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
-        return compute_cost(machine, &task.step);
+        return compute_cost(machine, &task.step, known);
     if (hd_op_is(node->op, HD_UNIT_TRANSFER))
         cost.bytes = hd_op_received(
             node->op, (double)graph->module->axis[node->op->axis].size,
@@ -318,7 +342,6 @@ bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
     const hd_span *a;
     task task;
     hd_product p;
-    hd_dtype dtype;
 
     if (hd_op_family(node->op) != HD_FAMILY_PRODUCT ||
         hd_op_has_counts(node->op) || graph->module->nsizes > 0)
@@ -326,12 +349,10 @@ bool hd_cost_tiles(const hd_graph *graph, const hd_node *node,
     recall(graph, node, &task);
     p = hd_product_of(&task.step, 0);
     a = &task.span[task.step.op->noutputs];
-    dtype = a->buffer->type.dtype;
-    *out = tiles_work(&p);
-    return has_tiles(dtype) && p.batch == 1 && !p.accumulate &&
-           p.m >= HD_TILES_LEAST_SIDE && p.n >= HD_TILES_LEAST_SIDE &&
-           p.k > 0 && p.scales[0].view < 0 && p.scales[1].view < 0 &&
-           is_even(a) && is_even(a + 1);
+    fill_work(&p, out);
+    return has_tiles(&p, a->buffer->type.dtype) && p.batch == 1 &&
+           !p.accumulate && p.m >= HD_TILES_LEAST_SIDE &&
+           p.n >= HD_TILES_LEAST_SIDE && is_even(a) && is_even(a + 1);
 }
 
 bool hd_cost_alike(const hd_graph *graph, const hd_node *a, const hd_node *b)

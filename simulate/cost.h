@@ -20,8 +20,22 @@ typedef struct hd_cost {
 // other kernels do: 1.15 to 1.3 times on an H200 (docs/simulate.md).
 #define HD_COST_FETCH 1.2
 
+// Tiles of the jobs that were asked for last, and how many were all in all.
+enum { HD_KNOWN_JOBS = 32 };
+typedef struct hd_known_tiles {
+    hd_tiles_job job[HD_KNOWN_JOBS];
+    hd_tiles_choice tiles[HD_KNOWN_JOBS];
+    int64_t n;
+} hd_known_tiles;
+
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
-                   const hd_node *node);
+                   const hd_node *node, hd_known_tiles *known);
+
+// The best tiles of a job, which is compared as bytes: it was cleared before it
+// was filled.
+const hd_tiles_choice *hd_cost_pick(const hd_machine *machine,
+                                    const hd_tiles_job *job,
+                                    hd_known_tiles *known);
 
 // Operations/s of products.
 double hd_cost_rate(const hd_machine *machine, hd_dtype dtype);

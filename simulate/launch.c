@@ -42,21 +42,6 @@ static bool list_job(const hd_simulation *s, int rank, int64_t step,
     return job->products > 1;
 }
 
-// The tiles of the job, of which those that were asked for last are kept.
-static const hd_tiles_choice *tiles_of(hd_simulation *s,
-                                       const hd_tiles_job *job)
-{
-    hd_known_job *known;
-
-    for (int i = 0; i < HD_KNOWN_JOBS; i++)
-        if (memcmp(job, &s->job[i].job, sizeof *job) == 0)
-            return &s->job[i].tiles;
-    known = &s->job[s->njobs++ % HD_KNOWN_JOBS];
-    known->job = *job;
-    (void)hd_tiles_pick(job, s->machine.multiprocessors, 1, &known->tiles);
-    return &known->tiles;
-}
-
 // The first `n` products from `first` on. What tiles take was fitted to single
 // products; in a row of long ones a GPU is at the limit of its power, and there
 // they are as fast as other products are, less what they need more of it.
@@ -98,7 +83,7 @@ bool hd_launch_seconds(hd_simulation *s, int rank, int64_t step, double *out)
         s->prediction.parts = true;
         return false;
     }
-    tiles = tiles_of(s, &job);
+    tiles = hd_cost_pick(&s->machine, &job, &s->tiles);
     // It goes on from the last one, or had to wait.
     if (product == 0 || s->cause != course->last)
         course->first = product;

@@ -54,10 +54,10 @@ hd_cost hd_simulation_cost(hd_simulation *s, const hd_node *node)
             return c->cost;
     }
     if (2 * s->ncosts >= s->cost_room) // there are too many to keep them all
-        return hd_cost_of(&s->graph, &s->machine, node);
+        return hd_cost_of(&s->graph, &s->machine, node, &s->tiles);
     s->ncosts++;
     c->node = node;
-    c->cost = hd_cost_of(&s->graph, &s->machine, node);
+    c->cost = hd_cost_of(&s->graph, &s->machine, node, &s->tiles);
     return c->cost;
 }
 

@@ -75,12 +75,6 @@ typedef struct hd_course {
     int64_t last;
 } hd_course;
 
-enum { HD_KNOWN_JOBS = 32 };
-typedef struct hd_known_job {
-    hd_tiles_job job;
-    hd_tiles_choice tiles;
-} hd_known_job;
-
 typedef struct hd_op_cost {
     const hd_node *node; // the first of its op with such lengths; NULL: none
     hd_cost cost;
@@ -100,9 +94,7 @@ struct hd_simulation {
     // are issued before it.
     int32_t *under_way, *issued;
     hd_course *course; // owned, by rank; NULL with them
-    // Of launches that were asked for, and how many all in all.
-    hd_known_job job[HD_KNOWN_JOBS];
-    int64_t njobs;
+    hd_known_tiles tiles;
     hd_agenda agenda;        // owned
     int64_t cause;           // what is being dealt with
     hd_step_time *step;      // owned, by node
