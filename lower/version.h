@@ -18,7 +18,7 @@ typedef struct hd_way {
     hd_placement end;
     int64_t work;
     hd_moves arrives; // what comes while it is done
-    bool names;      // its result is another name of its operand's values
+    bool names;       // its result is another name of its operand's values
 } hd_way;
 
 // Where one version of a tensor is. All of one have the same values.
@@ -55,7 +55,7 @@ typedef struct hd_placing {
     bool exact;       // no state was left out
     bool why;         // comments are wanted
     hd_diag *diag;
-    const char **reason; // of each statement then
+    const char **reason;   // of each statement then
     const hd_waits *waits; // of each statement
 } hd_placing;
 

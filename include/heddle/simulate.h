@@ -50,8 +50,9 @@ typedef struct hd_machine {
     double network_latency, network_bandwidth; // of a rank, between nodes
     double reduction_latency; // s: as collective_latency, of a reduction in a
                               // node, which is a kernel that meets its peers
-    int multiprocessors; // of sm_90a, which do a launch as one kernel; 0: its
-                         // products take what they take without it
+    int multiprocessors; // of sm_90a: products of bf16 and f16 take what their
+                         // tiles take, and a launch is one kernel; 0: by
+                         // `units`, and a launch's take what they take without
     double event; // s: what waits and records in front of a kernel add to
                   // `launch`, where ranks have processors of their own
     double run;   // s: a rank's first transfer in a run takes so much longer
@@ -234,12 +235,12 @@ typedef struct hd_choice hd_choice;
 
 // Lowers clones of the module with each pipeline, numbers of streams and
 // chunks, with and without a stream for transfers (what sends by copies of
-// engines only with one), and with launches where
-// copies are what goes and the machine has `multiprocessors`, and predicts
-// each; the module is as it was. Those that do not fit it are left out, and
-// those that make the same program as one before. None rounds sums more often
-// than `direct` does unless `wire` is asked for: what a ring of more than two
-// ranks sends on of 16 bits or fewer is f32. The some 100 take 10 to 50 ms
+// engines only with one), and with launches where copies are what goes and the
+// machine has `multiprocessors`, and predicts each; the module is as it was.
+// Those that do not fit it are left out, and those that make the same program
+// as one before. None rounds sums more often than `direct` does unless `wire`
+// is asked for: what a ring of more than two ranks sends on of 16 bits or fewer
+// is f32. The some 100 take 10 to 50 ms
 // of a few statements on few ranks; of many steps only the first are tried,
 // those with fewer chunks and streams. HD_ERROR_INVALID, with what is wrong
 // with the options that were given, if none fits; HD_ERROR_ARGUMENT for a

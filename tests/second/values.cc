@@ -491,7 +491,6 @@ TEST(Values, AreThoseOfTheReferenceOfEachOperationAndKey)
     }
 }
 
-// Those that are right, and small.
 // What a program leaves open is found out first: this evaluator does not.
 bool Place(hd_module *module)
 {
@@ -501,6 +500,7 @@ bool Place(hd_module *module)
     return hd_lower(module, &options, nullptr, nullptr, nullptr) == HD_OK;
 }
 
+// Those that are right, and small.
 void CompareFile(const std::string &text, std::mt19937 &random, Tally *tally)
 {
     Module module(text);
