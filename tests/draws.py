@@ -8,7 +8,7 @@ draw. DRAWS is a prime, so that DRAWS - 1 landings in a row have as many draws,
 and all tests, whether each is of one commit or of more, if all are of as many
 and these no multiple of DRAWS. Of landings that differ no number of a commit can
 promise it: they are as good as drawn at random, and a test of two draws is in
-one of 18 landings with 95 %, in one of 28 with 99 %.
+one of 24 landings with 95 %, in one of 37 with 99 %.
 
     draws.py builds K          prints the builds that draw K has
     draws.py say K             prints what draw K has
@@ -30,7 +30,7 @@ import sys
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DRAWS = 13
+DRAWS = 17
 BUILDS = ("plain", "asan", "tsan")
 
 # The suites of tests/device on the stand-ins for CUDA: the tests fake.SET.*
@@ -42,28 +42,29 @@ WAYS = [transport + kind for kind in KINDS for transport in TRANSPORTS]
 
 
 def builds_of(draw):
-    """Every other one is without ThreadSanitizer, which takes longer to build than
-    what it tests."""
-    return BUILDS if draw % 2 == 0 else BUILDS[:2]
+    """One in four has ThreadSanitizer, which takes longer to build than what it
+    tests."""
+    return BUILDS if draw % 4 == 0 else BUILDS[:2]
 
 
 def sets_of(draw, build):
-    """One with AddressSanitizer, of which each has two draws, and another with
-    ThreadSanitizer."""
-    places = {"plain": [], "asan": [draw], "tsan": [draw // 2 + 3]}[build]
-    return [SETS[place % len(SETS)] for place in places]
+    """One with AddressSanitizer, of which each has two draws; or those with
+    ThreadSanitizer, of which each has one, and beside which there is none."""
+    if "tsan" in builds_of(draw):
+        return SETS[draw // 4 :: 5] if build == "tsan" else ()
+    return [SETS[(draw - draw // 4 - 1) % len(SETS)]] if build == "asan" else ()
 
 
 def ways_of(draw, build):
     """Two, others in each build."""
-    first = 2 * draw + 4 * BUILDS.index(build)
+    first = 2 * (draw // 4 if build == "tsan" else draw) + 4 * BUILDS.index(build)
     return [WAYS[(first + i) % len(WAYS)] for i in range(2)]
 
 
 # When the tests of a row run in a build: in so many of the draws, or in those that
-# have their set or way; or in most of those without ThreadSanitizer, and rarely in
+# have their set or way; or in half of those without ThreadSanitizer, and rarely in
 # the others; or in the others than LONGEST, beside which none of them is to run.
-NOT, RARELY, HALF, MOST, EACH = 0, 2, 6, 10, DRAWS
+NOT, RARELY, HALF, EACH = 0, 2, 8, DRAWS
 SET, WAY, REST, OTHERS = "set", "way", "rest", "others"
 LONGEST = "python_wheel"
 
@@ -75,7 +76,8 @@ TABLE = (
     ("golden[.]cli[.](run|slots|launcher|bench|context_parallel|zigzag|hosts)$",
                                                                    (HALF, NOT, NOT)),
     ("docs_patterns_verified$",                                    (HALF, NOT, NOT)),
-    ("label: golden|package|fuzz|mutation|model|second|matrix",    (EACH, NOT, NOT)),
+    ("label: second",                                              (HALF, NOT, NOT)),
+    ("label: golden|package|fuzz|mutation|model|matrix",           (EACH, NOT, NOT)),
     ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
     ("Sizes[.]DrawnForEachOfManyRuns", # asks for it in part
@@ -185,7 +187,7 @@ def runs(test, draw, build):
     if build not in builds_of(draw):
         return False
     if when == REST:
-        return falls(test["name"], draw, RARELY if "tsan" in builds_of(draw) else MOST)
+        return falls(test["name"], draw, RARELY if "tsan" in builds_of(draw) else HALF)
     if when == SET:
         return has_set(test["name"], sets_of(draw, build))
     if when == WAY:
