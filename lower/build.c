@@ -23,6 +23,26 @@ hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
     return hd_build_op(b, code, axis, 1, 1, (hd_view[]){out, in});
 }
 
+hd_op *hd_build_moved(hd_build *b, hd_view out, hd_view in, int from, int to)
+{
+    hd_op *op = hd_build_unary(b, HD_OP_PERMUTE, -1, out, in);
+    int ndims = hd_view_type(&out).ndims;
+    hd_key *order;
+
+    hd_build_key(op, HD_KEY_ORDER, HD_EXPR_NONE);
+    order = &op->key[op->nkeys - 1];
+    order->nints = ndims;
+    for (int d = 0, k = 0; d < ndims; d++) {
+        if (d == to) {
+            order->ints[d] = from;
+            continue;
+        }
+        k += k == from;
+        order->ints[d] = k++;
+    }
+    return op;
+}
+
 hd_op *hd_build_copy(hd_build *b, const hd_op *op)
 {
     hd_op *copy =

@@ -305,10 +305,10 @@ static void lay_temps(void *context, hd_op *op)
 
 // ------------------------------------------------------------------- copies
 
-// Between a view and a packed one, which is read if `packs`; a piece of a rank
-// after the other if dimension `led` has pieces, which `at` has of the packed
-// one. The statements of a loop's iteration have no loop in them, for the sake
-// of pipelines.
+// Between a view and a packed one, which is read if `packs`; if dimension `led`
+// has pieces, which `at` has of the packed one, all of them by one statement.
+// It is one for each of them where those have no name; and in a loop, whose
+// iteration has no loop in it, for the sake of pipelines.
 typedef struct packing {
     hd_view plain, packed;
     int led, at;
@@ -328,11 +328,35 @@ static void copy_piece(hd_build *b, const packing *p, hd_expr piece)
                    p->packs ? plain : packed);
 }
 
+static bool may_turn(const packing *p)
+{
+    const hd_type *type = &p->plain.buffer->type;
+
+    return !p->in_loop && has_name(&p->plain, p->led, p->n) &&
+           (type->dim[p->led].extent == p->n || type->ndims < HD_MAX_DIMS);
+}
+
+static void turn_pieces(hd_build *b, const packing *p)
+{
+    hd_view plain = hd_build_pieces(b, p->plain, p->led, p->n);
+    int from = hd_view_kept_ahead(&plain, p->led);
+    int to = hd_view_kept_ahead(&p->packed, p->at);
+
+    if (p->packs)
+        hd_build_moved(b, p->packed, plain, from, to);
+    else
+        hd_build_moved(b, plain, p->packed, to, from);
+}
+
 static void copy_pieces(hd_build *b, const packing *p)
 {
     hd_build body = *b;
     hd_expr piece = HD_EXPR_NONE;
 
+    if (p->led != NONE && may_turn(p)) {
+        turn_pieces(b, p);
+        return;
+    }
     if (p->led == NONE || p->in_loop) {
         for (int64_t i = 0; i < (p->led == NONE ? 1 : p->n); i++)
             copy_piece(b, p, hd_expr_const(b->module, i));

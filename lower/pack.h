@@ -10,9 +10,7 @@
 //     %y[:, j] = matmul %xg[:, j], ..   ->  %y[:, j] = matmul %xg_2[j], ..
 //
 //     %y = all_gather %x[:, tp] dim 1   ->  %y_2 = all_gather %x[:, tp]
-//                                           for i in 0..4 {
-//                                               %y[:, i] = copy %y_2[i]
-//                                           }
+//                                           %y = permute %y_2 order (1, 0, 2)
 #ifndef HD_LOWER_PACK_H
 #define HD_LOWER_PACK_H
 

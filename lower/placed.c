@@ -604,24 +604,11 @@ static hd_buffer *move_dim(writer *w, hd_buffer *x, int from, int to)
 {
     hd_type type = hd_type_moved(&x->type, from, to);
     hd_buffer *made;
-    hd_op *op;
-    hd_key *order;
 
     if (from == to)
         return x;
     made = add_temp(w, x, &type);
-    op = hd_build_unary(&w->b, HD_OP_PERMUTE, -1, whole(w, made), whole(w, x));
-    hd_build_key(op, HD_KEY_ORDER, HD_EXPR_NONE);
-    order = &op->key[op->nkeys - 1];
-    order->nints = type.ndims;
-    for (int d = 0, k = 0; d < type.ndims; d++) {
-        if (d == to) {
-            order->ints[d] = from;
-            continue;
-        }
-        k += k == from;
-        order->ints[d] = k++;
-    }
+    hd_build_moved(&w->b, whole(w, made), whole(w, x), from, to);
     return made;
 }
 
