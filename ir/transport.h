@@ -1,6 +1,7 @@
 // Which transport each axis of a mesh goes by, as callers say it: one for all,
 // and a list of exceptions, "node=nccl,tp=copy". And what NCCL does not do by
-// itself: the driver does it otherwise, the checker says where nothing does.
+// itself: the driver does it otherwise, the checker says where nothing does. And
+// by which ways kernels reduce.
 #ifndef HD_IR_TRANSPORT_H
 #define HD_IR_TRANSPORT_H
 
@@ -35,6 +36,14 @@ bool hd_nccl_only_gathers(const hd_op *op);
 // are gaps between them, and by one call where there are none: so all ranks'
 // must be alike. -1 for a transfer that goes one way only.
 int hd_nccl_pieces(const hd_op *op);
+
+// Of an all_reduce by kernels over n ranks of a node, which takes 2 (n - 1) / n
+// of an operand in over a rank's links: up to how many bytes it may be one kernel
+// that meets the peers by itself; and how many must be saved, of the n - 1
+// operands that it takes in else, for ranks to reduce a share each and fetch the
+// others'.
+#define HD_MEETING_MOST ((uint64_t)32 << 20)
+#define HD_SHARES_SAVE ((uint64_t)8 << 20)
 
 HD_END_DECLS
 

@@ -5,6 +5,7 @@
 
 #include "simulate/transfer.h"
 
+#include "ir/transport.h"
 #include "simulate/processor.h"
 #include "simulate/traffic.h"
 
@@ -47,11 +48,28 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
                     0);
 }
 
+// Of a large all_reduce that does not meet its peers by itself each rank
+// fetches the shares of the others, one copy after the other, and says so.
+static double fetch_latency(const hd_simulation *s, const hd_node *node,
+                            int64_t ranks, double bytes)
+{
+    const hd_machine *m = &s->machine;
+    double n = (double)ranks;
+
+    if (m->processors > 0 || node->op->code != HD_OP_ALL_REDUCE || ranks < 3)
+        return 0;
+    // Received, 2 (n - 1) / n of the result; saved, (n - 1) (n - 2) / n.
+    if (bytes * (n - 2) / 2 < (double)HD_SHARES_SAVE ||
+        (!s->apart && bytes <= (double)HD_MEETING_MOST))
+        return 0;
+    return (n - 1) * m->copy_latency + m->hop;
+}
+
 // What is reduced within a node is a kernel that meets its peers by itself
 // where all of these are on one stream; on several, words stand before and
 // behind it.
 static double latency_of(const hd_simulation *s, int64_t rendezvous,
-                         const hd_node *node)
+                         const hd_node *node, double bytes)
 {
     const hd_machine *m = &s->machine;
 
@@ -60,7 +78,8 @@ static double latency_of(const hd_simulation *s, int64_t rendezvous,
     if (!hd_simulation_reduces(node))
         return m->collective_latency;
     return hd_simulation_least(m->collective_latency,
-                               m->reduction_latency + (s->apart ? m->hop : 0));
+                               m->reduction_latency + (s->apart ? m->hop : 0)) +
+           fetch_latency(s, node, hd_graph_meets(&s->graph, rendezvous), bytes);
 }
 
 static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
@@ -69,8 +88,8 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     const hd_member *first = hd_graph_members(g, rendezvous);
     const hd_node *node = hd_graph_node(g, first->rank, first->step);
     int64_t n = hd_graph_meets(g, rendezvous);
-    double bytes = hd_simulation_cost(s, node).bytes * (double)n;
-    double latency = latency_of(s, rendezvous, node), run = 0;
+    double each = hd_simulation_cost(s, node).bytes, bytes = each * (double)n;
+    double latency = latency_of(s, rendezvous, node, each), run = 0;
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;

@@ -664,6 +664,39 @@ TEST(Simulation, ReductionsInANodeHaveALatencyOfTheirOwn)
     EXPECT_DOUBLE_EQ(far.p.time, 2 * (30 + 4 + 8));
 }
 
+TEST(Simulation, RanksFetchSharesOfALargeAllReduceOneAfterTheOther)
+{
+    hd_machine m = Round();
+    const auto time = [&m](int ranks, const char *mega, bool apart) {
+        const std::string text =
+            "host program sum mesh tp=" + std::to_string(ranks) +
+            " streams 2 in %x : u8[" + mega + ", 1048576] shared out %y : u8[" +
+            mega + ", 1048576] out %z : " +
+            "u8[1] in %s : u8[1] shared { fork on stream 0 { %y = all_reduce "
+            "%x } on stream " +
+            (apart ? "1" : "0") + " { %z = all_reduce %s } join }";
+        return Simulated(text, m).p.time;
+    };
+    const auto by_copies = [&](int ranks, const char *mega, bool apart) {
+        m.copy_latency = 0;
+        m.hop = 1000;
+        const double without = time(ranks, mega, apart);
+        m.copy_latency = 7;
+        return time(ranks, mega, apart) - without;
+    };
+
+    m.memory = m.link = m.collective_bandwidth = 1e9;
+    m.collective_latency = m.reduction_latency = 1;
+    // Of 12 MB four ranks save 18, of 4 MB 6; three ranks of 12 MB 8.
+    EXPECT_EQ(by_copies(4, "12", true), 3 * 7);
+    EXPECT_EQ(by_copies(4, "4", true), 0);
+    EXPECT_EQ(by_copies(3, "12", true), 2 * 7);
+    EXPECT_EQ(by_copies(2, "12", true), 0);
+    // On one stream a kernel meets its peers, of up to 32 MB that come.
+    EXPECT_EQ(by_copies(4, "12", false), 0);
+    EXPECT_EQ(by_copies(4, "24", false), 3 * 7);
+}
+
 TEST(Simulation, TheRootOfAReduceReceivesWhatTheOthersBring)
 {
     const char *const text =

@@ -15,13 +15,10 @@
 // them, whatever their peers. And a rank that has heard "done" of all may
 // leave: nobody touches its window any more.
 #include "base/diag.h"
+#include "ir/transport.h"
 #include "runtime/cuda/transfers/batch.h"
 
 #define SHARE_ALIGNMENT 16
-// Bytes that need not come over a rank's links for shares to be worth it.
-#define SHARES_SAVE ((uint64_t)8 << 20)
-// Bytes over a rank's links up to which a reduction meets the peers by itself.
-#define MEETING_MOST ((uint64_t)32 << 20)
 // Bytes that need not come over a rank's links for a second half of the kernel
 // to be worth it: it takes some 3 us, in which 350 GB/s move as much.
 #define TWOSHOT_SAVES ((uint64_t)1 << 20)
@@ -66,7 +63,7 @@ static bool may_twoshot(const hd_device *device, const hd_step *step)
     return may_share(device, step) && step->group == 0 &&
            device->peers->reducing == step->stream &&
            hd_twoshot_pointers((int)n) <= HD_KERNEL_POINTERS &&
-           2 * (n - 1) * (bytes_of(step) / n) <= MEETING_MOST;
+           2 * (n - 1) * (bytes_of(step) / n) <= HD_MEETING_MOST;
 }
 
 static bool saves_by_twoshot(const hd_device *device, const hd_step *step)
@@ -108,14 +105,14 @@ static bool is_shared_at_room(const hd_device *device, const hd_step *step)
     const hd_step *whole = hd_cuda_whole(device, step);
 
     return may_share(device, whole) && !is_twoshot_at_room(device, whole) &&
-           saved_by_shares(device, whole) >= SHARES_SAVE;
+           saved_by_shares(device, whole) >= HD_SHARES_SAVE;
 }
 
 static bool is_shared(const hd_device *device, const hd_step *step)
 {
     return is_shared_at_room(device, step) &&
-           (saved_by_shares(device, step) >= SHARES_SAVE || step->group != 0 ||
-            device->peers->reducing != step->stream ||
+           (saved_by_shares(device, step) >= HD_SHARES_SAVE ||
+            step->group != 0 || device->peers->reducing != step->stream ||
             hd_oneshot_pointers(ranks_of(device, step)) > HD_KERNEL_POINTERS);
 }
 
@@ -174,7 +171,7 @@ static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
 static void need_for_less(hd_words *words, hd_piece out)
 {
     hd_device *device = words->device;
-    uint64_t most = out.bytes < MEETING_MOST ? out.bytes : MEETING_MOST;
+    uint64_t most = out.bytes < HD_MEETING_MOST ? out.bytes : HD_MEETING_MOST;
 
     if (words->plan != device->whole || device->binding.module->nsizes == 0)
         return;
@@ -261,7 +258,7 @@ bool hd_cuda_meets(const hd_device *device, const hd_transfers *batch)
     n = ranks_of(device, step);
     return hd_cuda_is_twoshot(device, step) ||
            (n > 1 && hd_oneshot_pointers(n) <= HD_KERNEL_POINTERS &&
-            (uint64_t)(n - 1) * bytes_of(step) <= MEETING_MOST);
+            (uint64_t)(n - 1) * bytes_of(step) <= HD_MEETING_MOST);
 }
 
 // The words that belong to one side of the batch become the kernel's, in the
