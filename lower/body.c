@@ -160,10 +160,14 @@ static void note_traits(void *context, hd_op *op)
     t->syncs |= hd_op_is(op, HD_UNIT_SYNC) && !waits_for_loop(t->body, op);
 }
 
+// Also one that goes tile by tile.
 static bool is_collective(const hd_module *module, const hd_stmt *stmt)
 {
     const hd_op *op = stmt->op;
 
+    if (stmt->kind == HD_STMT_FOR && stmt->body.first != NULL &&
+        stmt->body.first->next == NULL)
+        return is_collective(module, stmt->body.first);
     return stmt->kind == HD_STMT_OP && hd_op_is_collective(op) &&
            module->axis[op->axis].size > 1;
 }
@@ -392,7 +396,7 @@ static void choose_collectives(hd_body *body, bool split, hd_effect *effect)
         if (!it->travels || computed[it->last] <= computed[it->first + 1])
             continue;
         it->beside = split;
-        hd_cliffs_beside(effect->cliffs, it->block.first->op->loc, split);
+        hd_cliffs_beside(effect->cliffs, it->block.first->loc, split);
     }
 }
 

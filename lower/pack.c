@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lower/pad.h"
+#include "lower/placement.h"
 
 enum { NONE = -1 };
 
@@ -410,6 +411,105 @@ void hd_pack_lead(hd_build *b, hd_op *op)
     }
 }
 
+// A dimension that each view of a collective has all of, ahead of the pieces of
+// ranks.
+typedef struct tiles {
+    int dim[HD_MAX_VIEWS];
+    int64_t n;
+} tiles;
+
+// The one view's only dimension of several indices ahead of its pieces.
+static bool find_ahead(const hd_view *view, int led, int *out)
+{
+    int n = 0;
+
+    for (int d = 0; d < led; d++)
+        if (!hd_view_picks(view, d) &&
+            hd_dim_local(view->buffer->type.dim[d]) > 1) {
+            *out = d;
+            n++;
+        }
+    return n == 1;
+}
+
+static bool find_tiles(const hd_module *module, const hd_op *op, tiles *out)
+{
+    int nviews = op->noutputs + op->ninputs, kept = NONE;
+
+    for (int i = 0; i < nviews && kept < 0; i++) {
+        int ahead;
+
+        if (find_fronts(module, op, i).n == 0)
+            continue;
+        if (!find_ahead(&op->view[i], hd_op_pieces_dim(op, i), &ahead))
+            return false;
+        kept = hd_view_kept_ahead(&op->view[i], ahead);
+        out->n = hd_dim_local(op->view[i].buffer->type.dim[ahead]);
+    }
+    for (int i = 0; i < nviews && kept >= 0; i++) {
+        const hd_view *view = &op->view[i];
+        int dim = hd_view_kept_dim(view, kept);
+
+        out->dim[i] = dim;
+        if (hd_dim_is_sharded(view->buffer->type.dim[dim]) ||
+            !keeps_all(view, dim) || hd_view_range(view, dim) != NULL ||
+            hd_dim_is_sized(view->buffer->type.dim[dim]) ||
+            view->buffer->type.dim[dim].extent != out->n ||
+            (hd_op_is_led(op, i) && hd_op_pieces_dim(op, i) <= dim))
+            return false;
+    }
+    return kept >= 0;
+}
+
+static hd_op *build_tile(hd_build *b, const hd_op *op, const tiles *t,
+                         hd_expr i)
+{
+    hd_op *tile = hd_build_copy(b, op);
+
+    for (int k = 0; k < op->noutputs + op->ninputs; k++) {
+        int led = hd_op_pieces_dim(op, k);
+
+        tile->view[k] = hd_view_at(op->view[k], t->dim[k], i);
+        if (led != NONE)
+            hd_build_renumber_pieces(b->module, tile, k, led);
+    }
+    return tile;
+}
+
+// What packing touches, and what could arrive while tiles begin.
+static bool packs_longer(const hd_module *module, const hd_op *op,
+                         const tiles *t)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        hd_type type = hd_view_type(&op->view[i]);
+
+        if (find_fronts(module, op, i).n > 0)
+            bytes += 2 * hd_type_local_bytes(&type);
+    }
+    return bytes / HD_COST_TOUCHED >= t->n * HD_COST_MOVE;
+}
+
+// A collective whose pieces stand behind one dimension has no gaps index by
+// index of that: so it goes, if each moves much, and nothing is packed.
+static bool move_tiles(hd_build *b, const hd_op *op)
+{
+    hd_block none = {0};
+    hd_build body = {b->module, &none, b->loc};
+    tiles t = {.n = 0};
+    hd_expr i;
+
+    if (!hd_op_is_collective(op) || !find_tiles(b->module, op, &t) ||
+        !packs_longer(b->module, op, &t) ||
+        hd_needs_packing(
+            b->module, build_tile(&body, op, &t, hd_expr_const(b->module, 0))))
+        return false;
+    body = hd_build_for(b, "i", hd_expr_const(b->module, t.n), &i);
+    hd_pack_lead(b, build_tile(&body, op, &t, i));
+    return true;
+}
+
 static void pack_block(hd_module *module, hd_block *block, bool in_loop);
 
 static void pack_stmt(hd_build *b, hd_stmt *stmt, bool in_loop)
@@ -430,6 +530,8 @@ static void pack_stmt(hd_build *b, hd_stmt *stmt, bool in_loop)
         hd_build_uneven(b, stmt);
         return;
     }
+    if (!in_loop && move_tiles(b, op))
+        return;
     copy_views(b, op, op->noutputs, op->noutputs + op->ninputs, in_loop);
     hd_block_append(b->block, stmt);
     copy_views(b, op, 0, op->noutputs, in_loop);
