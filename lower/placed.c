@@ -6,7 +6,8 @@
 //
 // What a gather makes whole, and what sums are scattered along, is worked on in
 // pieces: it is a stream dimension, and so is what is made of it piece by
-// piece. Rows of a product that are gathered behind it are in tiles.
+// piece. Rows of a product that are gathered behind it are in tiles, or in
+// samples of a batch.
 #include "lower/placed.h"
 
 #include <string.h>
@@ -409,6 +410,67 @@ static void write_version(writer *w, hd_buffer *tensor, hd_placement at,
         (hd_placed){.tensor = tensor->id, .at = at, .buffer = buffer});
 }
 
+// The axis over which a product has dimension `dim` of its result, which is
+// declared as all that ranks have together; NONE.
+static int gathered_axis(const writer *w, int dim)
+{
+    const hd_op *op = w->lines->op;
+    const hd_buffer *x = op->view[0].buffer;
+    hd_placement at = w->way->at[0];
+    int axis = hd_placement_axis(at, dim);
+
+    if (hd_op_family(op) != HD_FAMILY_PRODUCT || axis < 0 || is_open(w, x) ||
+        x->role == HD_ROLE_INOUT || wanted_of(w, x).dim != NONE)
+        return NONE;
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code != HD_KEY_TB && op->key[i].code != HD_KEY_ACT &&
+            op->key[i].code != HD_KEY_BIAS)
+            return NONE;
+    for (int i = 0; i < 3; i++)
+        if (op->view[i].nindex > 0)
+            return NONE;
+    at.dim[axis] = HD_PLACED_NOWHERE;
+    return hd_placement_same(at, w->p->base[x->id]) ? axis : NONE;
+}
+
+// Whether each of so many tiles of what a rank has of the result is a mebibyte.
+static bool fills_tiles(const writer *w, int64_t n)
+{
+    return hd_placement_bytes(w->module, &w->lines->type[0], w->way->at[0]) >=
+           n << 20;
+}
+
+// The axis over which a product of matrices makes rows that all ranks get, in
+// tiles; NONE.
+static int tiles_axis(const writer *w)
+{
+    hd_dim rows = w->lines->type[0].dim[0];
+    int axis = gathered_axis(w, 0);
+
+    for (int i = 0; i < 3; i++)
+        if (w->lines->type[i].ndims != 2)
+            return NONE;
+    return axis >= 0 && hd_dim_splits(w->module, rows, axis) &&
+                   rows.extent / w->module->axis[axis].size % TILES == 0 &&
+                   fills_tiles(w, TILES)
+               ? axis
+               : NONE;
+}
+
+// Of a batch of products whose rows all ranks get each sample is a tile, or of
+// many as many together; 0: none.
+static int64_t count_samples(const writer *w)
+{
+    hd_type type = w->lines->type[0];
+    int64_t n = type.dim[0].extent;
+
+    if (type.ndims < 3 || gathered_axis(w, type.ndims - 2) < 0)
+        return 0;
+    if (n > 2 * TILES)
+        n = n % TILES == 0 ? TILES : 0;
+    return fills_tiles(w, n) ? n : 0;
+}
+
 // Where result `i` is made: in its own buffer, or in one from which it is moved
 // there.
 static hd_view make_view(writer *w, int i)
@@ -417,6 +479,7 @@ static hd_view make_view(writer *w, int i)
     hd_buffer *x = view->buffer;
     hd_placement at = hd_place_of_buffer(view, w->way->at[i]);
     hd_view made = *view;
+    int64_t samples;
     hd_type type;
 
     if (is_open(w, x)) {
@@ -433,6 +496,11 @@ static hd_view make_view(writer *w, int i)
     }
     type = hd_placement_type(w->module, &w->lines->type[i], w->way->at[i]);
     stream_along(w, i, &type, 0);
+    if (hd_type_stream_dim(&type) < 0) {
+        samples = count_samples(w);
+        stream(w, &type, 0, samples);
+        stream(w, &x->type, 0, samples);
+    }
     return whole(w, add_temp(w, x, &type));
 }
 
@@ -487,41 +555,6 @@ static void append_statement(writer *w, const hd_view *made)
     w->stmt->op->view = hd_arena_copy(w->module->arena, op->view,
                                       sizeof *old * (size_t)op->nviews);
     memcpy(op->view, old, sizeof *old * (size_t)op->nviews);
-}
-
-static bool may_have_tiles(const writer *w)
-{
-    const hd_op *op = w->lines->op;
-    const hd_buffer *x = op->view[0].buffer;
-
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code != HD_KEY_TB && op->key[i].code != HD_KEY_ACT &&
-            op->key[i].code != HD_KEY_BIAS)
-            return false;
-    for (int i = 0; i < 3; i++)
-        if (w->lines->type[i].ndims != 2 || op->view[i].nindex > 0)
-            return false;
-    return !is_open(w, x) && x->role != HD_ROLE_INOUT &&
-           wanted_of(w, x).dim == NONE;
-}
-
-// The axis over which a product of matrices makes rows that all ranks get, in
-// tiles of a mebibyte at least; NONE.
-static int tiles_axis(const writer *w)
-{
-    hd_placement at = w->way->at[0];
-    hd_dim rows = w->lines->type[0].dim[0];
-    int axis = hd_placement_axis(at, 0);
-
-    if (hd_op_family(w->lines->op) != HD_FAMILY_PRODUCT || axis < 0 ||
-        !may_have_tiles(w) || !hd_dim_splits(w->module, rows, axis) ||
-        rows.extent / w->module->axis[axis].size % TILES != 0 ||
-        hd_placement_bytes(w->module, &w->lines->type[0], at) < TILES << 20)
-        return NONE;
-    at.dim[axis] = HD_PLACED_NOWHERE;
-    return hd_placement_same(at, w->p->base[w->lines->op->view[0].buffer->id])
-               ? axis
-               : NONE;
 }
 
 // Rows of ranks as [n@axis, tiles, rows of a tile, ..].
