@@ -52,7 +52,7 @@
 #define HD_FORMAT 2 // the number after the word heddle in a file's first line
 
 #define HD_MAX_DIMS 8 // dimensions of a buffer
-#define HD_MAX_AXES 4 // axes of a mesh
+#define HD_MAX_AXES 8 // axes of a mesh
 #define HD_MAX_RANKS 4096
 
 // Each struct begins with `size`, the bytes of it that the caller was compiled

@@ -20,7 +20,7 @@
 
 enum {
     MAX_ELEMENTS = 4096, // of one tensor
-    MAX_AXES = 4,
+    MAX_AXES = 6,
     MAX_SIZES = 3,
     MAX_SUMMANDS = 15,
     EVEN = 6, // an extent that 2 and 3 chunks divide
@@ -146,7 +146,8 @@ typedef struct maker {
 // Begins from %x, if it can.
 typedef void (*maker_of)(maker *, int x);
 
-static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp", "ep"};
+static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp",
+                                                 "ep", "cp", "node"};
 
 static int pick(maker *m, int n)
 {
@@ -2689,9 +2690,10 @@ static void draw_sizes(maker *m)
 static void draw_mesh(maker *m)
 {
     static const int meshes[][MAX_AXES] = {
-        {4, 0, 0}, {2, 0, 0}, {2, 2, 0},    {3, 0, 0}, {2, 3, 0}, {3, 2, 0},
-        {1, 0, 0}, {0, 0, 0}, {5, 0, 0},    {8, 0, 0}, {1, 2, 0}, {2, 2, 2},
-        {4, 2, 0}, {2, 1, 4}, {2, 1, 2, 2}, {6, 0, 0}};
+        {4, 0, 0}, {2, 0, 0}, {2, 2, 0},          {3, 0, 0},
+        {2, 3, 0}, {3, 2, 0}, {1, 0, 0},          {0, 0, 0},
+        {5, 0, 0}, {8, 0, 0}, {1, 2, 0},          {2, 2, 2},
+        {4, 2, 0}, {2, 1, 4}, {2, 1, 2, 1, 1, 2}, {6, 0, 0}};
     const int *mesh = meshes[pick(m, 16)];
     int kind;
 
