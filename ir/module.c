@@ -185,7 +185,7 @@ static hd_op *record_of(hd_module *module, hd_buffer *event)
 {
     hd_op *op = hd_new(module->arena, hd_op);
 
-    op->code = HD_OP_RECORD;
+    op->code = op->said = HD_OP_RECORD;
     op->axis = -1;
     op->noutputs = op->nviews = 1;
     op->view = hd_new(module->arena, hd_view);
@@ -398,7 +398,7 @@ hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
     hd_stmt *stmt = hd_stmt_new(module, HD_STMT_OP, loc);
     hd_op *op = hd_new(module->arena, hd_op);
 
-    op->code = code;
+    op->code = op->said = code;
     op->axis = axis;
     op->noutputs = noutputs;
     op->ninputs = ninputs;

@@ -245,10 +245,12 @@ typedef struct hd_op {
     int nviews;
     hd_view *view; // outputs, inputs, then those of keys in their order
     int nkeys;
-    hd_key *key;     // in the order of ops.def, each at most once
-    bool front;      // of the text form 1, whose products pair batches from the
-                     // front
-    hd_loc loc;      // the op's word, and its @axis
+    hd_key *key;    // in the order of ops.def, each at most once
+    bool front;     // of the text form 1, whose products pair batches from the
+                    // front
+    hd_loc loc;     // the op's word, and its @axis
+    hd_opcode said; // what the text has there: of a move that `place` wrote the
+                    // statement that it is for
     hd_bound *bound; // as the verifier found it, of none before; NULL: it has
                      // no signature
 } hd_op;

@@ -1297,6 +1297,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     else if (p->token.kind != HD_TOKEN_NAME ||
              !hd_op_find(p->token.text, p->token.length, &op->code))
         return unknown_op(p);
+    op->said = op->code;
     op->front = p->module->form == 1;
     if (!hd_op_is_of_text(op))
         return hd_error(p->diag, HD_E0101, op->loc,

@@ -21,6 +21,7 @@ enum {
     MOST_TIMES = 2,
     MOST_RANKS = 64, // that are looked at where they differ
     MOST_AHEAD = 64, // statements that are looked through
+    SUBJECT = 256,   // bytes of words for a move
 };
 
 // What a statement names of its operand and its result, without what a sum
@@ -39,7 +40,9 @@ typedef struct moved {
     bool apart;    // not all who have the result do
     int64_t ranks; // of the axes along which anything moves
     double need, bytes, transfers;
-    double now, issued; // of the rank that is looked at
+    double alone;               // of the transfers those that no loop has
+    double now, issued, looped; // of the rank that is looked at
+    int more; // moves for the same statement, joined with this one
 
     // What it could go on beside: a product, which reads it or makes it, may be
     // done in parts along this dimension of what is moved. NULL: none may.
@@ -52,7 +55,7 @@ typedef struct moved {
 } moved;
 
 struct hd_cliffs {
-    moved *moved; // by their place in the text
+    moved *moved; // in the order of their places in the text
     int n;
     bool bulk; // was asked for: nothing is to go on beside anything
 };
@@ -266,22 +269,45 @@ static bool find_moved(const hd_module *module, const hd_stmt *stmt, moved *m)
     return m->ranks > 1;
 }
 
+// The first that does not stand before a place of the text.
+static int first_from(const hd_cliffs *cliffs, hd_loc loc)
+{
+    int low = 0, past = cliffs->n;
+
+    while (low < past) {
+        int at = (low + past) / 2;
+        const moved *m = &cliffs->moved[at];
+
+        if (m->loc.line < loc.line ||
+            (m->loc.line == loc.line && m->loc.column < loc.column))
+            low = at + 1;
+        else
+            past = at;
+    }
+    return low;
+}
+
+static moved *find_place(const hd_cliffs *cliffs, hd_loc loc)
+{
+    int at = first_from(cliffs, loc);
+    moved *m = &cliffs->moved[at];
+
+    return at < cliffs->n && m->loc.line == loc.line &&
+                   m->loc.column == loc.column
+               ? m
+               : NULL;
+}
+
 // What is brought to one statement of the text stands at its place alike: it is
 // one, told of as the most of it.
-static bool join_last(hd_cliffs *cliffs, const moved *m)
+static void join(moved *with, const moved *m)
 {
-    moved *last = cliffs->n > 0 ? &cliffs->moved[cliffs->n - 1] : NULL;
-    moved both = *m;
+    moved both = with->need > m->need ? *with : *m;
 
-    if (last == NULL || m->loc.line == 0 || last->loc.line != m->loc.line ||
-        last->loc.column != m->loc.column)
-        return false;
-    if (last->need > m->need)
-        both = *last;
-    both.need = last->need + m->need;
-    both.ranks = last->ranks + m->ranks;
-    *last = both;
-    return true;
+    both.need = with->need + m->need;
+    both.ranks = with->ranks + m->ranks;
+    both.more = with->more + 1;
+    *with = both;
 }
 
 hd_cliffs *hd_cliffs_find(const hd_module *module, bool bulk, hd_arena *scratch)
@@ -293,12 +319,28 @@ hd_cliffs *hd_cliffs_find(const hd_module *module, bool bulk, hd_arena *scratch)
     cliffs->moved = NULL;
     cliffs->n = 0;
     cliffs->bulk = bulk;
-    for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
-        if (find_moved(module, s, &m) && !join_last(cliffs, &m)) {
-            cliffs->moved = hd_arena_grow(scratch, cliffs->moved, cliffs->n,
-                                          &room, sizeof m);
-            cliffs->moved[cliffs->n++] = m;
+    for (const hd_stmt *s = module->body.first; s != NULL; s = s->next) {
+        moved *with;
+        hd_loc past;
+        int at;
+
+        if (!find_moved(module, s, &m))
+            continue;
+        with = m.loc.line > 0 ? find_place(cliffs, m.loc) : NULL;
+        if (with != NULL) {
+            join(with, &m);
+            continue;
         }
+        // A fold that is made where it is read stands at a place before that.
+        past = m.loc;
+        past.column++;
+        at = first_from(cliffs, past);
+        cliffs->moved =
+            hd_arena_grow(scratch, cliffs->moved, cliffs->n, &room, sizeof m);
+        memmove(&cliffs->moved[at + 1], &cliffs->moved[at],
+                sizeof m * (size_t)(cliffs->n++ - at));
+        cliffs->moved[at] = m;
+    }
     return cliffs->n > 0 ? cliffs : NULL;
 }
 
@@ -318,25 +360,6 @@ static int64_t value_of(const counter *c, hd_expr expr)
     int64_t value = 0;
 
     return hd_expr_eval(c->module, expr, &c->env, &value) ? value : 0;
-}
-
-static moved *find_place(const hd_cliffs *cliffs, hd_loc loc)
-{
-    int low = 0, past = cliffs->n;
-
-    while (low < past) {
-        int at = (low + past) / 2;
-        moved *m = &cliffs->moved[at];
-
-        if (m->loc.line == loc.line && m->loc.column == loc.column)
-            return m;
-        if (m->loc.line < loc.line ||
-            (m->loc.line == loc.line && m->loc.column < loc.column))
-            low = at + 1;
-        else
-            past = at;
-    }
-    return NULL;
 }
 
 static double bytes_of(const hd_view *view)
@@ -376,11 +399,13 @@ static void count_op(counter *c, const hd_op *op, double times)
 {
     moved *m =
         hd_op_is(op, HD_UNIT_TRANSFER) ? find_place(c->cliffs, op->loc) : NULL;
+    double n;
 
     if (m == NULL || hd_op_move(op) == HD_MOVE_SEND)
         return;
-    m->issued +=
-        c->streams ? 0 : times * (double)hd_uneven_transfers(c->module, op);
+    n = times * (double)hd_uneven_transfers(c->module, op);
+    m->issued += n;
+    m->looped += c->streams ? n : 0;
     if (hd_op_is_rooted(op))
         times *= root_share(c, op, hd_op_move(op) == HD_MOVE_REDUCE);
     m->now += times * hd_op_received(op, (double)c->module->axis[op->axis].size,
@@ -435,11 +460,14 @@ static void count_rank(counter *c, int64_t rank)
     for (int i = 0; i < c->module->naxes; i++)
         c->env.coord[i] = hd_mesh_coord(c->module, rank, i);
     for (int i = 0; i < c->cliffs->n; i++)
-        c->cliffs->moved[i].now = c->cliffs->moved[i].issued = 0;
+        c->cliffs->moved[i].now = c->cliffs->moved[i].issued =
+            c->cliffs->moved[i].looped = 0;
     count_block(c, &c->module->body, 1);
     for (int i = 0; i < c->cliffs->n; i++) {
         moved *m = &c->cliffs->moved[i];
+        double alone = m->issued - m->looped;
 
+        m->alone = alone > m->alone ? alone : m->alone;
         m->bytes = m->now > m->bytes ? m->now : m->bytes;
         m->transfers = m->issued > m->transfers ? m->issued : m->transfers;
     }
@@ -499,23 +527,23 @@ static void advise(const teller *t)
     const hd_buffer *to = t->m->op->view[0].buffer;
     hd_loc loc = t->m->op->view[1].buffer->loc;
 
-    if (to->type.ndims == HD_MAX_DIMS && t->m->transfers > (double)t->m->ranks)
+    if (to->type.ndims == HD_MAX_DIMS && t->m->alone > (double)t->m->ranks)
         hd_note(t->diag, loc,
                 "it moves index by index of another dimension, since what "
                 "ranks have pieces of takes one more, and there are at most "
                 "%d: give %%%s fewer",
-                HD_MAX_DIMS, to->name);
+                HD_MAX_DIMS, to->said);
     else if (t->m->apart)
         hd_note(t->diag, loc,
                 "all of it goes to all ranks, as some alone have it: of a "
                 "dimension that is an index a rank, a `set` of each index of "
                 "%%%s sends each rank its own",
-                to->name);
+                to->said);
     else if (t->sides.axis >= 0)
         hd_note(t->diag, loc,
                 "all of it is reduced, and then each rank keeps its part: "
                 "`set` it to how %%%s lies first, which moves less",
-                to->name);
+                to->said);
     else
         hd_note(t->diag, loc,
                 "its axes change one after the other, by way of more than "
@@ -525,32 +553,60 @@ static void advise(const teller *t)
 
 static bool is_cliff(const moved *m)
 {
-    double more = m->transfers - 2 * (double)m->ranks;
+    double more = m->alone - 2 * (double)m->ranks;
 
     return m->bytes >= BEGIN_BYTES &&
            m->bytes + (more > 0 ? more * BEGIN_BYTES : 0) >
                MOST_TIMES * m->need + BEGIN_BYTES;
 }
 
+// What a statement of the text does, or what `place` wrote for it.
+static bool is_written(const hd_op *op)
+{
+    return op->code == op->said ||
+           (op->code == HD_OP_SET && op->said == HD_OP_COPY);
+}
+
+// "this set", "the gather of %x and 1 more at this matmul".
+static const char *show_move(const moved *m, char out[SUBJECT])
+{
+    const hd_op *op = m->op;
+    const char *said = hd_op_info_get(op->said)->text;
+    sides s = sides_of(op);
+    const char *what = s.axis >= 0 ? "sum" : "gather";
+    char more[32] = "";
+
+    if (is_written(op)) {
+        snprintf(out, SUBJECT, "this %s", said);
+        return out;
+    }
+    for (int i = 0; i < s.from.ndims && s.axis < 0; i++)
+        if (is_spread(s.to.dim[i]) && s.from.dim[i].mark != s.to.dim[i].mark)
+            what = "exchange";
+    if (m->more > 0)
+        snprintf(more, sizeof more, " and %d more", m->more);
+    snprintf(out, SUBJECT, "the %s of %%%s%s at this %s", what,
+             op->view[0].buffer->said, more, said);
+    return out;
+}
+
 static void tell_more(const hd_module *module, const moved *m, hd_diag *diag)
 {
     teller t = {module, diag, m, sides_of(m->op)};
-    char moves[32], needs[32];
+    char subject[SUBJECT], moves[32], needs[32];
 
     hd_warning(diag, HD_E0505, m->loc,
-               "this %s moves %s to a rank, in %.0f transfer%s, where its "
+               "%s moves %s to a rank, in %.0f transfer%s, where its "
                "placements need %s",
-               hd_op_info_get(m->op->code)->text, show_bytes(m->bytes, moves),
-               m->transfers, m->transfers == 1 ? "" : "s",
-               show_bytes(m->need, needs));
+               show_move(m, subject), show_bytes(m->bytes, moves), m->transfers,
+               m->transfers == 1 ? "" : "s", show_bytes(m->need, needs));
     advise(&t);
 }
 
 // Whether it goes on by itself, and need not.
 static bool is_alone(const moved *m)
 {
-    return !m->told && !is_cliff(m) && m->need >= BEGIN_BYTES &&
-           m->transfers > 0 &&
+    return !m->told && !is_cliff(m) && m->need >= BEGIN_BYTES && m->alone > 0 &&
            (m->beside ||
             (m->reason != NULL && (m->marked || m->product != NULL)));
 }
@@ -583,14 +639,14 @@ static void tell_alone(const hd_cliffs *cliffs, const hd_module *module,
                        const moved *m, hd_diag *diag)
 {
     bool parts = m->reason != NULL && (m->marked || m->product != NULL);
-    char moves[32];
+    char subject[SUBJECT], moves[32];
     int others = -1;
 
     for (int i = 0; i < cliffs->n; i++)
         others += is_alone(&cliffs->moved[i]);
     hd_warning(diag, HD_E0506, m->loc,
-               "nothing is computed while this %s moves %s to a rank%s%s",
-               hd_op_info_get(m->op->code)->text, show_bytes(m->bytes, moves),
+               "nothing is computed while %s moves %s to a rank%s%s",
+               show_move(m, subject), show_bytes(m->bytes, moves),
                parts ? ": " : "", parts ? m->reason : "");
     if (parts && !m->marked)
         advise_stream(module, m, diag);

@@ -1149,7 +1149,16 @@ static void fold_before(writer *w, const hd_buffer *written)
     }
 }
 
-static void write_statement(writer *w)
+// What is written there is told of by what the text has.
+static void note_said(hd_stmt *first, const hd_op *op)
+{
+    for (hd_stmt *s = first; s != NULL; s = s->next)
+        if (s->op->loc.line == op->loc.line &&
+            s->op->loc.column == op->loc.column)
+            s->op->said = op->code;
+}
+
+static void write_moves(writer *w)
 {
     const hd_op *op = w->lines->op;
     int axis = hd_placement_parts(w->way->at[0]);
@@ -1175,6 +1184,14 @@ static void write_statement(writer *w)
         write_tiles(w, tiles_axis(w));
     else
         write_plain(w);
+}
+
+static void write_statement(writer *w)
+{
+    hd_stmt *last = w->b.block->last;
+
+    write_moves(w);
+    note_said(last != NULL ? last->next : w->b.block->first, w->lines->op);
 }
 
 // What is made for one that is made piece by piece is so, too: of statements
