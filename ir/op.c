@@ -336,6 +336,11 @@ int hd_op_dim(const hd_op *op)
     return number_of(op, HD_KEY_DIM, -1);
 }
 
+bool hd_op_may_start(int64_t start, int64_t n)
+{
+    return start >= 0 && start <= INT32_MAX && n - 1 <= INT32_MAX - start;
+}
+
 bool hd_op_starts(const hd_op *op, int view, int dim)
 {
     hd_family family = hd_op_family(op);

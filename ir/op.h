@@ -303,6 +303,9 @@ bool hd_op_has_scales(const hd_op *op, int i);
 int64_t hd_op_grain(const hd_op *op);
 // The dimension that the key DIM names; -1 without it.
 int hd_op_dim(const hd_op *op);
+// Whether a `take` or an `iota` may have so many indices from `start` on: the
+// last is 2^31 - 1.
+bool hd_op_may_start(int64_t start, int64_t n);
 // Whether its key START says where that dimension of a view begins in the
 // whole's.
 bool hd_op_starts(const hd_op *op, int view, int dim);

@@ -1126,7 +1126,7 @@ static hd_status check_start(verifier *v, const hd_op *op, int i)
                         op_text(op));
     if (key != NULL)
         start = hd_expr_value(v->module, key->expr);
-    if (start >= 0 && past - 1 <= INT32_MAX - start)
+    if (hd_op_may_start(start, past))
         return HD_OK;
     return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->view[i].loc,
                     "%s of %lld indices from %lld on; an index is 0 to %d",
@@ -1188,10 +1188,6 @@ static hd_status check_iota(verifier *v, const hd_op *op)
                         hd_dtype_text(out.dtype));
     HD_TRY(check_start(v, op, 0));
     HD_TRY(check_alike(v, op));
-    if (out.dim[hd_op_dim(op)].extent > INT32_MAX)
-        return hd_error(v->diag, HD_E0312, op->view[0].loc,
-                        "iota of %lld indices; it has at most %d",
-                        (long long)out.dim[hd_op_dim(op)].extent, INT32_MAX);
     return check_ranks_know(v, op, out.dim[hd_op_dim(op)]);
 }
 

@@ -639,26 +639,20 @@ static hd_status place_rows(walker *w, hd_step *step)
 // Where what an op has of a dimension begins in the whole's.
 static hd_status place_indices(walker *w, hd_step *step)
 {
-    const hd_key *key = hd_op_key(step->op, HD_KEY_START);
-    const hd_span *made = &step->span[0];
-    int64_t start, last;
+    const hd_op *op = step->op;
+    const hd_key *key = hd_op_key(op, HD_KEY_START);
+    int i = hd_op_family(op) == HD_FAMILY_TAKE ? op->noutputs : 0;
+    int64_t n = step->span[i].extent[hd_op_dim(op)], start = 0;
 
-    step->start = 0;
-    if (key == NULL)
-        return HD_OK;
-    HD_TRY(evaluate(w, key->expr, key->loc, &start));
-    if (start < 0 || start > INT32_MAX)
-        return hd_error(w->diag, HD_E0601, key->loc,
-                        "start %lld on rank %lld; it is an index of 0 to %d",
+    if (key != NULL)
+        HD_TRY(evaluate(w, key->expr, key->loc, &start));
+    if (!hd_op_may_start(start, n))
+        return hd_error(w->diag, HD_E0601,
+                        key != NULL ? key->loc : op->view[i].loc,
+                        "%s of %lld indices from %lld on, on rank %lld; an "
+                        "index is 0 to %d",
+                        hd_op_info_get(op->code)->text, (long long)n,
                         (long long)start, (long long)w->rank, INT32_MAX);
-    last = start + made->extent[hd_op_dim(step->op)] - 1;
-    if (step->op->code == HD_OP_IOTA &&
-        made->buffer->type.dtype == HD_DTYPE_I32 && last > INT32_MAX)
-        return hd_error(w->diag, HD_E0601, key->loc,
-                        "start %lld on rank %lld: the last index is %lld, and "
-                        "that of i32 at most %d",
-                        (long long)start, (long long)w->rank, (long long)last,
-                        INT32_MAX);
     step->start = (int32_t)start;
     return HD_OK;
 }

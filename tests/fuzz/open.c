@@ -1,3 +1,7 @@
+// Declarations are opened in the module, where it shows whether each tensor is
+// still what it was. heddle-gen, which has the public library alone, leaves
+// words of the text out, and some of its programs mean another
+// (tools/gen/open.c).
 #include "tests/fuzz/open.h"
 
 #include <stdlib.h>

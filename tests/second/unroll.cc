@@ -661,18 +661,15 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         from.push_back(Resolve(view));
     for (const View &view : stmt.results)
         to.push_back(Resolve(view));
-    if (stmt.Find("start") && !to[0].region.nothing) {
-        int64_t start = KeyValue(stmt, "start");
-        int64_t n = 0; // indices, which i32 has room for
+    if ((stmt.op == "take" || stmt.op == "iota") && !to[0].region.nothing) {
+        int64_t start = stmt.Find("start") ? KeyValue(stmt, "start") : 0;
+        const Region &of = stmt.op == "take" ? from[0].region : to[0].region;
+        int64_t n = of.dims[static_cast<size_t>(KeyValue(stmt, "dim"))].first;
 
         if (start < 0 || start > std::numeric_limits<int32_t>::max())
             throw Broken(INVALID, "start of a " + stmt.op);
-        if (stmt.op == "iota" && See(stmt.results[0]).dtype == "i32")
-            n = to[0]
-                    .region.dims[static_cast<size_t>(KeyValue(stmt, "dim"))]
-                    .first;
         if (start + n - 1 > std::numeric_limits<int32_t>::max())
-            throw Broken(INVALID, "last index of an iota");
+            throw Broken(INVALID, "last index of a " + stmt.op);
     }
     if (program_.level == "host")
         TakeHalves(stmt, &from, &to);
