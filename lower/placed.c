@@ -15,6 +15,7 @@
 #include "lower/build.h"
 
 enum { NONE = -1, TILES = 4 };
+#define PIECE ((int64_t)1 << 20) // bytes that are worth a trip of a loop
 
 // The dimension of a tensor of which a declaration behind it says that it comes
 // piece by piece; NONE, or how many pieces.
@@ -34,6 +35,7 @@ typedef struct writer {
     hd_view view[HD_MAX_VIEWS]; // of it, what is read where it is needed
     int64_t waits;  // for what moves at hand, of its bytes; for words alone
     pieces *wanted; // by buffer id, of the text's
+    bool large;     // some tensor of the program is
 } writer;
 
 // As the text has it.
@@ -82,12 +84,20 @@ static void stream(const writer *w, hd_type *type, int dim, int64_t n)
     d->mark = HD_STREAM;
 }
 
+// Whether a piece of so many is less than a mebibyte, in a program that has
+// larger things: what a loop's trips take is more than what they hide then.
+static bool is_too_small(const writer *w, const hd_type *type, int64_t n)
+{
+    return w->large && hd_type_local_bytes(type) < n * PIECE;
+}
+
 // Along the first dimension that was gathered.
 static void stream_gathered(const writer *w, hd_type *type, hd_placement from,
                             hd_placement to)
 {
     for (int a = 0; a < w->module->naxes; a++)
-        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE)
+        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE &&
+            !is_too_small(w, type, w->module->axis[a].size))
             stream(w, type, from.dim[a], w->module->axis[a].size);
 }
 
@@ -167,7 +177,7 @@ static void stream_parts(const writer *w, hd_buffer *parts, int axis,
     for (int d = 1; dim == 0 && d < type->ndims; d++)
         if (type->dim[d].extent >= n && !hd_dim_is_sharded(type->dim[d]))
             dim = d;
-    if (dim > 0)
+    if (dim > 0 && !is_too_small(w, type, n))
         stream(w, type, dim, n);
 }
 
@@ -437,7 +447,7 @@ static int gathered_axis(const writer *w, int dim)
 static bool fills_tiles(const writer *w, int64_t n)
 {
     return hd_placement_bytes(w->module, &w->lines->type[0], w->way->at[0]) >=
-           n << 20;
+           n * PIECE;
 }
 
 // The axis over which a product of matrices makes rows that all ranks get, in
@@ -1254,6 +1264,8 @@ void hd_place_write(hd_placing *p)
     int n = 0;
 
     want_all(&w);
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+        w.large |= hd_type_local_bytes(&b->type) >= TILES * PIECE;
     for (hd_stmt *s = p->module->body.first; s != NULL; s = next, n++) {
         next = s->next;
         s->next = NULL;
