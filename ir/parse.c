@@ -237,6 +237,7 @@ static hd_status parse_axis_name(parser *p, int *out)
 static hd_status unknown_variable(parser *p)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+    hd_key_code key;
 
     for (int i = 0; i < p->nnames && !hd_diag_is_full(p->diag); i++)
         hd_suggest_consider(&near,
@@ -244,6 +245,11 @@ static hd_status unknown_variable(parser *p)
                                           p->names[i].length));
     for (int i = 0; p->in_body && i < p->module->naxes; i++)
         hd_suggest_consider(&near, p->module->axis[i].name);
+    if (p->in_body && hd_key_find(p->token.text, p->token.length, &key))
+        return hd_error(p->diag, HD_E0208, p->token.loc,
+                        "unknown variable %s; it is a key, which no comma "
+                        "stands ahead of",
+                        token_text(p));
     return unknown(p, HD_E0208, p->in_body ? "variable" : "constant", "",
                    &near);
 }
@@ -1002,7 +1008,13 @@ static const struct {
     {"matmul_all_reduce", "{ %p = matmul %a, %b  %c = all_reduce %p }"},
 };
 
-static hd_status unknown_op(parser *p)
+static bool is_number(const hd_token *token)
+{
+    return token->kind == HD_TOKEN_INT || token->kind == HD_TOKEN_NUMBER;
+}
+
+// `behind` another operation, of which a number may be meant as an operand.
+static hd_status unknown_op(parser *p, bool behind)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
 
@@ -1013,8 +1025,16 @@ static hd_status unknown_op(parser *p)
                             "between them: 'launch %s'",
                             token_text(p), former_ops[i].now);
 
+    if (p->token.kind == HD_TOKEN_BUFFER)
+        return expected(p,
+                        hd_arena_printf(p->module->arena,
+                                        "an operation, as in 'copy %%%.*s'",
+                                        (int)p->token.length, p->token.text));
     if (p->token.kind != HD_TOKEN_NAME)
-        return expected(p, "an operation");
+        return expected(p, behind && is_number(&p->token)
+                               ? "',' before another operand, a key or another "
+                                 "statement"
+                               : "an operation");
     if (is_followed_by(p, "=") || is_followed_by(p, ",")) {
         return hd_error(p->diag, HD_E0210, p->token.loc,
                         "unknown operation %s; a result is a buffer, and its "
@@ -1038,6 +1058,10 @@ static hd_status unknown_key(parser *p, const hd_op *op)
     for (int i = 0; i < HD_NKEYS; i++)
         if (hd_op_info_get(op->code)->keys >> i & 1)
             hd_suggest_consider(&near, hd_key_info_get((hd_key_code)i)->text);
+    if (hd_module_buffer(p->module, p->token.text, p->token.length))
+        return hd_error(p->diag, HD_E0211, p->token.loc,
+                        "unknown key %s; the buffer is '%%%.*s'", token_text(p),
+                        (int)p->token.length, p->token.text);
     return unknown(p, HD_E0211, "key", "", &near);
 }
 
@@ -1287,7 +1311,10 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
         if (behind && !at_mark(p, "=") &&
             (!buffer.first || p->token.first || at_mark(p, "}")))
             return missing_comma(p, &buffer);
-        HD_TRY(expect_mark(p, "=", "'='"));
+        HD_TRY(expect_mark(p, "=",
+                           p->token.kind == HD_TOKEN_BUFFER && !p->token.first
+                               ? "',' or '='"
+                               : "'='"));
     }
     op->noutputs = op->nviews;
     op->loc = p->token.loc;
@@ -1296,7 +1323,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
         op->code = HD_OP_SUM;
     else if (p->token.kind != HD_TOKEN_NAME ||
              !hd_op_find(p->token.text, p->token.length, &op->code))
-        return unknown_op(p);
+        return unknown_op(p, behind && op->noutputs == 0);
     op->said = op->code;
     op->front = p->module->form == 1;
     if (!hd_op_is_of_text(op))
@@ -1757,8 +1784,14 @@ static hd_status parse_declaration(parser *p)
     hd_status status;
 
     if (!accept_role(p, &read.role))
-        return expected(p, "a declaration or '{'");
+        return expected(p, !p->token.first && is_followed_by(p, "=")
+                               ? "',' and another axis, a declaration or '{'"
+                               : "a declaration or '{'");
     name = p->token;
+    if (name.kind == HD_TOKEN_NAME)
+        return expected(p, hd_arena_printf(p->module->arena,
+                                           "a buffer, as in '%%%.*s'",
+                                           (int)name.length, name.text));
     if (name.kind != HD_TOKEN_BUFFER)
         return expected(p, "a buffer");
     advance(p);
