@@ -15,7 +15,9 @@
 #include "lower/build.h"
 
 enum { NONE = -1, TILES = 4 };
-#define PIECE ((int64_t)1 << 20) // bytes that are worth a trip of a loop
+#define TILE ((int64_t)1 << 20)  // bytes at least
+#define PIECE ((int64_t)2 << 20) // likewise, for a loop's trip to be worth it
+#define LARGE ((int64_t)4 << 20) // of a rank's part of a tensor
 
 // The dimension of a tensor of which a declaration behind it says that it comes
 // piece by piece; NONE, or how many pieces.
@@ -84,7 +86,7 @@ static void stream(const writer *w, hd_type *type, int dim, int64_t n)
     d->mark = HD_STREAM;
 }
 
-// Whether a piece of so many is less than a mebibyte, in a program that has
+// Whether a piece of so many is less than is worth it, in a program that has
 // larger things: what a loop's trips take is more than what they hide then.
 static bool is_too_small(const writer *w, const hd_type *type, int64_t n)
 {
@@ -447,7 +449,7 @@ static int gathered_axis(const writer *w, int dim)
 static bool fills_tiles(const writer *w, int64_t n)
 {
     return hd_placement_bytes(w->module, &w->lines->type[0], w->way->at[0]) >=
-           n * PIECE;
+           n * TILE;
 }
 
 // The axis over which a product of matrices makes rows that all ranks get, in
@@ -1265,7 +1267,7 @@ void hd_place_write(hd_placing *p)
 
     want_all(&w);
     for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
-        w.large |= hd_type_local_bytes(&b->type) >= TILES * PIECE;
+        w.large |= hd_type_local_bytes(&b->type) >= LARGE;
     for (hd_stmt *s = p->module->body.first; s != NULL; s = next, n++) {
         next = s->next;
         s->next = NULL;
