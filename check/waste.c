@@ -307,6 +307,20 @@ static void report_order(const scan *s, const seen *seen)
     }
 }
 
+// Whether what was written over was: by a statement that the text has there.
+// Two temporaries that passes let share bytes are not one of its.
+static bool is_written_over(const scan *s, const seen *seen)
+{
+    const hd_buffer *buffer = seen->op->view[0].buffer;
+
+    if (seen->over == NULL || s->graph->module->written == HD_STAGE_HOST)
+        return seen->over != NULL;
+    for (int i = 0; i < seen->over->nviews; i++)
+        if (hd_op_writes(seen->over, i) && seen->over->view[i].buffer == buffer)
+            return true;
+    return false;
+}
+
 static void report_data(const scan *s, const seen *seen)
 {
     const hd_op *op = seen->op;
@@ -317,7 +331,7 @@ static void report_data(const scan *s, const seen *seen)
     if (seen->among)
         snprintf(where, sizeof where, " on rank %d (step %d)",
                  s->graph->number[seen->idle.rank], seen->idle.step);
-    if (seen->over == NULL) {
+    if (!is_written_over(s, seen)) {
         hd_warning(s->diag, HD_E0811, op->loc,
                    "nobody reads what this %s leaves in %%%s%s", word, name,
                    where);
