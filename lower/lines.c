@@ -144,6 +144,106 @@ hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
     return lines;
 }
 
+// ------------------------------------------------------- ranks in front
+
+hd_type hd_type_led(const hd_module *module, const hd_type *type, int dim,
+                    int axis, int ndims)
+{
+    int64_t n = module->axis[axis].size;
+    hd_type lead = *type;
+    hd_dim ranks = hd_dim_whole(n);
+
+    ranks.mark = axis;
+    if (dim >= 0)
+        lead.dim[dim] = hd_dim_whole(type->dim[dim].extent / n);
+    while (lead.ndims < ndims - 1)
+        lead = hd_type_with(&lead, 0, hd_dim_whole(1));
+    return hd_type_with(&lead, 0, ranks);
+}
+
+// Parts are of the result's dtype: one that holds less than operands do, or
+// that is of 8 bits, would round each of them. What is added to a narrow result
+// is rounded with it, once, and what `aux` keeps of another dtype is rounded
+// from what the product is.
+static bool rounds_twice(const hd_lines *lines)
+{
+    hd_dtype made = lines->type[0].dtype;
+    bool adds = hd_op_key(lines->op, HD_KEY_ACCUMULATE) != NULL;
+    int aux = hd_op_key_view(lines->op, HD_KEY_AUX);
+
+    return !hd_dtype_holds(made, lines->type[1].dtype) ||
+           hd_dtype_is_f8(made) ||
+           (aux >= 0 && lines->type[aux].dtype != made) ||
+           (adds && hd_dtype_is_float(made) && hd_dtype_size(made) < 4);
+}
+
+// With ranks and ones in front of an operand its batch stands where the result
+// has it: not if dimensions of both stand in front of a first operand's rows.
+static bool batch_stays(const hd_lines *lines, int i)
+{
+    int lacks = lines->type[0].ndims - lines->type[i].ndims;
+
+    for (int d = 0; d < lines->type[i].ndims - 2; d++)
+        if (lines->type[i].dim[d].extent > 1 &&
+            (d + lacks < 0 || lines->at[i][d] != lines->at[0][d + lacks]))
+            return false;
+    return true;
+}
+
+bool hd_key_ends(hd_key_code code)
+{
+    return code == HD_KEY_BIAS || code == HD_KEY_ACT || code == HD_KEY_AUX ||
+           code == HD_KEY_ACCUMULATE;
+}
+
+// Whether there is a product of the views with an index for each rank of `axis`
+// in front, over which the contracted dimension lies. What keys read is the
+// same for all these ranks, and stays as it is.
+static bool may_lead(const hd_module *module, const hd_lines *lines, int axis,
+                     const hd_placement at[HD_MAX_VIEWS])
+{
+    const hd_op *op = lines->op;
+    int ndims = lines->type[0].ndims + 1;
+    hd_type type[HD_MAX_VIEWS];
+    hd_view view[HD_MAX_VIEWS];
+    hd_key key[HD_NKEYS];
+    hd_op product = *op;
+    hd_bound bound;
+
+    if (rounds_twice(lines) || ndims > HD_MAX_DIMS)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        hd_placement p = at[i];
+
+        p.dim[axis] = HD_PLACED_NOWHERE;
+        type[i] = hd_placement_type(module, &lines->type[i], p);
+        if (type[i].ndims >= ndims || !batch_stays(lines, i))
+            return false;
+        type[i] = hd_type_led(module, &type[i], at[i].dim[axis], axis, ndims);
+        view[i] = op->view[i];
+    }
+    product.nviews = 3;
+    product.view = view;
+    product.key = key;
+    product.nkeys = 0;
+    for (int i = 0; i < op->nkeys; i++) {
+        int from = op->key[i].view, to = product.nviews;
+
+        if (hd_key_ends(op->key[i].code))
+            continue;
+        key[product.nkeys] = op->key[i];
+        if (from >= 0) {
+            if (at[from].dim[axis] != HD_PLACED_NOWHERE)
+                return false;
+            type[to] = hd_placement_type(module, &lines->type[from], at[from]);
+            view[to] = op->view[from];
+            key[product.nkeys].view = product.nviews++;
+        }
+        product.nkeys++;
+    }
+    return hd_signature_fits(&product, type, true, &bound, NULL);
+}
+
 // ---------------------------------------------------------------- dividing
 
 // One index that all ranks have, of a line of several.
@@ -268,7 +368,6 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
 bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
                      hd_placement at[HD_MAX_VIEWS])
 {
-    hd_type lead[3];
     int joined = NONE;
 
     for (int i = 0; i < lines->op->nviews; i++)
@@ -296,7 +395,7 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
         return true;
     return fits(module, lines, cut, at) &&
            (joined == NONE || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
-            hd_lines_lead(module, lines, joined, at, lead));
+            may_lead(module, lines, joined, at));
 }
 
 hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,
@@ -419,88 +518,4 @@ int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
     return lines->op->code == HD_OP_RESHAPE || lines->op->code == HD_OP_SET
                ? 0
                : count_bytes(module, lines, cut) / HD_COST_TOUCHED;
-}
-
-// ------------------------------------------------------- ranks in front
-
-hd_type hd_type_led(const hd_module *module, const hd_type *type, int dim,
-                    int axis, int ndims)
-{
-    int64_t n = module->axis[axis].size;
-    hd_type lead = *type;
-    hd_dim ranks = hd_dim_whole(n);
-
-    ranks.mark = axis;
-    if (dim >= 0)
-        lead.dim[dim] = hd_dim_whole(type->dim[dim].extent / n);
-    while (lead.ndims < ndims - 1)
-        lead = hd_type_with(&lead, 0, hd_dim_whole(1));
-    return hd_type_with(&lead, 0, ranks);
-}
-
-// Parts are of the result's dtype: one that holds less than operands do would
-// round each of them. What is added to a narrow result is rounded with it,
-// once, and what `aux` keeps of another dtype is rounded from what the product
-// is.
-static bool rounds_twice(const hd_lines *lines)
-{
-    hd_dtype made = lines->type[0].dtype;
-    bool adds = hd_op_key(lines->op, HD_KEY_ACCUMULATE) != NULL;
-    int aux = hd_op_key_view(lines->op, HD_KEY_AUX);
-
-    return !hd_dtype_holds(made, lines->type[1].dtype) ||
-           (aux >= 0 && lines->type[aux].dtype != made) ||
-           (adds && hd_dtype_is_float(made) && hd_dtype_size(made) < 4);
-}
-
-// With ranks and ones in front of an operand its batch stands where the result
-// has it: not if dimensions of both stand in front of a first operand's rows.
-static bool batch_stays(const hd_lines *lines, int i)
-{
-    int lacks = lines->type[0].ndims - lines->type[i].ndims;
-
-    for (int d = 0; d < lines->type[i].ndims - 2; d++)
-        if (lines->type[i].dim[d].extent > 1 &&
-            (d + lacks < 0 || lines->at[i][d] != lines->at[0][d + lacks]))
-            return false;
-    return true;
-}
-
-bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
-                   const hd_placement at[HD_MAX_VIEWS], hd_type lead[3])
-{
-    const hd_op *op = lines->op;
-    hd_view view[3] = {op->view[0], op->view[1], op->view[2]};
-    hd_op product = *op;
-    hd_key key[HD_NKEYS];
-    hd_bound bound;
-    int ndims = lines->type[0].ndims + 1;
-
-    if (rounds_twice(lines))
-        return false;
-    for (int i = 0; i < op->nkeys; i++) {
-        if (op->key[i].code == HD_KEY_SCALE_A ||
-            op->key[i].code == HD_KEY_SCALE_B)
-            return false;
-    }
-    for (int i = 0; i < 3; i++) {
-        hd_placement p = at[i];
-        int dim = p.dim[axis];
-        hd_type type;
-
-        p.dim[axis] = HD_PLACED_NOWHERE;
-        type = hd_placement_type(module, &lines->type[i], p);
-        if (type.ndims >= ndims || ndims > HD_MAX_DIMS ||
-            !batch_stays(lines, i))
-            return false;
-        lead[i] = hd_type_led(module, &type, dim, axis, ndims);
-    }
-    product.nviews = 3;
-    product.view = view;
-    product.key = key;
-    product.nkeys = 0;
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code == HD_KEY_TA || op->key[i].code == HD_KEY_TB)
-            key[product.nkeys++] = op->key[i];
-    return hd_signature_fits(&product, lead, true, &bound, NULL);
 }

@@ -46,11 +46,8 @@ int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
 // and for parts of their gradients to leave, beside that.
 hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
                          hd_cut cut, const hd_placement *at);
-// The types of a product's views with an index for each rank of `axis` in
-// front, over which the contracted dimension lies; of the result, and the
-// first operand, the second. False if no product has them.
-bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis,
-                   const hd_placement at[HD_MAX_VIEWS], hd_type lead[3]);
+// Whether a key says what is done to a product's sums, once.
+bool hd_key_ends(hd_key_code code);
 
 // [.., k@axis, ..] as [n@axis, 1.., .., k / n, ..] of `ndims` dimensions; of -1
 // for `dim`, what no rank of the axis has a part of, is repeated.

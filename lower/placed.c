@@ -712,11 +712,11 @@ static hd_buffer *write_parts(writer *w, int axis)
     for (int i = 0; i < op->nkeys; i++) {
         const hd_key *key = &op->key[i];
 
-        if (key->code == HD_KEY_TA || key->code == HD_KEY_TB)
-            hd_build_key(product, key->code, HD_EXPR_NONE);
-        else if (key->code == HD_KEY_SCALE && key->view >= 0)
+        if (hd_key_ends(key->code))
+            continue;
+        if (key->view >= 0)
             hd_build_key_view(product, key->code, w->view[key->view]);
-        else if (key->code == HD_KEY_SCALE)
+        else
             hd_build_number(product, key->code, key->number);
     }
     return parts;

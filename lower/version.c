@@ -49,10 +49,11 @@ bool hd_place_is_name(const hd_placing *p, const hd_op *op)
 
 bool hd_place_has_ends(const hd_op *op)
 {
-    return hd_op_key(op, HD_KEY_BIAS) != NULL ||
-           hd_op_key(op, HD_KEY_ACT) != NULL ||
-           hd_op_key(op, HD_KEY_AUX) != NULL ||
-           hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
+    bool any = false;
+
+    for (int i = 0; i < op->nkeys; i++)
+        any |= hd_key_ends(op->key[i].code);
+    return any;
 }
 
 void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v)
