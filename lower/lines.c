@@ -35,12 +35,14 @@ static bool may_have_blocks(const hd_op *op)
 }
 
 // Heads of keys are divided as those of queries that share them, and keys as
-// rows are.
+// rows are; of rows that are merged with others none of these.
 static void find_heads(hd_lines *lines)
 {
     const hd_op *op = lines->op;
 
-    if (hd_op_key(op, HD_KEY_BLOCKS) != NULL)
+    if (hd_op_key(op, HD_KEY_BLOCKS) != NULL ||
+        (hd_op_attend(op) == HD_ATTEND_ATTENTION &&
+         hd_op_key(op, HD_KEY_ACCUMULATE) != NULL))
         return;
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = 0; d < lines->type[i].ndims; d++) {
@@ -253,18 +255,13 @@ static bool repeats(const hd_lines *lines, int view, int dim)
            lines->extent[lines->at[view][dim]] > 1;
 }
 
-static bool is_split(const hd_lines *lines, int line)
-{
-    return line == lines->heads || line == lines->rows;
-}
-
 // Which dimension of a view a cut line divides; NONE: it has all.
 static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
                         int axis, int line, hd_placement *at)
 {
     const hd_view *view = &lines->op->view[i];
     bool even =
-        is_split(lines, line) ||
+        hd_lines_splits(lines, line) ||
         (line == lines->joined && hd_op_family(lines->op) == HD_FAMILY_PRODUCT);
 
     if (line == lines->joined && hd_op_writes(lines->op, i)) {
@@ -318,7 +315,8 @@ static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
         hd_placement p = at[i];
 
         for (int a = 0; a < module->naxes; a++)
-            if (cut.line[a] == lines->joined || is_split(lines, cut.line[a]))
+            if (cut.line[a] == lines->joined ||
+                hd_lines_splits(lines, cut.line[a]))
                 p.dim[a] = HD_PLACED_NOWHERE;
         type[i] = hd_placement_type(module, &lines->type[i], p);
     }
@@ -357,7 +355,7 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
     int more = 0;
 
     for (int a = 0; a < module->naxes; a++)
-        if (cut.line[a] >= 0 && is_split(lines, cut.line[a]))
+        if (hd_lines_splits(lines, cut.line[a]))
             more += 1 + (cut.line[a] == lines->rows);
     for (int i = 0; i < lines->op->nviews && more > 0; i++)
         if (lines->type[i].ndims + more > HD_MAX_DIMS)

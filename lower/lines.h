@@ -25,6 +25,12 @@ typedef struct hd_lines {
     bool fixed;      // done as it stands
 } hd_lines;
 
+// Whether an axis that divides this line is made a dimension of the batch.
+static inline bool hd_lines_splits(const hd_lines *lines, int line)
+{
+    return line >= 0 && (line == lines->heads || line == lines->rows);
+}
+
 hd_lines hd_lines_find(const hd_module *module, const hd_op *op);
 
 // Which line each axis divides.

@@ -99,6 +99,41 @@ static bool may_add_bias(const hd_op *op)
     return dtype == HD_DTYPE_F32 || hd_dtype_holds(made, dtype);
 }
 
+// Whether what a statement accumulates is made where its results are.
+static bool is_made_there(const hd_placing *p, const hd_lines *lines,
+                          const hd_way *way)
+{
+    for (int a = 0; a < p->module->naxes; a++)
+        if (hd_lines_splits(lines, way->cut.line[a]))
+            return false;
+    for (int i = 0; i < lines->op->noutputs; i++) {
+        const hd_view *view = &lines->op->view[i];
+
+        if (!hd_placement_same(hd_place_of_buffer(view, way->at[i]),
+                               p->base[view->buffer->id]))
+            return false;
+    }
+    return true;
+}
+
+// A way that makes no parts.
+static void add_whole(const hd_placing *p, const hd_lines *lines, hd_way *way,
+                      ways *out)
+{
+    const hd_op *op = lines->op;
+
+    way->apart = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL &&
+                 !is_made_there(p, lines, way);
+    for (int i = 0; way->apart && i < op->noutputs; i++)
+        way->work += 3 *
+                     hd_placement_bytes(
+                         p->module, &lines->type[i],
+                         hd_place_of_view(&op->view[i],
+                                          p->base[op->view[i].buffer->id])) /
+                     HD_COST_TOUCHED;
+    add_way(p, out, way);
+}
+
 static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
                     ways *out)
 {
@@ -116,7 +151,7 @@ static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
     if (parts >= 0 && hd_place_has_ends(lines->op))
         add_ends(p, lines, parts, &way, out);
     else
-        add_way(p, out, &way);
+        add_whole(p, lines, &way, out);
 }
 
 // The next way to cut: the last axis another line, and once it has had all the
@@ -171,7 +206,7 @@ static ways list_ways(const hd_placing *p, const hd_lines *lines, unsigned used)
             way.at[i] = p->base[result_of(lines->op)->id];
         add_way(p, &ways, &way);
     } else if (find_declared(p, lines, &way)) {
-        add_way(p, &ways, &way);
+        add_whole(p, lines, &way, &ways);
     } else {
         do
             add_cut(p, lines, cut, &ways);
@@ -363,21 +398,6 @@ static hd_way stand(const search *s, const hd_versions *versions,
     return way;
 }
 
-// What accumulates does so where the results are.
-static bool may_accumulate(const search *s, const hd_lines *lines,
-                           const hd_way *way)
-{
-    for (int i = 0; i < lines->op->noutputs && !way->ends; i++) {
-        const hd_view *view = &lines->op->view[i];
-
-        if (hd_op_reads(lines->op, i) && hd_op_writes(lines->op, i) &&
-            !hd_placement_same(hd_place_of_buffer(view, way->at[i]),
-                               s->p->base[view->buffer->id]))
-            return false;
-    }
-    return true;
-}
-
 static void forget_read(const search *s, hd_versions *versions)
 {
     for (int i = versions->n; i-- > 0;)
@@ -392,7 +412,7 @@ static int64_t total_of(const hd_pace *pace)
     return hd_pace_end(pace) + pace->serial;
 }
 
-static bool take(search *s, const state *from, const hd_lines *lines,
+static void take(search *s, const state *from, const hd_lines *lines,
                  const hd_way *way, state *out)
 {
     const hd_op *op = lines->op;
@@ -401,8 +421,6 @@ static bool take(search *s, const state *from, const hd_lines *lines,
 
     *out = (state){
         .pace = from->pace, .cost = from->cost, .from = from, .way = way};
-    if (!lines->fixed && !may_accumulate(s, lines, way))
-        return false;
     versions->n = 0;
     while (versions->room < from->versions.n)
         versions->version =
@@ -414,7 +432,7 @@ static bool take(search *s, const state *from, const hd_lines *lines,
     versions->n = from->versions.n;
     count_move(out, &way->arrives);
     for (int i = 0; i < op->nviews; i++)
-        if (hd_op_reads(op, i) && !hd_op_writes(op, i))
+        if (hd_way_brings(way, op, i))
             read_view(s, versions, lines, i, out, &beside);
     compute(s, lines, out, beside);
     for (int i = 0; i < op->nviews; i++)
@@ -424,7 +442,6 @@ static bool take(search *s, const state *from, const hd_lines *lines,
     for (int i = 0; i < versions->n; i++)
         out->hash ^= hash_version(&versions->version[i]);
     out->cost.total = total_of(&out->pace);
-    return true;
 }
 
 typedef struct states {
@@ -501,9 +518,10 @@ static states go_on(search *s, const states *from)
                 *own = stand(s, &from->state[i].versions, lines);
                 way = own;
             }
-            if (!is_too_dear(s, &to, &from->state[i], way) &&
-                take(s, &from->state[i], lines, way, &new))
-                add_state(s, &to, &new);
+            if (is_too_dear(s, &to, &from->state[i], way))
+                continue;
+            take(s, &from->state[i], lines, way, &new);
+            add_state(s, &to, &new);
         }
     return to;
 }
@@ -599,9 +617,10 @@ static const char *reason_of(search *s, const state *before, const state *after)
     if (after->way->names)
         return "another place of what it copies";
     for (int w = 0; w < ways.n; w++) {
-        if (same_cut(ways.way[w].cut, after->way->cut) ||
-            !take(s, before, lines, &ways.way[w], &new) ||
-            (next != NULL && new.cost.total >= least))
+        if (same_cut(ways.way[w].cut, after->way->cut))
+            continue;
+        take(s, before, lines, &ways.way[w], &new);
+        if (next != NULL && new.cost.total >= least)
             continue;
         next = &ways.way[w];
         least = new.cost.total;

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
 #include "lower/build.h"
 
 enum { NONE = -1, TILES = 4 };
@@ -483,6 +484,37 @@ static int64_t count_samples(const writer *w)
     return fills_tiles(w, n) ? n : 0;
 }
 
+// Of what dtype numbers are that results round, if they hold less.
+static hd_dtype rounded_from(const writer *w)
+{
+    const hd_op *op = w->lines->op;
+    int view =
+        hd_op_family(op) == HD_FAMILY_ATTEND ? hd_op_lse(op) : op->noutputs;
+
+    return w->lines->type[view].dtype;
+}
+
+// Whether view `i` is a result that is made apart.
+static bool is_apart(const writer *w, int i)
+{
+    return w->way->apart && i < w->lines->op->noutputs;
+}
+
+// What the statement makes as view `i`: what is added to narrower numbers is
+// rounded with them, once.
+static hd_type made_type(const writer *w, int i)
+{
+    hd_type type = w->lines->type[i];
+
+    if (!is_apart(w, i) || !hd_dtype_is_float(type.dtype))
+        return type;
+    if (hd_dtype_size(type.dtype) < hd_dtype_size(HD_DTYPE_F32))
+        type.dtype = HD_DTYPE_F32;
+    if (!hd_dtype_holds(type.dtype, rounded_from(w)))
+        type.dtype = rounded_from(w);
+    return type;
+}
+
 // Where result `i` is made: in its own buffer, or in one from which it is moved
 // there.
 static hd_view make_view(writer *w, int i)
@@ -501,12 +533,13 @@ static hd_view make_view(writer *w, int i)
         write_version(w, x, at, made.buffer);
         return made;
     }
-    if (hd_placement_same(at, w->p->base[x->id])) {
+    if (hd_placement_same(at, w->p->base[x->id]) && !is_apart(w, i)) {
         if (x->role == HD_ROLE_OUT && view->nindex == 0)
             stream_along(w, i, &x->type, 0);
         return made;
     }
-    type = hd_placement_type(w->module, &w->lines->type[i], w->way->at[i]);
+    type = made_type(w, i);
+    type = hd_placement_type(w->module, &type, w->way->at[i]);
     stream_along(w, i, &type, 0);
     if (hd_type_stream_dim(&type) < 0) {
         samples = count_samples(w);
@@ -525,13 +558,92 @@ static void write_result(writer *w, hd_view to, hd_view from)
         explain(w, move_text(w, &v, to.buffer, w->p->base[to.buffer->id]));
 }
 
+static void write_add(writer *w, hd_view to, hd_view a, hd_view b)
+{
+    bool same = a.buffer->type.dtype == b.buffer->type.dtype;
+
+    hd_build_op(&w->b, same ? HD_OP_ADD : HD_OP_SUM, -1, 1, 2,
+                (hd_view[]){to, a, b});
+}
+
+// What was made apart, where its results are.
+static hd_view bring_made(writer *w, int i, hd_view made)
+{
+    const hd_view *to = &w->lines->op->view[i];
+    hd_placed v = {.at = w->way->at[i], .buffer = made.buffer};
+    hd_placement at = hd_place_of_view(to, w->p->base[to->buffer->id]);
+    hd_type type;
+
+    if (hd_placement_same(v.at, at))
+        return made;
+    type = unstreamed(made.buffer->type);
+    type = hd_placement_type(w->module, &type, at);
+    w->waits = waits_for(w, i);
+    made = whole(w, add_temp(w, to->buffer, &type));
+    write_move(w, &v, made.buffer, at);
+    return made;
+}
+
+// Rows that have met more keys are merged with those that are there, where they
+// were made.
+static void merge_made(writer *w, const hd_view *made)
+{
+    const hd_op *op = w->lines->op;
+    hd_view views[HD_MAX_VIEWS];
+    int n = op->noutputs;
+
+    for (int i = 0; i < n; i++) {
+        hd_type type = made[i].buffer->type;
+
+        type.dtype = w->lines->type[i].dtype;
+        views[i] = whole(w, add_temp(w, op->view[i].buffer, &type));
+        views[n + i] = w->view[i];
+        views[2 * n + i] = made[i];
+    }
+    hd_build_op(&w->b, HD_OP_MERGE, -1, n, 2 * n, views);
+    for (int i = 0; i < n; i++)
+        write_result(w, op->view[i], views[i]);
+}
+
+// To what holds less than what it is rounded from the sum is cast.
+static void add_to(writer *w, int i, hd_view made)
+{
+    const hd_view *to = &w->lines->op->view[i];
+    hd_type type = hd_view_type(to);
+    hd_view wide, sum;
+
+    if (hd_dtype_holds(type.dtype, rounded_from(w))) {
+        write_add(w, *to, *to, made);
+        return;
+    }
+    type.dtype = made.buffer->type.dtype;
+    wide = whole(w, add_temp(w, to->buffer, &type));
+    sum = whole(w, add_temp(w, to->buffer, &type));
+    hd_build_unary(&w->b, HD_OP_COPY, -1, wide, *to);
+    write_add(w, sum, wide, made);
+    hd_build_unary(&w->b, HD_OP_COPY, -1, *to, sum);
+}
+
+// Adds it to what is there.
+static void add_made(writer *w, const hd_view *made)
+{
+    const hd_op *op = w->lines->op;
+
+    if (hd_way_merges(w->way, op)) {
+        merge_made(w, made);
+        return;
+    }
+    for (int i = 0; i < op->noutputs; i++)
+        add_to(w, i, bring_made(w, i, made[i]));
+}
+
 // Moves what was made elsewhere to where its declaration has it.
 static void end_view(writer *w, int i, hd_view made)
 {
     const hd_view *view = &w->lines->op->view[i];
 
     w->waits = waits_for(w, i);
-    if (made.buffer != view->buffer)
+    if (made.buffer != view->buffer && !is_apart(w, i))
         write_result(w, *view, made);
     if (!is_open(w, view->buffer))
         write_version(w, view->buffer, w->p->base[view->buffer->id],
@@ -562,10 +674,15 @@ static void append_statement(writer *w, const hd_view *made)
         op->view[i] = hd_op_writes(op, i) ? made[i] : w->view[i];
     hd_block_append(w->b.block, w->stmt);
     explain_statement(w);
-    // The lines name the statement's own views still.
+    // The lines name the statement's own views and keys still.
     w->stmt->op = hd_arena_copy(w->module->arena, op, sizeof *op);
     w->stmt->op->view = hd_arena_copy(w->module->arena, op->view,
                                       sizeof *old * (size_t)op->nviews);
+    if (w->way->apart) {
+        w->stmt->op->key = hd_arena_copy(w->module->arena, op->key,
+                                         sizeof *op->key * (size_t)op->nkeys);
+        hd_build_drop_key(w->stmt->op, HD_KEY_ACCUMULATE);
+    }
     memcpy(op->view, old, sizeof *old * (size_t)op->nviews);
 }
 
@@ -608,11 +725,31 @@ static void write_tiles(writer *w, int axis)
     write_version(w, x, w->p->base[x->id], x);
 }
 
+// A bias that a wide result takes.
+static void widen_bias(writer *w)
+{
+    const hd_op *op = w->lines->op;
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    hd_type type;
+    hd_buffer *wide;
+
+    if (bias < 0 || made_type(w, 0).dtype == w->lines->type[0].dtype)
+        return;
+    type = hd_view_type(&w->view[bias]);
+    if (type.dtype == HD_DTYPE_F32 || type.dtype == w->lines->type[1].dtype)
+        return;
+    type.dtype = HD_DTYPE_F32;
+    wide = add_temp(w, w->view[bias].buffer, &type);
+    hd_build_unary(&w->b, HD_OP_COPY, -1, whole(w, wide), w->view[bias]);
+    w->view[bias] = whole(w, wide);
+}
+
 static void write_plain(writer *w)
 {
     hd_op *op = w->stmt->op;
     hd_view made[HD_MAX_VIEWS];
 
+    widen_bias(w);
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i))
             made[i] = make_view(w, i);
@@ -623,6 +760,8 @@ static void write_plain(writer *w)
     } else {
         append_statement(w, made);
     }
+    if (w->way->apart)
+        add_made(w, made);
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i))
             end_view(w, i, made[i]);
@@ -741,11 +880,7 @@ static hd_buffer *add_like(const writer *w, hd_placement at)
 
 static hd_buffer *add_bias(writer *w, hd_buffer *sum, int bias, hd_buffer *to)
 {
-    hd_view view = w->view[bias];
-    bool same = view.buffer->type.dtype == sum->type.dtype;
-
-    hd_build_op(&w->b, same ? HD_OP_ADD : HD_OP_SUM, -1, 1, 2,
-                (hd_view[]){whole(w, to), whole(w, sum), view});
+    write_add(w, whole(w, to), whole(w, sum), w->view[bias]);
     return to;
 }
 
@@ -798,8 +933,7 @@ static void write_ends(writer *w, hd_placed *parts)
         now = end;
     }
     if (adds)
-        hd_build_op(&w->b, HD_OP_ADD, -1, 1, 2,
-                    (hd_view[]){out, out, whole(w, now)});
+        write_add(w, out, out, whole(w, now));
     else if (apart)
         hd_build_unary(&w->b, HD_OP_COPY, -1, out, whole(w, now));
 }
@@ -851,9 +985,7 @@ static void write_sum(writer *w, int axis)
 // Whether an axis divides what the signature of an attention wants whole.
 static bool splits(const writer *w, int axis)
 {
-    int line = w->way->cut.line[axis];
-
-    return line >= 0 && (line == w->lines->heads || line == w->lines->rows);
+    return hd_lines_splits(w->lines, w->way->cut.line[axis]);
 }
 
 static bool has_splits(const writer *w)
@@ -949,7 +1081,8 @@ static hd_type split_result(const writer *w, int i)
     for (int a = 0; a < w->module->naxes; a++)
         if (splits(w, a))
             at.dim[a] = HD_PLACED_NOWHERE;
-    type = unstreamed(hd_placement_type(w->module, &w->lines->type[i], at));
+    type = made_type(w, i);
+    type = unstreamed(hd_placement_type(w->module, &type, at));
     for (int a = 0; a < w->module->naxes; a++) {
         int dim = w->way->at[i].dim[a] + n;
         hd_dim ranks = hd_dim_whole(w->module->axis[a].size);
@@ -1048,6 +1181,8 @@ static void copy_keys(writer *w, hd_op *to, bool blocks)
         const hd_key *key = &op->key[i];
         hd_expr expr = key->expr;
 
+        if (key->code == HD_KEY_ACCUMULATE) // which comes behind it
+            continue;
         if (blocks && key->code > HD_KEY_BLOCKS &&
             hd_op_key(to, HD_KEY_BLOCKS) == NULL)
             hd_build_key(to, HD_KEY_BLOCKS, HD_EXPR_NONE);
@@ -1112,6 +1247,8 @@ static void write_split(writer *w)
         join_result(w, i, views[i].buffer, made[i]);
         end_view(w, i, made[i]);
     }
+    if (w->way->apart)
+        add_made(w, made);
 }
 
 // --------------------------------------------------------------- statements
@@ -1180,7 +1317,7 @@ static void write_moves(writer *w)
         return;
     }
     for (int i = 0; i < op->nviews; i++)
-        if (hd_op_reads(op, i) && !hd_op_writes(op, i))
+        if (hd_way_brings(w->way, op, i))
             read_view(w, i);
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i)) {

@@ -5,6 +5,17 @@
 
 enum { NONE = -1 };
 
+bool hd_way_merges(const hd_way *way, const hd_op *op)
+{
+    return way->apart && hd_op_attend(op) == HD_ATTEND_ATTENTION;
+}
+
+bool hd_way_brings(const hd_way *way, const hd_op *op, int i)
+{
+    return hd_op_reads(op, i) &&
+           (!hd_op_writes(op, i) || hd_way_merges(way, op));
+}
+
 hd_placement hd_place_of_buffer(const hd_view *view, hd_placement kept)
 {
     for (int a = 0; a < HD_MAX_AXES; a++)

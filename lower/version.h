@@ -18,6 +18,8 @@ typedef struct hd_way {
     hd_placement end;
     int64_t work;
     hd_moves arrives; // what comes while it is done
+    bool apart;       // what it accumulates is made elsewhere, and added where
+                      // its results are
     bool names;       // its result is another name of its operand's values
 } hd_way;
 
@@ -58,6 +60,11 @@ typedef struct hd_placing {
     const char **reason;   // of each statement then
     const hd_waits *waits; // of each statement
 } hd_placing;
+
+// Whether what is accumulated apart is merged with what is there.
+bool hd_way_merges(const hd_way *way, const hd_op *op);
+// Whether view `i` is read where the statement has it: what it adds to stays.
+bool hd_way_brings(const hd_way *way, const hd_op *op, int i);
 
 // A view's placement as its buffer's, and what a view keeps of a buffer's.
 hd_placement hd_place_of_buffer(const hd_view *view, hd_placement kept);
