@@ -589,7 +589,7 @@ static hd_view bring_made(writer *w, int i, hd_view made)
 static void merge_made(writer *w, const hd_view *made)
 {
     const hd_op *op = w->lines->op;
-    hd_view views[HD_MAX_VIEWS];
+    hd_view views[HD_MAX_VIEWS] = {made[0]};
     int n = op->noutputs;
 
     for (int i = 0; i < n; i++) {
