@@ -34,16 +34,19 @@ static bool has_name(hd_buffer *buffer)
            hd_buffer_root(buffer)->role != HD_ROLE_INOUT;
 }
 
-// Whether scales have other pieces than the operand that they are of.
+// Whether scales have other pieces than the operand that they are of, of which
+// they may lack dimensions in front.
 static bool scales_apart(const hd_op *op, int i)
 {
     bool second = i == hd_op_key_view(op, HD_KEY_SCALE_B);
     const hd_view *scales = &op->view[i];
     const hd_view *of = &op->view[op->noutputs + second];
-    bool apart = scales->buffer->type.ndims != of->buffer->type.ndims;
+    int ahead = of->buffer->type.ndims - scales->buffer->type.ndims;
+    bool apart = ahead < 0;
 
     for (int d = 0; d < of->buffer->type.ndims && !apart; d++)
-        apart = hd_view_blocks(scales, d) != hd_view_blocks(of, d);
+        apart = (d < ahead ? 0 : hd_view_blocks(scales, d - ahead)) !=
+                hd_view_blocks(of, d);
     return apart;
 }
 
