@@ -601,7 +601,7 @@ static bool is_no_sum(const hd_op *op)
     const hd_op_info *info = hd_op_info_get(op->code);
 
     return info->map != HD_MAP_NONE
-               ? !info->linear
+               ? info->linear == HD_LINEAR_CURVED
                : hd_op_fold(op) != HD_FOLD_NONE && !hd_op_is_sum(op);
 }
 

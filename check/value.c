@@ -376,7 +376,11 @@ static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
     case HD_MAP_GELU_ERF_GRAD:
     case HD_MAP_SILU_GRAD:
         return hd_field_multiply(x[1], hd_field_mix(key_of(map), x[0]));
-#define LINEAR(...)
+#define ALL(...)
+#define EACH(...)
+#define FIRST(...)
+#define SECOND(...)
+#define LATER(...)
 #define CURVED(code, inputs) CURVED_##inputs(code)
 #define CURVED_0(...)
 #define CURVED_1(code)  \

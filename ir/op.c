@@ -17,15 +17,13 @@
     .min_outputs = min_out, .max_outputs = max_out, .min_inputs = min_in,     \
     .max_inputs = max_in, .keys = keys_, .required = required_
 
-enum { CURVED, LINEAR };
-
 static const hd_op_info op_info[HD_NOPS] = {
 #define HD_OP(code, ...) [HD_OP_##code] = {ROW(__VA_ARGS__)},
 #define HD_MAP(code, text, numbers_, shape_, inputs, keys, required)         \
     [HD_OP_##                                                                \
         code] = {ROW(text, MAP, BOTH, 1, 1, inputs, inputs, keys, required), \
                  .map = HD_MAP_##code, .numbers = HD_NUMBERS_##numbers_,     \
-                 .linear = shape_},
+                 .linear = HD_LINEAR_##shape_},
 #define HD_FOLD(code, text)                                               \
     [HD_OP_##code] = {ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, \
                           K(DIM) | K(NUMBERS), 0),                        \
@@ -301,6 +299,31 @@ double hd_op_number(const hd_op *op, int k)
 {
     return hd_dtype_round(op->view[hd_op_number_view(op)].buffer->type.dtype,
                           hd_op_number_written(op, k));
+}
+
+unsigned hd_op_linear(const hd_op *op, int k)
+{
+    unsigned all = (1u << hd_op_operands(op)) - 1;
+
+    switch (op_info[op->code].linear) {
+    case HD_LINEAR_ALL:
+        return k == 0 ? all : 0;
+    case HD_LINEAR_EACH:
+        return 1u << k;
+    case HD_LINEAR_FIRST:
+        return k == 0 ? 1 : 0;
+    case HD_LINEAR_SECOND:
+        return k == 1 ? 2 : 0;
+    case HD_LINEAR_LATER:
+        return k == 1 ? all & ~1u : 0;
+    case HD_LINEAR_CURVED:
+        break;
+    }
+    if (op_info[op->code].fold == HD_FOLD_SUM ||
+        (op_info[op->code].family == HD_FAMILY_COPY && op->code != HD_OP_SET) ||
+        op_info[op->code].family == HD_FAMILY_TRANSPOSE)
+        return k == 0 ? all : 0;
+    return 0;
 }
 
 hd_pick hd_op_pick(const hd_op *op)

@@ -127,6 +127,16 @@ typedef enum hd_numbers {
     HD_NUMBERS_LOGIC,
 } hd_numbers;
 
+// In which operands an op of family MAP is linear, as ops.def has it.
+typedef enum hd_linear {
+    HD_LINEAR_CURVED,
+    HD_LINEAR_ALL,
+    HD_LINEAR_EACH,
+    HD_LINEAR_FIRST,
+    HD_LINEAR_SECOND,
+    HD_LINEAR_LATER,
+} hd_linear;
+
 // The ends of a transfer, as bits.
 typedef enum hd_ends {
     HD_ENDS_NONE = 0,
@@ -155,7 +165,7 @@ typedef struct hd_op_info {
     uint64_t keys, required; // bit hd_key_code
     hd_map map;
     hd_numbers numbers; // family MAP
-    bool linear;        // family MAP: in one operand at least
+    hd_linear linear;   // family MAP
     hd_fold fold;       // also of a transfer that reduces, without a key
     hd_pick pick;
     hd_attend attend;
@@ -280,6 +290,10 @@ int hd_op_number_view(const hd_op *op);
 double hd_op_number(const hd_op *op, int k);
 // The same as it is written.
 double hd_op_number_written(const hd_op *op, int k);
+// The operands, numbers among them, that it is linear in together while the
+// others stay, and of which `k` is the first, as bits; 0 of none. Of floating
+// point, and of an op that is no product.
+unsigned hd_op_linear(const hd_op *op, int k);
 hd_pick hd_op_pick(const hd_op *op);
 hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last

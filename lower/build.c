@@ -23,24 +23,33 @@ hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
     return hd_build_op(b, code, axis, 1, 1, (hd_view[]){out, in});
 }
 
-hd_op *hd_build_moved(hd_build *b, hd_view out, hd_view in, int from, int to)
+hd_op *hd_build_ordered(hd_build *b, hd_view out, hd_view in,
+                        const int8_t *order)
 {
     hd_op *op = hd_build_unary(b, HD_OP_PERMUTE, -1, out, in);
-    int ndims = hd_view_type(&out).ndims;
-    hd_key *order;
+    hd_key *key;
 
     hd_build_key(op, HD_KEY_ORDER, HD_EXPR_NONE);
-    order = &op->key[op->nkeys - 1];
-    order->nints = ndims;
-    for (int d = 0, k = 0; d < ndims; d++) {
+    key = &op->key[op->nkeys - 1];
+    key->nints = hd_view_type(&out).ndims;
+    for (int d = 0; d < key->nints; d++)
+        key->ints[d] = order[d];
+    return op;
+}
+
+hd_op *hd_build_moved(hd_build *b, hd_view out, hd_view in, int from, int to)
+{
+    int8_t order[HD_MAX_DIMS];
+
+    for (int d = 0, k = 0; d < hd_view_type(&out).ndims; d++) {
         if (d == to) {
-            order->ints[d] = from;
+            order[d] = (int8_t)from;
             continue;
         }
         k += k == from;
-        order->ints[d] = k++;
+        order[d] = (int8_t)k++;
     }
-    return op;
+    return hd_build_ordered(b, out, in, order);
 }
 
 hd_op *hd_build_copy(hd_build *b, const hd_op *op)

@@ -19,6 +19,9 @@ hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
                    int ninputs, const hd_view *view);
 hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
                       hd_view in);
+// Dimension `d` of `out` is dimension `order[d]` of `in`.
+hd_op *hd_build_ordered(hd_build *b, hd_view out, hd_view in,
+                        const int8_t *order);
 // `out` has `in` with what is dimension `from` of the view at `to`.
 hd_op *hd_build_moved(hd_build *b, hd_view out, hd_view in, int from, int to);
 // Another one, with views and keys of its own, at the place of the first.

@@ -110,6 +110,42 @@ static void find_places(hd_lines *lines)
     }
 }
 
+// Parts of an operand are rounded to its dtype before they are added up: where
+// the text says a narrow one the values are those of that dtype.
+static bool may_be_parts(const hd_lines *lines, int i)
+{
+    const hd_view *view = &lines->op->view[i];
+
+    return view->nindex == 0 && lines->type[i].ndims < HD_MAX_DIMS &&
+           ((view->buffer->open & HD_OPEN_DTYPE) != 0 ||
+            hd_dtype_size(lines->type[i].dtype) >= 4) &&
+           hd_dtype_holds(lines->type[0].dtype, lines->type[i].dtype);
+}
+
+// The views that are operands of a group of what the op is linear in.
+static void find_groups(hd_lines *lines)
+{
+    const hd_op *op = lines->op;
+
+    if (lines->fixed || op->noutputs != 1 || op->view[0].nindex > 0 ||
+        lines->type[0].ndims == HD_MAX_DIMS ||
+        !hd_dtype_is_float(lines->type[0].dtype) ||
+        hd_dtype_is_f8(lines->type[0].dtype))
+        return;
+    for (int k = 0; k < HD_MAX_GROUPS; k++)
+        for (int i = 0; i < hd_op_operands(op); i++) {
+            int view = hd_op_operand(op, i);
+
+            if ((hd_op_linear(op, k) >> i & 1) == 0)
+                continue;
+            if (view < 0 || !may_be_parts(lines, view)) {
+                lines->group[k] = 0;
+                break;
+            }
+            lines->group[k] |= 1u << view;
+        }
+}
+
 static bool names_coordinates(const hd_module *module, const hd_op *op)
 {
     for (int i = 0; i < op->nkeys; i++)
@@ -143,6 +179,7 @@ hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
         find_bound(&lines);
     else
         lines.fixed = true;
+    find_groups(&lines);
     return lines;
 }
 
@@ -248,6 +285,21 @@ static bool may_lead(const hd_module *module, const hd_lines *lines, int axis,
 
 // ---------------------------------------------------------------- dividing
 
+int hd_cut_parts(hd_cut cut)
+{
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        if (cut.line[a] <= HD_LINE_OF_PARTS(0))
+            return a;
+    return NONE;
+}
+
+unsigned hd_lines_parts(const hd_lines *lines, hd_cut cut)
+{
+    int axis = hd_cut_parts(cut);
+
+    return axis >= 0 ? lines->group[HD_LINE_OF_PARTS(cut.line[axis])] : 0;
+}
+
 // One index that all ranks have, of a line of several.
 static bool repeats(const hd_lines *lines, int view, int dim)
 {
@@ -316,7 +368,8 @@ static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
 
         for (int a = 0; a < module->naxes; a++)
             if (cut.line[a] == lines->joined ||
-                hd_lines_splits(lines, cut.line[a]))
+                hd_lines_splits(lines, cut.line[a]) ||
+                cut.line[a] <= HD_LINE_OF_PARTS(0))
                 p.dim[a] = HD_PLACED_NOWHERE;
         type[i] = hd_placement_type(module, &lines->type[i], p);
     }
@@ -348,6 +401,11 @@ static bool may_divide(const hd_lines *lines, int line)
            !any_repeats(lines, 0, op->noutputs, line);
 }
 
+static bool makes_parts(const hd_lines *lines, int line)
+{
+    return line <= HD_LINE_OF_PARTS(0) || (line >= 0 && line == lines->joined);
+}
+
 // Whether each view has room for the dimensions of the batch that heads and
 // rows become, and of keys for one of blocks.
 static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
@@ -363,6 +421,18 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
     return true;
 }
 
+// Of operands, which are parts over one axis, and the result.
+static bool divide_parts(const hd_lines *lines, hd_cut cut, int axis,
+                         hd_placement at[HD_MAX_VIEWS])
+{
+    unsigned parts = hd_lines_parts(lines, cut);
+
+    for (int i = 0; i < lines->op->nviews; i++)
+        if (i == 0 || (parts >> i & 1) != 0)
+            at[i].dim[axis] = HD_PLACED_PARTS;
+    return parts != 0;
+}
+
 bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
                      hd_placement at[HD_MAX_VIEWS])
 {
@@ -376,8 +446,14 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
         if (line == NONE)
             continue;
         for (int b = 0; b < a; b++)
-            if (cut.line[b] == line)
+            if (cut.line[b] == line ||
+                (makes_parts(lines, cut.line[b]) && makes_parts(lines, line)))
                 return false;
+        if (line <= HD_LINE_OF_PARTS(0)) {
+            if (!divide_parts(lines, cut, a, at))
+                return false;
+            continue;
+        }
         if (!may_divide(lines, line))
             return false;
         for (int i = 0; i < lines->op->nviews; i++)

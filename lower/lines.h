@@ -10,6 +10,10 @@
 HD_BEGIN_DECLS
 
 #define HD_MAX_LINES HD_BOUND_DIMS
+#define HD_MAX_GROUPS 2 // of operands that an op is linear in together
+// What an axis divides of which ranks have parts of the operands of group `k`,
+// and so parts of the result, in place of a line.
+#define HD_LINE_OF_PARTS(k) (-2 - (k))
 
 typedef struct hd_lines {
     const hd_op *op;
@@ -23,6 +27,7 @@ typedef struct hd_lines {
                      // dimensions of the batch; or -1
     unsigned beside; // lines under which a gather of what a product reads hides
     bool fixed;      // done as it stands
+    unsigned group[HD_MAX_GROUPS]; // views, as bits
 } hd_lines;
 
 // Whether an axis that divides this line is made a dimension of the batch.
@@ -38,6 +43,9 @@ typedef struct hd_cut {
     int8_t line[HD_MAX_AXES];
 } hd_cut;
 
+// The axis over which operands are parts, and which views these are; -1.
+int hd_cut_parts(hd_cut cut);
+unsigned hd_lines_parts(const hd_lines *lines, hd_cut cut);
 // Where views lie then, results with parts that are yet to be added; false if
 // the statement cannot be divided so.
 bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,

@@ -20,6 +20,11 @@ enum { NONE = -1, MOST_STATES = 32 };
 
 // -------------------------------------------------------------------- ways
 
+// Those that may divide a statement, and those over which operands are parts.
+typedef struct axes {
+    unsigned used, parts;
+} axes;
+
 typedef struct ways {
     hd_way *way;
     int n, room;
@@ -154,17 +159,29 @@ static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
         add_whole(p, lines, &way, out);
 }
 
+// What an axis may divide: the lines, and then groups of operands of which it
+// has parts.
+static int next_line(const hd_lines *lines, int line, bool parts)
+{
+    if (line <= HD_LINE_OF_PARTS(0))
+        return line > HD_LINE_OF_PARTS(HD_MAX_GROUPS - 1) ? line - 1 : NONE;
+    if (line + 1 < lines->n)
+        return line + 1;
+    return parts ? HD_LINE_OF_PARTS(0) : NONE;
+}
+
 // The next way to cut: the last axis another line, and once it has had all the
 // one before. False behind the last.
-static bool next_cut(const hd_placing *p, const hd_lines *lines, unsigned used,
+static bool next_cut(const hd_placing *p, const hd_lines *lines, axes axes,
                      hd_cut *cut)
 {
     for (int a = p->module->naxes; a-- > 0;) {
-        if ((used >> a & 1) == 0)
+        if ((axes.used >> a & 1) == 0)
             continue;
-        if (++cut->line[a] < lines->n)
+        cut->line[a] =
+            (int8_t)next_line(lines, cut->line[a], axes.parts >> a & 1);
+        if (cut->line[a] != NONE)
             return true;
-        cut->line[a] = NONE;
     }
     return false;
 }
@@ -190,7 +207,7 @@ static bool find_declared(const hd_placing *p, const hd_lines *lines,
     return true;
 }
 
-static ways list_ways(const hd_placing *p, const hd_lines *lines, unsigned used)
+static ways list_ways(const hd_placing *p, const hd_lines *lines, axes axes)
 {
     ways ways = {0};
     hd_way way = {.work = 0};
@@ -210,7 +227,7 @@ static ways list_ways(const hd_placing *p, const hd_lines *lines, unsigned used)
     } else {
         do
             add_cut(p, lines, cut, &ways);
-        while (next_cut(p, lines, used, &cut));
+        while (next_cut(p, lines, axes, &cut));
     }
     return ways;
 }
@@ -247,6 +264,7 @@ typedef struct search {
     int at;            // statement
     hd_versions trial; // room for those of a state that may not be kept
     hd_waits waits;    // of that
+    int64_t begins;    // what makes the parts that it reads
 } search;
 
 static uint64_t hash_version(const hd_placed *v)
@@ -295,6 +313,10 @@ static void read_view(search *s, hd_versions *versions, const hd_lines *lines,
                                hd_place_gathers(lines, i), &move);
     int64_t since = since_of(s, versions, view->buffer, from);
 
+    if (hd_placement_parts(v.at) >= 0) { // which stay
+        s->begins = since > s->begins ? since : s->begins;
+        return;
+    }
     hd_pace_wait(&to->pace, since);
     s->waits.view[i] = hd_pace_await(&to->pace, move.ahead, since);
     hd_pace_compute(&to->pace, move.work, 0);
@@ -332,8 +354,13 @@ static void write_view(search *s, hd_versions *versions, const hd_lines *lines,
     hd_placement made = hd_place_of_buffer(view, to->way->at[i]);
     int64_t begins = to->pace.now - (product ? to->way->work : 0);
     hd_placed v = {.tensor = x->id, .at = made, .since = to->pace.now};
+    bool parts = hd_cut_parts(to->way->cut) >= 0;
     hd_moves move = {0};
 
+    if (parts)
+        begins = s->begins;
+    if (hd_placement_parts(made) >= 0 && !product && !parts)
+        v.fold = lines->op;
     hd_versions_forget(versions, x->id);
     if (!hd_place_is_open(s->p, x))
         v.at = s->p->base[x->id];
@@ -412,6 +439,25 @@ static int64_t total_of(const hd_pace *pace)
     return hd_pace_end(pace) + pace->serial;
 }
 
+// Whether operands of which it takes parts are so, and these are there.
+static bool has_parts(const hd_versions *versions, const hd_lines *lines,
+                      const hd_way *way)
+{
+    unsigned parts = hd_lines_parts(lines, way->cut);
+
+    for (int i = 0; i < lines->op->nviews; i++) {
+        int at = (parts >> i & 1) == 0
+                     ? NONE
+                     : hd_place_parts(versions, lines->op->view[i].buffer->id,
+                                      way->at[i]);
+
+        if ((parts >> i & 1) != 0 &&
+            (at < 0 || versions->version[at].fold != NULL))
+            return false;
+    }
+    return true;
+}
+
 static void take(search *s, const state *from, const hd_lines *lines,
                  const hd_way *way, state *out)
 {
@@ -421,6 +467,7 @@ static void take(search *s, const state *from, const hd_lines *lines,
 
     *out = (state){
         .pace = from->pace, .cost = from->cost, .from = from, .way = way};
+    s->begins = 0;
     versions->n = 0;
     while (versions->room < from->versions.n)
         versions->version =
@@ -501,10 +548,32 @@ static bool is_too_dear(const search *s, const states *to, const state *from,
     return true;
 }
 
+// Which axes may divide the statement behind one of these states.
+static axes find_axes(const search *s, const state *from, int n)
+{
+    const hd_lines *lines = &s->p->lines[s->at];
+    axes axes = {s->used, 0};
+    unsigned groups = 0;
+
+    for (int k = 0; k < HD_MAX_GROUPS; k++)
+        groups |= lines->group[k];
+    for (int i = 0; i < lines->op->nviews && groups != 0; i++)
+        for (int k = 0; k < n && (groups >> i & 1) != 0; k++)
+            for (int v = 0; v < from[k].versions.n; v++) {
+                const hd_placed *have = &from[k].versions.version[v];
+                int axis = hd_placement_parts(have->at);
+
+                if (have->tensor == lines->op->view[i].buffer->id &&
+                    axis >= 0 && have->fold == NULL)
+                    axes.parts |= 1u << axis;
+            }
+    return axes;
+}
+
 static states go_on(search *s, const states *from)
 {
     const hd_lines *lines = &s->p->lines[s->at];
-    ways ways = list_ways(s->p, lines, s->used);
+    ways ways = list_ways(s->p, lines, find_axes(s, from->state, from->n));
     states to = {.state = hd_new_array(s->p->scratch, state, MOST_STATES)};
     state new;
 
@@ -518,7 +587,8 @@ static states go_on(search *s, const states *from)
                 *own = stand(s, &from->state[i].versions, lines);
                 way = own;
             }
-            if (is_too_dear(s, &to, &from->state[i], way))
+            if (!has_parts(&from->state[i].versions, lines, way) ||
+                is_too_dear(s, &to, &from->state[i], way))
                 continue;
             take(s, &from->state[i], lines, way, &new);
             add_state(s, &to, &new);
@@ -537,6 +607,77 @@ static unsigned find_used(const hd_placing *p)
             if (hd_dim_is_sharded(b->type.dim[d]))
                 used |= 1u << b->type.dim[d].mark;
     return used;
+}
+
+// Of each buffer: the one statement that writes it, and how many views read it.
+typedef struct use {
+    int by, reads;
+} use;
+
+static const use *find_uses(const hd_placing *p)
+{
+    use *uses = hd_new_array(p->scratch, use, p->module->nbuffers + 1);
+
+    for (int i = 0; i <= p->module->nbuffers; i++)
+        uses[i].by = NONE;
+    for (int n = 0; n < p->nstmts; n++) {
+        const hd_op *op = p->lines[n].op;
+
+        for (int i = 0; i < op->nviews; i++) {
+            use *use = &uses[op->view[i].buffer->id];
+
+            use->reads += hd_op_reads(op, i);
+            if (hd_op_writes(op, i))
+                use->by = use->by == NONE ? n : -2;
+        }
+    }
+    return uses;
+}
+
+// Whether the product adds `x` to what it makes just as well: nothing else
+// reads that, and `x` is made before.
+static bool may_join(const hd_placing *p, const use *uses, const int *joins,
+                     const hd_view *made, const hd_view *x)
+{
+    int product = uses[made->buffer->id].by, by = uses[x->buffer->id].by;
+    const hd_op *op;
+
+    if (product < 0 || by < 0 || uses[made->buffer->id].reads != 1)
+        return false;
+    op = p->lines[product].op;
+    if (joins[by] >= 0 && by > joins[by]) // its sum is there sooner
+        by = joins[by];
+    return hd_op_family(op) == HD_FAMILY_PRODUCT && by < product &&
+           !hd_place_has_ends(op) && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           op->view[0].nindex == 0;
+}
+
+// Additions of two tensors alike.
+static const int *find_joins(const hd_placing *p)
+{
+    const use *uses = find_uses(p);
+    int *joins = hd_new_array(p->scratch, int, p->nstmts + 1);
+
+    for (int n = 0; n < p->nstmts; n++)
+        joins[n] = NONE;
+    for (int n = 0; n < p->nstmts; n++) {
+        const hd_lines *lines = &p->lines[n];
+        const hd_view *view = lines->op->view;
+
+        if ((lines->op->code != HD_OP_ADD && lines->op->code != HD_OP_SUM) ||
+            lines->op->ninputs != 2 || lines->op->nviews != 3 ||
+            lines->group[0] != 6 ||
+            !hd_type_same_dims(&lines->type[1], &lines->type[2]) ||
+            lines->type[1].dtype != lines->type[2].dtype ||
+            lines->type[1].dtype != lines->type[0].dtype)
+            continue;
+        for (int i = 2; i > 0 && joins[n] == NONE; i--)
+            if (may_join(p, uses, joins, &view[i], &view[3 - i]))
+                joins[n] = uses[view[i].buffer->id].by;
+        if (joins[n] >= 0)
+            joins[joins[n]] = n;
+    }
+    return joins;
 }
 
 static void find_statements(hd_placing *p)
@@ -569,6 +710,7 @@ static void find_statements(hd_placing *p)
     p->open = open;
     p->nbuffers = p->module->nbuffers;
     p->way = hd_new_array(p->scratch, const hd_way *, p->nstmts + 1);
+    p->joins = find_joins(p);
 }
 
 // ----------------------------------------------------------------- in words
@@ -590,6 +732,8 @@ static const char *way_text(const search *s, const hd_lines *lines,
                     what =
                         hd_arena_printf(s->p->scratch, "dimension %d of %%%s",
                                         d, lines->op->view[i].buffer->said);
+        if (way->cut.line[a] <= HD_LINE_OF_PARTS(0))
+            what = "parts";
         if (what != NULL)
             text = hd_arena_printf(
                 s->p->scratch, "%s%s%s over %s", text != NULL ? text : "",
@@ -607,7 +751,7 @@ static bool same_cut(hd_cut a, hd_cut b)
 static const char *reason_of(search *s, const state *before, const state *after)
 {
     const hd_lines *lines = &s->p->lines[s->at];
-    ways ways = list_ways(s->p, lines, s->used);
+    ways ways = list_ways(s->p, lines, find_axes(s, before, 1));
     const hd_way *next = NULL;
     int64_t least = 0;
     state new;
@@ -617,7 +761,8 @@ static const char *reason_of(search *s, const state *before, const state *after)
     if (after->way->names)
         return "another place of what it copies";
     for (int w = 0; w < ways.n; w++) {
-        if (same_cut(ways.way[w].cut, after->way->cut))
+        if (same_cut(ways.way[w].cut, after->way->cut) ||
+            !has_parts(&before->versions, lines, &ways.way[w]))
             continue;
         take(s, before, lines, &ways.way[w], &new);
         if (next != NULL && new.cost.total >= least)

@@ -10,6 +10,7 @@
 // samples of a batch.
 #include "lower/placed.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -36,9 +37,11 @@ typedef struct writer {
     const hd_way *way;
     hd_stmt *stmt;
     hd_view view[HD_MAX_VIEWS]; // of it, what is read where it is needed
-    int64_t waits;  // for what moves at hand, of its bytes; for words alone
-    pieces *wanted; // by buffer id, of the text's
-    bool large;     // some tensor of the program is
+    int64_t waits;     // for what moves at hand, of its bytes; for words alone
+    pieces *wanted;    // by buffer id, of the text's
+    bool large;        // some tensor of the program is
+    hd_buffer **parts; // that ranks have, ranks in front
+    int nparts, room;
 } writer;
 
 // As the text has it.
@@ -818,30 +821,137 @@ static hd_view lead(writer *w, int i, int axis, int ndims)
     return whole(w, reshape(w, x, &led));
 }
 
+// Parts of the result, ranks in front.
+static hd_type parts_type(const writer *w, int axis)
+{
+    hd_placement at = w->way->at[0];
+    hd_type type;
+
+    at.dim[axis] = HD_PLACED_NOWHERE;
+    type = unstreamed(hd_placement_type(w->module, &w->lines->type[0], at));
+    return hd_type_led(w->module, &type, NONE, axis, type.ndims + 1);
+}
+
+static hd_buffer *add_parts(writer *w, hd_type *type)
+{
+    const hd_view *view = &w->lines->op->view[0];
+    hd_buffer *parts;
+
+    if (view->nindex == 0)
+        stream_wanted(w, view->buffer, type, 1);
+    parts = hd_module_add_buffer(
+        w->module,
+        hd_arena_printf(w->module->arena, "%s_parts", view->buffer->name),
+        HD_ROLE_TEMP, type);
+    parts->said = view->buffer->said;
+    parts->loc = view->buffer->loc;
+    w->parts = hd_arena_grow(w->p->scratch, w->parts, w->nparts, &w->room,
+                             sizeof(hd_buffer *));
+    w->parts[w->nparts++] = parts;
+    return parts;
+}
+
+// Parts of the result along what those of operand `i` have in pieces.
+static void stream_along_parts(const writer *w, int i, hd_type *type)
+{
+    const hd_lines *lines = w->lines;
+
+    for (int d = 0; d < lines->type[i].ndims; d++) {
+        hd_dim from = w->view[i].buffer->type.dim[d + 1];
+
+        for (int k = 0; k < lines->type[0].ndims; k++)
+            if (from.mark == HD_STREAM && lines->at[i][d] >= 0 &&
+                lines->at[0][k] == lines->at[i][d] &&
+                hd_dim_as_long(from, type->dim[k + 1]))
+                stream(w, type, k + 1, hd_dim_blocks(from));
+    }
+}
+
+// Parts of operand `i`, ones behind the ranks where it has fewer dimensions.
+static hd_view lead_parts(writer *w, int i, int ndims)
+{
+    hd_buffer *x = w->view[i].buffer;
+    hd_type type = x->type;
+
+    if (hd_op_family(w->lines->op) == HD_FAMILY_MAP ||
+        w->lines->op->ninputs > 1)
+        while (type.ndims < ndims)
+            type = hd_type_with(&type, 1, hd_dim_whole(1));
+    return whole(w, reshape(w, x, &type));
+}
+
+// Keys of a statement whose operands have the ranks in front.
+static void lead_keys(writer *w, hd_op *to)
+{
+    const hd_op *op = w->lines->op;
+
+    for (int i = 0; i < op->nkeys; i++) {
+        if (op->key[i].view >= 0) {
+            hd_build_key_view(to, op->key[i].code, w->view[op->key[i].view]);
+            continue;
+        }
+        hd_key *key = &to->key[to->nkeys++];
+
+        *key = op->key[i];
+        if (key->code == HD_KEY_DIM)
+            key->number += 1;
+    }
+}
+
+static void lead_order(writer *w, const hd_view view[2])
+{
+    int ndims = w->lines->type[1].ndims;
+    int8_t order[HD_MAX_DIMS], led[HD_MAX_DIMS] = {0};
+
+    hd_op_order(w->lines->op, ndims, order);
+    for (int d = 0; d < ndims; d++)
+        led[d + 1] = (int8_t)(order[d] + 1);
+    hd_build_ordered(&w->b, view[0], view[1], led);
+}
+
+// The product that an addition joins which makes the tensor; NULL.
+static const hd_buffer *joined(const writer *w, const hd_buffer *sum)
+{
+    for (int n = 0; n < w->p->nstmts; n++)
+        if (w->p->lines[n].op->view[0].buffer == sum && hd_place_joins(w->p, n))
+            return w->p->lines[w->p->joins[n]].op->view[0].buffer;
+    return NULL;
+}
+
+// Parts that the product at hand adds to its own, of what an addition behind it
+// adds, which may have joined another one; NULL.
+static hd_buffer *joined_parts(const writer *w)
+{
+    int product = (int)(w->lines - w->p->lines), n = w->p->joins[product];
+    const hd_buffer *made = w->lines->op->view[0].buffer, *x;
+    int from = NONE;
+
+    if (n <= product || !hd_place_joins(w->p, n))
+        return NULL;
+    x = w->p->lines[n].op->view[1].buffer;
+    if (x == made)
+        x = w->p->lines[n].op->view[2].buffer;
+    for (; x != NULL && from < 0; x = joined(w, x))
+        from = hd_place_parts(&w->have, x->id, w->p->way[n]->at[0]);
+    assert(from >= 0 && "it was made before");
+    return w->have.version[from].buffer;
+}
+
 // The product of what each rank has of the contracted dimension.
 static hd_buffer *write_parts(writer *w, int axis)
 {
     const hd_op *op = w->lines->op;
     int ndims = w->lines->type[0].ndims + 1;
-    hd_placement at = w->way->at[0];
-    hd_type type;
-    hd_buffer *parts;
+    hd_type type = parts_type(w, axis);
+    hd_buffer *parts, *adds = joined_parts(w);
     hd_view views[3];
     hd_op *product;
 
-    at.dim[axis] = HD_PLACED_NOWHERE;
-    type = hd_placement_type(w->module, &w->lines->type[0], at);
-    type = unstreamed(type);
-    type = hd_type_led(w->module, &type, NONE, axis, ndims);
     stream_along(w, 0, &type, 1);
-    if (op->view[0].nindex == 0)
-        stream_wanted(w, op->view[0].buffer, &type, 1);
-    parts = hd_module_add_buffer(
-        w->module,
-        hd_arena_printf(w->module->arena, "%s_parts", op->view[0].buffer->name),
-        HD_ROLE_TEMP, &type);
-    parts->said = op->view[0].buffer->said;
-    parts->loc = op->view[0].buffer->loc;
+    for (int d = 1; adds != NULL && d < ndims; d++)
+        if (adds->type.dim[d].mark == HD_STREAM)
+            stream(w, &type, d, hd_dim_blocks(adds->type.dim[d]));
+    parts = add_parts(w, &type);
     views[1] = lead(w, 1, axis, ndims);
     views[2] = lead(w, 2, axis, ndims);
     views[0] = whole(w, parts);
@@ -858,7 +968,42 @@ static hd_buffer *write_parts(writer *w, int axis)
         else
             hd_build_number(product, key->code, key->number);
     }
+    if (adds != NULL)
+        hd_build_key_view(product, HD_KEY_BIAS, whole(w, adds));
     return parts;
+}
+
+// A statement on parts, which makes parts.
+static hd_buffer *write_linear(writer *w, int axis)
+{
+    const hd_op *op = w->lines->op;
+    unsigned parts = hd_lines_parts(w->lines, w->way->cut);
+    int ndims = w->lines->type[0].ndims + 1;
+    bool folds = hd_op_dim(op) >= 0 && hd_op_family(op) == HD_FAMILY_FOLD;
+    bool keeps = folds && w->lines->type[1].ndims == w->lines->type[0].ndims;
+    hd_type type = parts_type(w, axis), made;
+    hd_view view[HD_MAX_VIEWS];
+    hd_buffer *to;
+
+    for (int i = 0; i < op->nviews; i++)
+        if ((parts >> i & 1) != 0)
+            stream_along_parts(w, i, &type);
+    to = add_parts(w, &type);
+    made = type;
+    if (keeps)
+        made = hd_type_without(&type, hd_op_dim(op) + 1);
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
+        view[i] = (parts >> i & 1) != 0 ? lead_parts(w, i, ndims) : w->view[i];
+    view[0] = whole(w, keeps ? add_temp(w, to, &made) : to);
+    if (hd_op_family(op) == HD_FAMILY_TRANSPOSE)
+        lead_order(w, view);
+    else
+        lead_keys(w, hd_build_op(&w->b, op->code, -1, 1, op->ninputs, view));
+    w->b.block->last->op->loc = op->loc;
+    explain_statement(w);
+    if (keeps)
+        hd_build_unary(&w->b, HD_OP_RESHAPE, -1, whole(w, to), view[0]);
+    return to;
 }
 
 static hd_opcode opcode_of(hd_map map)
@@ -960,6 +1105,13 @@ static void write_sum(writer *w, int axis)
 
     if (hd_op_family(op) == HD_FAMILY_PRODUCT) {
         v.buffer = write_parts(w, axis);
+    } else if (hd_place_joins(w->p, (int)(w->lines - w->p->lines))) {
+        const hd_buffer *by =
+            w->p->lines[w->p->joins[w->lines - w->p->lines]].op->view[0].buffer;
+
+        v.buffer = w->view[op->view[1].buffer == by ? 1 : 2].buffer;
+    } else if (hd_cut_parts(w->way->cut) >= 0) {
+        v.buffer = write_linear(w, axis);
     } else {
         v.fold = fold_of(w);
     }
@@ -1343,22 +1495,35 @@ static void write_statement(writer *w)
     note_said(last != NULL ? last->next : w->b.block->first, w->lines->op);
 }
 
-// What is made for one that is made piece by piece is so, too: of statements
-// that touch each element once, whose results were open.
-static void stream_back(writer *w, const hd_stmt *s)
+// Whether what a statement makes piece by piece it reads so, too: one that
+// touches each element once, and of parts that a product adds.
+static bool comes_in_pieces(const hd_op *op, int i, const bool *parts)
+{
+    hd_family family = hd_op_family(op);
+
+    if (family == HD_FAMILY_MAP || op->code == HD_OP_COPY)
+        return true;
+    return parts[op->view[i].buffer->id] &&
+           (family != HD_FAMILY_PRODUCT ||
+            i == hd_op_key_view(op, HD_KEY_BIAS));
+}
+
+// What is made for one that is made piece by piece is so, too, if its results
+// were open, or are parts.
+static void stream_back(writer *w, const hd_stmt *s, const bool *parts)
 {
     hd_lines lines = hd_lines_find(w->module, s->op);
     const hd_type *made = &s->op->view[0].buffer->type;
     int dim = hd_type_stream_dim(made);
-    hd_family family = hd_op_family(s->op);
 
-    if (dim < 0 || lines.fixed || s->op->view[0].nindex > 0 ||
-        (family != HD_FAMILY_MAP && s->op->code != HD_OP_COPY))
+    if (dim < 0 || lines.fixed || s->op->view[0].nindex > 0)
         return;
     for (int i = s->op->noutputs; i < s->op->nviews; i++)
         for (int d = 0; d < lines.type[i].ndims; d++)
             if (lines.at[i][d] == lines.at[0][dim] &&
-                is_open(w, s->op->view[i].buffer) &&
+                comes_in_pieces(s->op, i, parts) &&
+                (is_open(w, s->op->view[i].buffer) ||
+                 parts[s->op->view[i].buffer->id]) &&
                 hd_dim_as_long(lines.type[i].dim[d], lines.type[0].dim[dim]))
                 stream(w, &s->op->view[i].buffer->type,
                        hd_view_kept_dim(&s->op->view[i], d),
@@ -1367,9 +1532,12 @@ static void stream_back(writer *w, const hd_stmt *s)
 
 static void stream_all_back(writer *w)
 {
+    bool *parts = hd_new_array(w->p->scratch, bool, w->module->nbuffers + 1);
     const hd_stmt **all;
     int n = 0;
 
+    for (int i = 0; i < w->nparts; i++)
+        parts[w->parts[i]->id] = true;
     for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
         n++;
     all = hd_new_array(w->p->scratch, const hd_stmt *, n + 1);
@@ -1377,7 +1545,7 @@ static void stream_all_back(writer *w)
     for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
         all[n++] = s;
     while (n-- > 0)
-        stream_back(w, all[n]);
+        stream_back(w, all[n], parts);
 }
 
 // A temporary that another version took the place of, or that nothing wrote, is

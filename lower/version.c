@@ -67,6 +67,12 @@ bool hd_place_has_ends(const hd_op *op)
     return any;
 }
 
+bool hd_place_joins(const hd_placing *p, int n)
+{
+    return p->joins[n] >= 0 && p->joins[n] < n &&
+           hd_cut_parts(p->way[n]->cut) >= 0;
+}
+
 void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v)
 {
     if (!p->open[v.tensor] && hd_placement_same(v.at, p->base[v.tensor]))
@@ -106,6 +112,15 @@ static int compare_moves(const hd_moves *a, const hd_moves *b)
     return a->n - b->n;
 }
 
+int hd_place_parts(const hd_versions *versions, int tensor, hd_placement at)
+{
+    for (int i = 0; i < versions->n; i++)
+        if (versions->version[i].tensor == tensor &&
+            hd_placement_same(versions->version[i].at, at))
+            return i;
+    return NONE;
+}
+
 int hd_place_source(const hd_placing *p, const hd_versions *versions,
                     const hd_buffer *tensor, hd_placement to, unsigned gathers,
                     hd_moves *out)
@@ -113,6 +128,9 @@ int hd_place_source(const hd_placing *p, const hd_versions *versions,
     int best = NONE;
     bool found = !hd_place_is_open(p, tensor);
 
+    *out = (hd_moves){0};
+    if (hd_placement_parts(to) >= 0)
+        return hd_place_parts(versions, tensor->id, to);
     if (found)
         *out = hd_placement_move(p->module, &tensor->type, p->base[tensor->id],
                                  to, gathers);

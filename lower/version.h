@@ -30,7 +30,8 @@ typedef struct hd_placed {
     int64_t since; // when it is there; of parts: when the product begins that
                    // makes them
     hd_buffer *buffer; // while it is written out; NULL of a fold not begun
-    const hd_op *fold; // of such a one, by the views that it reads
+    const hd_op *fold; // of such a one, by the views that it reads; NULL of
+                       // parts that are there
 } hd_placed;
 
 typedef struct hd_versions {
@@ -48,8 +49,10 @@ typedef struct hd_placing {
     hd_module *module;
     hd_arena *scratch;
     int nstmts;
-    const hd_lines *lines;    // of each statement
-    const hd_way **way;       // chosen
+    const hd_lines *lines; // of each statement
+    const hd_way **way;    // chosen
+    const int *joins; // of each: the product that adds its other operand if it
+                      // adds parts, or -1; of that product this statement
     const hd_placement *base; // by buffer id, of what is declared
     const int *last;          // by buffer id: the last statement that reads it
     const bool *open; // by buffer id: the text does not say where it lies
@@ -79,6 +82,8 @@ void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v);
 void hd_versions_drop(hd_versions *from, int i);
 // All of a tensor.
 void hd_versions_forget(hd_versions *from, int tensor);
+// The version of a tensor that has parts there; -1 without one.
+int hd_place_parts(const hd_versions *versions, int tensor, hd_placement at);
 // The version to bring a tensor from, and what that takes; -1 of where it is
 // declared.
 int hd_place_source(const hd_placing *p, const hd_versions *versions,
@@ -96,6 +101,8 @@ bool hd_place_is_name(const hd_placing *p, const hd_op *op);
 
 // What else is done to a product's sums.
 bool hd_place_has_ends(const hd_op *op);
+// Whether statement `n` as it is chosen is done by the product that it joins.
+bool hd_place_joins(const hd_placing *p, int n);
 
 HD_END_DECLS
 
