@@ -290,11 +290,10 @@ static int first_from(const hd_cliffs *cliffs, hd_loc loc)
 static moved *find_place(const hd_cliffs *cliffs, hd_loc loc)
 {
     int at = first_from(cliffs, loc);
-    moved *m = &cliffs->moved[at];
 
-    return at < cliffs->n && m->loc.line == loc.line &&
-                   m->loc.column == loc.column
-               ? m
+    return at < cliffs->n && cliffs->moved[at].loc.line == loc.line &&
+                   cliffs->moved[at].loc.column == loc.column
+               ? &cliffs->moved[at]
                : NULL;
 }
 
