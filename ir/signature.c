@@ -341,6 +341,10 @@ static void find_dims(const hd_op *op, const int *ndims, int8_t *dim,
     memset(order, 0, HD_MAX_DIMS);
     if (hd_op_family(op) == HD_FAMILY_TRANSPOSE)
         hd_op_order(op, ndims[op->noutputs], order);
+    // What is no order the verifier refuses, behind what is inferred of it.
+    for (int d = 0; d < ndims[op->noutputs] && d < HD_MAX_DIMS; d++)
+        if (order[d] < 0 || order[d] >= ndims[op->noutputs])
+            order[d] = (int8_t)d;
 }
 
 // What each of a view's dimensions lies along: those that it lacks are the

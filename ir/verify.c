@@ -1417,6 +1417,8 @@ static void hint_bias(verifier *v, const hd_op *op, int bias,
     int64_t elements = hd_type_elements(&type[bias]);
     hd_type ranks = *out, fits = *out;
 
+    if (last < 0)
+        return;
     for (int d = 0; d < last; d++)
         if (!hd_dim_is_sharded(out->dim[d]))
             ranks.dim[d] = hd_dim_whole(1);
