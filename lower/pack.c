@@ -308,8 +308,8 @@ static void lay_temps(void *context, hd_op *op)
 
 // Between a view and a packed one, which is read if `packs`; if dimension `led`
 // has pieces, which `at` has of the packed one, all of them by one statement.
-// It is one for each of them where those have no name; and in a loop, whose
-// iteration has no loop in it, for the sake of pipelines.
+// It is one for each of them where those have no name, or nothing turns them;
+// and in a loop, whose iteration has no loop in it, for the sake of pipelines.
 typedef struct packing {
     hd_view plain, packed;
     int led, at;
@@ -329,11 +329,13 @@ static void copy_piece(hd_build *b, const packing *p, hd_expr piece)
                    p->packs ? plain : packed);
 }
 
-static bool may_turn(const packing *p)
+// The first text form has no permute.
+static bool may_turn(const hd_module *module, const packing *p)
 {
     const hd_type *type = &p->plain.buffer->type;
 
-    return !p->in_loop && has_name(&p->plain, p->led, p->n) &&
+    return module->form > 1 && !p->in_loop &&
+           has_name(&p->plain, p->led, p->n) &&
            (type->dim[p->led].extent == p->n || type->ndims < HD_MAX_DIMS);
 }
 
@@ -354,7 +356,7 @@ static void copy_pieces(hd_build *b, const packing *p)
     hd_build body = *b;
     hd_expr piece = HD_EXPR_NONE;
 
-    if (p->led != NONE && may_turn(p)) {
+    if (p->led != NONE && may_turn(b->module, p)) {
         turn_pieces(b, p);
         return;
     }
