@@ -337,13 +337,18 @@ static bool solve(binder *b, hd_misfit *why)
 static void find_dims(const hd_op *op, const int *ndims, int8_t *dim,
                       int8_t order[HD_MAX_DIMS])
 {
+    int n;
+
     *dim = (int8_t)hd_op_dim(op);
     memset(order, 0, HD_MAX_DIMS);
-    if (hd_op_family(op) == HD_FAMILY_TRANSPOSE)
-        hd_op_order(op, ndims[op->noutputs], order);
-    // What is no order the verifier refuses, behind what is inferred of it.
-    for (int d = 0; d < ndims[op->noutputs] && d < HD_MAX_DIMS; d++)
-        if (order[d] < 0 || order[d] >= ndims[op->noutputs])
+    // What lacks its operand the verifier refuses, behind what is inferred of
+    // it, and what is no order.
+    if (hd_op_family(op) != HD_FAMILY_TRANSPOSE || op->ninputs == 0)
+        return;
+    n = ndims[op->noutputs];
+    hd_op_order(op, n, order);
+    for (int d = 0; d < n; d++)
+        if (order[d] < 0 || order[d] >= n)
             order[d] = (int8_t)d;
 }
 
