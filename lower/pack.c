@@ -329,7 +329,7 @@ static void copy_piece(hd_build *b, const packing *p, hd_expr piece)
                    p->packs ? plain : packed);
 }
 
-// The first text form has no permute.
+// The first text form has nothing that does.
 static bool may_turn(const hd_module *module, const packing *p)
 {
     const hd_type *type = &p->plain.buffer->type;
