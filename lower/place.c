@@ -16,7 +16,7 @@
 #include "ir/verify.h"
 #include "lower/pace.h"
 
-enum { NONE = -1, MOST_STATES = 32 };
+enum { NONE = -1, MOST_STATES = 32, MOST_CUTS = 1 << 14 };
 
 // -------------------------------------------------------------------- ways
 
@@ -28,6 +28,7 @@ typedef struct axes {
 typedef struct ways {
     hd_way *way;
     int n, room;
+    bool more; // than were looked at
 } ways;
 
 static void add_way(const hd_placing *p, ways *ways, const hd_way *way)
@@ -225,9 +226,13 @@ static ways list_ways(const hd_placing *p, const hd_lines *lines, axes axes)
     } else if (find_declared(p, lines, &way)) {
         add_whole(p, lines, &way, &ways);
     } else {
-        do
+        // Four axes never have so many, and eight may have thousands as many.
+        for (int n = 0; !ways.more; n++) {
             add_cut(p, lines, cut, &ways);
-        while (next_cut(p, lines, axes, &cut));
+            if (!next_cut(p, lines, axes, &cut))
+                break;
+            ways.more = n == MOST_CUTS;
+        }
     }
     return ways;
 }
@@ -577,6 +582,7 @@ static states go_on(search *s, const states *from)
     states to = {.state = hd_new_array(s->p->scratch, state, MOST_STATES)};
     state new;
 
+    s->p->exact &= !ways.more;
     for (int i = 0; i < from->n; i++)
         for (int w = 0; w < ways.n; w++) {
             const hd_way *way = &ways.way[w];

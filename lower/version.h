@@ -57,7 +57,7 @@ typedef struct hd_placing {
     const int *last;          // by buffer id: the last statement that reads it
     const bool *open; // by buffer id: the text does not say where it lies
     int nbuffers;     // of the text
-    bool exact;       // no state was left out
+    bool exact;       // no state was left out, and no way
     bool why;         // comments are wanted
     hd_diag *diag;
     const char **reason;   // of each statement then
