@@ -311,12 +311,13 @@ static void report_order(const scan *s, const seen *seen)
 // Two temporaries that passes let share bytes are not one of its.
 static bool is_written_over(const scan *s, const seen *seen)
 {
-    const hd_buffer *buffer = seen->op->view[0].buffer;
+    const char *said = seen->op->view[0].buffer->said;
 
     if (seen->over == NULL || s->graph->module->written == HD_STAGE_HOST)
         return seen->over != NULL;
     for (int i = 0; i < seen->over->nviews; i++)
-        if (hd_op_writes(seen->over, i) && seen->over->view[i].buffer == buffer)
+        if (hd_op_writes(seen->over, i) &&
+            strcmp(seen->over->view[i].buffer->said, said) == 0)
             return true;
     return false;
 }

@@ -237,7 +237,6 @@ static hd_status parse_axis_name(parser *p, int *out)
 static hd_status unknown_variable(parser *p)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
-    hd_key_code key;
 
     for (int i = 0; i < p->nnames && !hd_diag_is_full(p->diag); i++)
         hd_suggest_consider(&near,
@@ -245,11 +244,6 @@ static hd_status unknown_variable(parser *p)
                                           p->names[i].length));
     for (int i = 0; p->in_body && i < p->module->naxes; i++)
         hd_suggest_consider(&near, p->module->axis[i].name);
-    if (p->in_body && hd_key_find(p->token.text, p->token.length, &key))
-        return hd_error(p->diag, HD_E0208, p->token.loc,
-                        "unknown variable %s; it is a key, which no comma "
-                        "stands ahead of",
-                        token_text(p));
     return unknown(p, HD_E0208, p->in_body ? "variable" : "constant", "",
                    &near);
 }
@@ -1080,6 +1074,23 @@ static bool takes_numbers(const hd_op *op)
     return hd_op_info_get(op->code)->keys >> HD_KEY_NUMBERS & 1;
 }
 
+// Behind a comma a key of the op is no operand, unless it is a name, too.
+static hd_status refuse_key(parser *p, const hd_op *op)
+{
+    hd_key_code key;
+
+    if (p->token.kind != HD_TOKEN_NAME ||
+        !hd_key_find(p->token.text, p->token.length, &key) ||
+        (hd_op_info_get(op->code)->keys >> key & 1) == 0 ||
+        find_scope(p, p->token.text, p->token.length) != NULL ||
+        hd_module_find_axis(p->module, p->token.text, p->token.length) >= 0)
+        return HD_OK;
+    return hd_error(p->diag, HD_E0208, p->token.loc,
+                    "unknown variable %s; it is a key, which no comma stands "
+                    "ahead of",
+                    token_text(p));
+}
+
 static hd_status parse_scalar(parser *p, int operand, hd_scalar *scalars,
                               int *n)
 {
@@ -1106,6 +1117,7 @@ static hd_status parse_operands(parser *p, hd_op *op, hd_view *views,
             op->nviews++;
         } else {
             key.loc = key.nscalars == 0 ? p->token.loc : key.loc;
+            HD_TRY(refuse_key(p, op));
             HD_TRY(parse_scalar(p, k, scalars, &key.nscalars));
         }
         k++;
@@ -1784,7 +1796,8 @@ static hd_status parse_declaration(parser *p)
     hd_status status;
 
     if (!accept_role(p, &read.role))
-        return expected(p, !p->token.first && is_followed_by(p, "=")
+        return expected(p, p->module->naxes > 0 && p->module->nbuffers == 0 &&
+                                   !p->token.first && is_followed_by(p, "=")
                                ? "',' and another axis, a declaration or '{'"
                                : "a declaration or '{'");
     name = p->token;
