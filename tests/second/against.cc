@@ -40,7 +40,7 @@ std::string HostOf(const std::string &tensor, std::mt19937 &random)
 
     if (module.it == nullptr)
         return "";
-    if (tensor.find(" mesh ") == std::string::npos && random() % 2)
+    if (tensor.find("mesh ") == std::string::npos && random() % 2)
         return own.replace(own.find("tensor program"), 6, "host");
     choices_fill(random(), bytes, sizeof bytes);
     choices choices = {bytes, sizeof bytes, 0};
@@ -272,7 +272,7 @@ void Campaign::Decide(const Subject &subject, bool right_one, unsigned seed,
     alike_ += !right_one && where.empty();
     strict_ += !right_one && where.empty() && status != HD_OK;
     if (right_one && status != HD_OK) {
-        if (false_refusals++ == 0)
+        if (false_refusals++ == 0 && first.empty())
             first = "right and refused" + words + subject.host + said;
     } else if (!right_one && !where.empty() && status == HD_OK) {
         if (false_proofs++ == 0)
