@@ -2710,6 +2710,41 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
     return HD_OK;
 }
 
+// Of two dimensions whose lengths a run says one alone can stand in front of
+// what is moved: behind it the other one's room is not filled.
+static hd_status check_one_sized(verifier *v, const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    int64_t n = v->module->axis[op->axis].size;
+    bool leads = hd_op_key(op, hd_op_pieces_key(op, i)) != NULL;
+    int first = -1;
+
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        hd_dim dim = view->buffer->type.dim[d];
+        const hd_size *size = v->module->size;
+        bool one = leads && d == hd_op_pieces_dim(op, i) && dim.extent <= n;
+
+        if (!hd_dim_is_sized(dim) || hd_view_picks(view, d) || one ||
+            !keeps_several(dim, hd_view_range(view, d)))
+            continue;
+        if (first < 0) {
+            first = d;
+            continue;
+        }
+        size += view->buffer->type.dim[first].size - 1;
+        return hd_error(v->diag, HD_E0318, op->loc,
+                        "%s would move in pieces of two lengths that are known "
+                        "only when the program runs (dimension %d, %s in "
+                        "%lld..%lld, and dimension %d, %s): give %s one number "
+                        "(-D %s=%lld)",
+                        buffer_text(v, view->buffer), first, size->name,
+                        (long long)size->low, (long long)size->high, d,
+                        v->module->size[dim.size - 1].name, size->name,
+                        size->name, (long long)size->high);
+    }
+    return HD_OK;
+}
+
 // Until pipelines are known moves name a dimension, and views of any stride.
 static hd_status check_pieces(verifier *v, const hd_op *op)
 {
@@ -2732,8 +2767,13 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
                             "pieces of: %s takes all of it",
                             op->view[i].buffer->name, op_text(op));
     }
-    if (v->module->stage < HD_STAGE_TRANSFER)
+    if (v->module->stage < HD_STAGE_TRANSFER) {
+        for (int i = 0; i < op->noutputs + op->ninputs &&
+                        v->module->axis[op->axis].size > 1;
+             i++)
+            HD_TRY(check_one_sized(v, op, i));
         return HD_OK;
+    }
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         HD_TRY(check_dense(v, &op->view[i], hd_op_is_led(op, i)));
     return HD_OK;
