@@ -821,28 +821,42 @@ static void note_uneven(const hd_placing *p, const hd_lines *lines, int axis)
 }
 
 // Of a product or an attention that all ranks of a used axis do.
-static void tell_repeated(const search *s)
+static void tell_repeated(const hd_placing *p, const hd_lines *lines,
+                          const hd_way *way, unsigned used)
 {
-    const hd_module *m = s->p->module;
+    const hd_module *m = p->module;
+    hd_family family = hd_op_family(lines->op);
 
-    for (int n = 0; n < s->p->nstmts; n++)
-        for (int a = 0; a < m->naxes; a++) {
-            const hd_lines *lines = &s->p->lines[n];
-            hd_family family = hd_op_family(lines->op);
+    if (lines->fixed || way->work < HD_PLACE_MUCH ||
+        (family != HD_FAMILY_PRODUCT && family != HD_FAMILY_ATTEND))
+        return;
+    for (int a = 0; a < m->naxes; a++) {
+        if ((used >> a & 1) == 0 || m->axis[a].size == 1 ||
+            way->cut.line[a] >= 0)
+            continue;
+        hd_warning(p->diag, HD_E0507, lines->op->loc,
+                   "all %lld ranks of %s do all of this %s: %.1f GFLOP each",
+                   (long long)m->axis[a].size, m->axis[a].name,
+                   hd_op_info_get(lines->op->code)->text,
+                   (double)way->work * HD_COST_FLOPS / 1e9);
+        note_uneven(p, lines, a);
+    }
+}
 
-            if (lines->fixed || (s->used >> a & 1) == 0 ||
-                m->axis[a].size == 1 || s->p->way[n]->cut.line[a] >= 0 ||
-                s->p->way[n]->work < HD_PLACE_MUCH ||
-                (family != HD_FAMILY_PRODUCT && family != HD_FAMILY_ATTEND))
-                continue;
-            hd_warning(s->p->diag, HD_E0507, lines->op->loc,
-                       "all %lld ranks of %s do all of this %s: %.1f GFLOP "
-                       "each",
-                       (long long)m->axis[a].size, m->axis[a].name,
-                       hd_op_info_get(lines->op->code)->text,
-                       (double)s->p->way[n]->work * HD_COST_FLOPS / 1e9);
-            note_uneven(s->p, lines, a);
-        }
+// Of a program that says where everything is.
+static void judge_explicit(const hd_placing *p)
+{
+    unsigned used = find_used(p);
+
+    for (int n = 0; n < p->nstmts; n++) {
+        hd_way way = {.work = 0};
+
+        memset(&way.cut, NONE, sizeof way.cut);
+        if (!find_declared(p, &p->lines[n], &way))
+            continue;
+        way.work = hd_lines_work(p->module, &p->lines[n], way.cut);
+        tell_repeated(p, &p->lines[n], &way, used);
+    }
 }
 
 // The states that led to the last, and what their statements waited for.
@@ -878,7 +892,8 @@ static bool choose(hd_placing *p)
     if (p->why)
         explain(&s, best);
     settle(&s, best);
-    tell_repeated(&s);
+    for (int n = 0; n < p->nstmts; n++)
+        tell_repeated(p, &p->lines[n], p->way[n], s.used);
     return true;
 }
 
@@ -915,9 +930,11 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
         return hd_fail(diag, status, "out of memory");
     if (is_explicit && p.why)
         module->why = "place: the program says where everything is";
-    if (is_explicit)
-        return HD_OK;
     find_statements(&p);
+    if (is_explicit) {
+        judge_explicit(&p);
+        return HD_OK;
+    }
     if (choose(&p))
         hd_place_write(&p);
     return HD_OK;
