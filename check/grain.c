@@ -314,6 +314,19 @@ static void tell_placed_apart(const builder *b, const hd_op *op, const shape *s)
                 narrow(b, s[i].dim[d], 1);
 }
 
+// And each part of sums, of a block of what is joined.
+static void tell_parts_apart(const builder *b, const hd_op *op, const shape *s)
+{
+    int joined;
+
+    if (op->bound == NULL || !op->bound->parts)
+        return;
+    joined = hd_bound_joined(op->bound, 1);
+    narrow(b, s[0].dim[0], 1);
+    narrow(b, s[1].dim[joined],
+           piece_of_blocks(s[1].extent[joined], s[0].extent[0]));
+}
+
 static void pair_op(const builder *b, bool dense, const hd_op *op)
 {
     const hd_module *module = dense ? b->tensor : b->graph->module;
@@ -331,8 +344,10 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
         pair_dims(b, op, s, op->nviews);
         pair_groups(b, op, s);
         tell_picked_apart(b, op, s);
-        if (dense)
+        if (dense) {
+            tell_parts_apart(b, op, s);
             tell_placed_apart(b, op, s);
+        }
     } else if (hd_op_is(op, HD_UNIT_TRANSFER)) {
         pair_rows(b, op, s);
     }

@@ -2,10 +2,12 @@
 #include "eval/evaluate.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "ir/causal.h"
 #include "ir/counts.h"
+#include "ir/signature.h"
 
 // ---------------------------------------------------------- tensor programs
 
@@ -36,6 +38,65 @@ static hd_status attend(const hd_evaluator *e, const hd_work_item *item)
     return HD_OK;
 }
 
+// The first dimension at one index.
+static void pick_first(hd_work_item *item, int view, int64_t i)
+{
+    hd_span *span = &item->span[view];
+
+    *span = hd_span_slice(span, 0, span->extent[0] > 1 ? i : 0);
+    memmove(item->unit[view], item->unit[view] + 1,
+            sizeof *item->unit[view] * (size_t)span->ndims);
+}
+
+// `n` indices of a dimension from `first` on, whole units.
+static void keep_range(hd_work_item *item, int view, int d, int64_t first,
+                       int64_t n)
+{
+    hd_span *span = &item->span[view];
+    int64_t unit = item->unit[view][d];
+
+    span->offset += (unit == 1 ? first : first / unit * 2) * span->stride[d];
+    span->extent[d] = unit == 1 ? n : n / unit * 2;
+}
+
+// Each part is the product of a block of what is joined.
+static hd_status multiply_parts(const hd_evaluator *e, const hd_work_item *item)
+{
+    const hd_op *op = item->step.op;
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    int64_t n = item->span[0].extent[0];
+
+    for (int64_t i = 0; i < n; i++) {
+        hd_work_item part = *item;
+
+        part.step.span = part.span;
+        pick_first(&part, 0, i);
+        if (bias >= 0 && part.span[bias].ndims == item->span[0].ndims)
+            pick_first(&part, bias, i);
+        for (int v = 1; v < 3; v++) {
+            int d = hd_bound_joined(op->bound, v);
+            int64_t all = hd_item_extent(item, v, d);
+            int64_t block = hd_block_size(all, n);
+            int64_t first = i * block < all ? i * block : all;
+
+            keep_range(&part, v, d, first,
+                       block < all - first ? block : all - first);
+        }
+        HD_TRY(hd_compute(e, &part));
+    }
+    return HD_OK;
+}
+
+static hd_status compute(const hd_evaluator *e, const hd_work_item *item)
+{
+    const hd_op *op = item->step.op;
+
+    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+        return attend(e, item);
+    return op->bound != NULL && op->bound->parts ? multiply_parts(e, item)
+                                                 : hd_compute(e, item);
+}
+
 hd_status hd_evaluate_tensor(const hd_evaluator *e)
 {
     for (const hd_stmt *s = e->layout->module->body.first; s != NULL;
@@ -43,8 +104,7 @@ hd_status hd_evaluate_tensor(const hd_evaluator *e)
         hd_work_item item;
 
         hd_layout_op(e->layout, s->op, &item);
-        HD_TRY(hd_op_family(s->op) == HD_FAMILY_ATTEND ? attend(e, &item)
-                                                       : hd_compute(e, &item));
+        HD_TRY(compute(e, &item));
     }
     return HD_OK;
 }

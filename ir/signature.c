@@ -39,7 +39,7 @@ enum { MOST_LETTERS = 6, MOST_FORMS = 9 };
 
 typedef struct form {
     uint16_t letter[MOST_LETTERS]; // NO_LETTER behind the last
-    bool anyhow, joins;
+    bool anyhow, joins, parts;
 } form;
 
 typedef struct signature {
@@ -90,7 +90,7 @@ static uint64_t keys_of(const hd_op *op)
 typedef struct letters {
     const uint16_t *at;
     uint16_t said;
-    bool anyhow, joins;
+    bool anyhow, joins, parts;
 } letters;
 
 static letters letters_of(const signature *row, const hd_op *op, int view)
@@ -100,7 +100,7 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
     if (view < row->nviews || view < op->noutputs) {
         const form *of = &row->view[view < row->nviews ? view : 0];
 
-        return (letters){of->letter, 0, of->anyhow, of->joins};
+        return (letters){of->letter, 0, of->anyhow, of->joins, of->parts};
     }
     if (view < op->noutputs + op->ninputs)
         return (letters){.at = row->rest.letter};
@@ -109,12 +109,14 @@ static letters letters_of(const signature *row, const hd_op *op, int view)
             continue;
         switch (hd_key_info_get(op->key[i].code)->value) {
         case HD_VALUE_READ:
-            return (letters){row->bias.letter[0] != NO_LETTER
-                                 ? row->bias.letter
-                                 : row->view[0].letter,
-                             REPEATS, false, false};
+            return (letters){.at = row->bias.letter[0] != NO_LETTER
+                                       ? row->bias.letter
+                                       : row->view[0].letter,
+                             .said = REPEATS,
+                             .parts = row->view[0].parts};
         case HD_VALUE_WRITE:
-            return (letters){.at = row->view[0].letter};
+            return (letters){.at = row->view[0].letter,
+                             .parts = row->view[0].parts};
         case HD_VALUE_LEFT:
             return (letters){.at = row->view[1].letter,
                              .said = REPEATS | GRAINED};
@@ -220,6 +222,7 @@ typedef struct binder {
     const hd_op *op;
     const int *ndims;
     bool leaves_out;        // what may be
+    bool parts;             // of what is joined
     int8_t size[NLETTERS];  // how many dimensions; UNKNOWN
     int8_t begin[NLETTERS]; // what the first of them lies along; UNKNOWN
 } binder;
@@ -237,7 +240,7 @@ static int size_of(const binder *b, uint16_t letter)
 // NO_LETTER; NLETTERS if there are several.
 static int add_known(const binder *b, letters of, int *unknown)
 {
-    int known = 0;
+    int known = of.parts && b->parts;
 
     *unknown = NO_LETTER;
     for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++) {
@@ -263,7 +266,7 @@ static void find_own(binder *b, int view)
 // How many dimensions a view may lack of its letters.
 static int add_loose(const binder *b, letters of)
 {
-    int loose = 0;
+    int loose = of.parts && b->parts && (of.said & REPEATS) != 0;
 
     for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++)
         if (((of.at[i] | of.said) & (REPEATS | FIRST)) != 0)
@@ -375,6 +378,12 @@ static bool lay(binder *b, int view, hd_bound *out, hd_misfit *why)
         return fail(why, &(hd_misfit){.kind = HD_MISFIT_MOST, .ndims = ndims});
     if (unknown != NO_LETTER || ndims > most || ndims < most - add_loose(b, of))
         return fail_dims(b, view, why);
+    if (of.parts && b->parts) {
+        if (b->begin[S] == UNKNOWN)
+            b->begin[S] = (int8_t)out->nlines++;
+        along[all] = b->begin[S];
+        letter[all++] = (uint16_t)(S | of.said);
+    }
     for (int i = 0; i < MOST_LETTERS && of.at[i] != NO_LETTER; i++) {
         int8_t *begin = &b->begin[of.at[i] & LETTER];
         int size = size_of(b, of.at[i]);
@@ -417,6 +426,7 @@ static bool bind_form(binder *b, hd_bound *out, hd_misfit *why)
         b->size[one] = 0;
     out->nviews = op->nviews;
     out->grain = hd_op_grain(op);
+    out->parts = b->parts;
     find_dims(op, b->ndims, &out->dim, out->order);
     for (int i = 0; i < out->nviews; i++) {
         if (!lay(b, i, out, why))
@@ -433,32 +443,45 @@ static bool bind_form(binder *b, hd_bound *out, hd_misfit *why)
 // Whether a binding will do, and the reason if not.
 typedef bool judge_fn(void *context, const hd_bound *bound, hd_misfit *why);
 
+// Each form with all that may be left out, and without.
+static bool try_forms(binder *b, judge_fn *judge, void *context, hd_bound *out,
+                      hd_misfit *first)
+{
+    b->row = row_of(b->op, signatures);
+    for (; b->row != NULL; b->row = row_of(b->op, b->row + 1))
+        for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
+            hd_misfit misfit = {.kind = HD_MISFIT_FORM};
+
+            b->leaves_out = leaves_out > 0;
+            if (b->parts && !b->row->view[0].parts)
+                continue;
+            if (bind_form(b, out, &misfit) &&
+                (judge == NULL || judge(context, out, &misfit)))
+                return true;
+            if (first->kind == HD_MISFIT_FORM)
+                *first = misfit;
+        }
+    return false;
+}
+
 // Of several reasons the first form's is told.
 static bool find_form(const hd_op *op, const int *ndims, judge_fn *judge,
                       void *context, hd_bound *out, hd_misfit *why)
 {
     hd_misfit first = {.kind = HD_MISFIT_FORM};
-    const signature *row = row_of(op, signatures);
+    binder b;
 
-    for (; row != NULL; row = row_of(op, row + 1))
-        for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
-            hd_misfit misfit = {.kind = HD_MISFIT_FORM};
-            binder b;
-
-            b.row = row;
-            b.op = op;
-            b.ndims = ndims;
-            b.leaves_out = leaves_out > 0;
-
-            if (bind_form(&b, out, &misfit) &&
-                (judge == NULL || judge(context, out, &misfit)))
-                return true;
-            if (first.kind == HD_MISFIT_FORM)
-                first = misfit;
-        }
+    b.op = op;
+    b.ndims = ndims;
+    for (int parts = 0; parts < 2; parts++) {
+        b.parts = parts > 0;
+        if (try_forms(&b, judge, context, out, &first))
+            return !b.parts || !fail(why, &first);
+    }
     return fail(why, &first);
 }
 
+// Of a form with parts the reason is why it is none without.
 bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why)
 {
     return find_form(op, ndims, NULL, NULL, out, why);
@@ -501,7 +524,7 @@ const hd_bound *hd_bound_of(const hd_op *op, const int *ndims, hd_bound *room)
 static bool is_whole(const hd_bound *bound, uint16_t letter, bool tensor,
                      bool keeps)
 {
-    if ((letter & JOINED) != 0 && tensor && bound->joins)
+    if (tensor && (bound->parts || ((letter & JOINED) != 0 && bound->joins)))
         return false;
     return (letter & LETTER) >= FIRST_LOWER ||
            ((letter & JOINED) != 0 && (!tensor || keeps));
@@ -552,6 +575,41 @@ static bool is_grain_placed(const hd_bound *bound, hd_dim dim, hd_dim of)
            hd_grain_fits(bound->grain, of);
 }
 
+int hd_bound_joined(const hd_bound *bound, int view)
+{
+    int line = HD_ALONE;
+
+    for (int d = 0; d < bound->ndims[1]; d++)
+        if ((bound->letter[1][d] & JOINED) != 0)
+            line = bound->along[1][d];
+    for (int d = 0; d < bound->ndims[view] && line != HD_ALONE; d++)
+        if (bound->along[view][d] == line)
+            return d;
+    return -1;
+}
+
+// The dimension of parts, one for each block of what is joined.
+static hd_dim dim_of_parts(const hd_bound *bound, const hd_type *type)
+{
+    hd_dim joined = type[1].dim[hd_bound_joined(bound, 1)];
+    hd_dim parts = hd_dim_whole(hd_dim_blocks(joined));
+
+    parts.mark = joined.mark;
+    return parts;
+}
+
+// Each rank has a part of what it has some of, none of a length that a run
+// says: of that a rank may have none in one run and some in another.
+static bool fits_parts(const hd_bound *bound, const hd_type *type, int first,
+                       bool tensor)
+{
+    hd_dim joined = type[1].dim[hd_bound_joined(bound, 1)];
+
+    return tensor && hd_dim_is_sharded(joined) && !hd_dim_is_sized(joined) &&
+           (first > 0 ||
+            hd_dim_same(type[0].dim[0], dim_of_parts(bound, type)));
+}
+
 bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                    bool tensor, hd_misfit *why)
 {
@@ -560,6 +618,9 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
     } seen[HD_BOUND_DIMS] = {{0, 0}}; // the view from 1
     bool joins = bound->joins && joins_ranks(bound, type, first);
 
+    // Of parts binding has told why they are no other form.
+    if (bound->parts && !fits_parts(bound, type, first, tensor))
+        return false;
     for (int i = first; i < bound->nviews; i++)
         for (int at = 0; at < bound->ndims[i]; at++) {
             uint16_t letter = bound->letter[i][at];
@@ -638,6 +699,10 @@ bool hd_bound_makes(const hd_bound *bound, const hd_type *type, int i,
         bool any = (bound->letter[i][d] & LETTER) == one;
 
         out->dim[d] = hd_dim_whole(1);
+        if ((bound->letter[i][d] & LETTER) == S) {
+            out->dim[d] = dim_of_parts(bound, type);
+            any = true;
+        }
         for (int v = bound->nviews - 1; v >= first; v--)
             for (int k = 0; k < bound->ndims[v] && k < type[v].ndims; k++)
                 if (line != HD_ALONE && bound->along[v][k] == line &&

@@ -37,6 +37,8 @@ struct hd_bound {
     bool anyhow[HD_MAX_VIEWS];
     bool joins; // the result is placed in any way if what is joined is over
                 // ranks
+    bool parts; // the result leads with an index for each block of what is
+                // joined
 };
 
 typedef enum hd_misfit_kind {
@@ -62,12 +64,14 @@ typedef struct hd_misfit {
 
 // Of an op whose views have so many dimensions, the result as many as operands
 // make if it has HD_INFERRED. False if no form has them, or the op has none at
-// all; `why` is then the reason.
+// all; `why` is then the reason, and of parts why they are no form without.
 bool hd_bind(const hd_op *op, const int *ndims, hd_bound *out, hd_misfit *why);
 // Whether dimensions that lie along the same are as long and placed alike, of
 // the views from `first` on.
 bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                    bool tensor, hd_misfit *why);
+// Which dimension of a view is joined, of those that form PARTS has; -1: none.
+int hd_bound_joined(const hd_bound *bound, int view);
 // Whether a dimension has scales of which one may be of several indices.
 bool hd_bound_is_grained(const hd_bound *bound, int view, int d);
 // Whether each block of a dimension in blocks has scales of its own, each of

@@ -1528,8 +1528,8 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *type)
                 : "");
     else if (hd_dim_is_sharded(type[2].dim[b - (tb ? 1 : 2)]))
         hd_note(v->diag, op->loc,
-                "for partial sums both operands lead with the dimension over "
-                "the ranks: [n@axis, M, K/n] by [n@axis, K/n, N] gives "
+                "for partial sums the result leads with the ranks that have "
+                "parts of both operands: [M, K@axis] by [K@axis, N] gives "
                 "[n@axis, M, N], and `sum` with dim 0 adds them");
 }
 
@@ -1549,6 +1549,35 @@ static hd_status refuse_product(verifier *v, const hd_op *op,
     return status;
 }
 
+// Parts are what a declaration says they are: of an operand that is yet moved
+// there are none.
+static bool fits_parts(verifier *v, const hd_op *op)
+{
+    hd_type type[HD_MAX_VIEWS];
+
+    if (!is_unplaced(v))
+        return false;
+    for (int i = 0; i < op->nviews; i++)
+        type[i] = type_of(op, i);
+    return fits(v, op, type, NULL) && v->bound.parts;
+}
+
+// What is done to sums is done behind them, and a scale would be of a block.
+static hd_status check_parts(verifier *v, const hd_op *op)
+{
+    for (int i = 0; i < op->nkeys; i++) {
+        hd_key_code code = op->key[i].code;
+
+        if (v->bound.parts && code != HD_KEY_TA && code != HD_KEY_TB &&
+            code != HD_KEY_BIAS)
+            return hd_error(v->diag, HD_E0313, op->key[i].loc,
+                            "%s makes a part of the sums on each rank: it "
+                            "takes ta, tb and bias then",
+                            op_text(op));
+    }
+    return HD_OK;
+}
+
 static hd_status check_matmul(verifier *v, const hd_op *op)
 {
     const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
@@ -1560,8 +1589,9 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     types_of(v, op, type);
     if (groups != NULL)
         HD_TRY(check_dtype(v, op, groups->view, HD_DTYPE_I32));
-    if (!fits(v, op, type, &why))
+    if (!fits(v, op, type, &why) && !fits_parts(v, op))
         return refuse_product(v, op, type, &why);
+    HD_TRY(check_parts(v, op));
     HD_TRY(check_matmul_dtypes(v, op, &type[0], &type[1], &type[2]));
     HD_TRY(check_integer_keys(v, op));
     if (bias != NULL)

@@ -175,7 +175,7 @@ hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
         find_shares(&lines);
     else if (op->code == HD_OP_SET)
         find_places(&lines);
-    else if (hd_bind(op, ndims, &lines.bound, &why))
+    else if (hd_bind(op, ndims, &lines.bound, &why) && !lines.bound.parts)
         find_bound(&lines);
     else
         lines.fixed = true;
@@ -233,6 +233,47 @@ bool hd_key_ends(hd_key_code code)
 {
     return code == HD_KEY_BIAS || code == HD_KEY_ACT || code == HD_KEY_AUX ||
            code == HD_KEY_ACCUMULATE;
+}
+
+bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis)
+{
+    return lines->extent[lines->joined] % module->axis[axis].size == 0;
+}
+
+// Whether there is a product of the operands as they lie whose result has an
+// index for each rank of `axis` in front: ranks have blocks of the contracted
+// dimension that are not all as long.
+static bool may_make_parts(const hd_module *module, const hd_lines *lines,
+                           int axis, const hd_placement at[HD_MAX_VIEWS])
+{
+    const hd_op *op = lines->op;
+    int ndims = lines->type[0].ndims + 1;
+    hd_type type[HD_MAX_VIEWS];
+    hd_key key[HD_NKEYS];
+    hd_op product = *op;
+    hd_bound bound;
+
+    if (rounds_twice(lines) || ndims > HD_MAX_DIMS)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        hd_placement p = at[i];
+
+        if (i == 0)
+            p.dim[axis] = HD_PLACED_NOWHERE;
+        type[i] = hd_placement_type(module, &lines->type[i], p);
+    }
+    type[0] = hd_type_led(module, &type[0], NONE, axis, ndims);
+    product.nviews = 3;
+    product.key = key;
+    product.nkeys = 0;
+    for (int i = 0; i < op->nkeys; i++) {
+        if (hd_key_ends(op->key[i].code))
+            continue;
+        if (op->key[i].code != HD_KEY_TA && op->key[i].code != HD_KEY_TB)
+            return false;
+        key[product.nkeys++] = op->key[i];
+    }
+    return hd_signature_fits(&product, type, true, &bound, NULL);
 }
 
 // Whether there is a product of the views with an index for each rank of `axis`
@@ -312,9 +353,7 @@ static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
                         int axis, int line, hd_placement *at)
 {
     const hd_view *view = &lines->op->view[i];
-    bool even =
-        hd_lines_splits(lines, line) ||
-        (line == lines->joined && hd_op_family(lines->op) == HD_FAMILY_PRODUCT);
+    bool even = hd_lines_splits(lines, line);
 
     if (line == lines->joined && hd_op_writes(lines->op, i)) {
         at->dim[axis] = HD_PLACED_PARTS;
@@ -325,8 +364,12 @@ static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
 
         if (lines->at[i][d] != line || repeats(lines, i, d))
             continue;
-        // Where blocks begin is no number of a length that a run says.
-        if (hd_dim_is_sized(dim) && hd_op_starts(lines->op, i, d))
+        // Where blocks begin is no number of a length that a run says, and
+        // which ranks have parts none either.
+        if (hd_dim_is_sized(dim) &&
+            (hd_op_starts(lines->op, i, d) ||
+             (line == lines->joined &&
+              hd_op_family(lines->op) == HD_FAMILY_PRODUCT)))
             return false;
         // A range has other indices than a rank's block.
         if (hd_view_range(view, hd_view_kept_dim(view, d)) != NULL ||
@@ -469,7 +512,8 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
         return true;
     return fits(module, lines, cut, at) &&
            (joined == NONE || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
-            may_lead(module, lines, joined, at));
+            (hd_lines_lead(module, lines, joined) ? may_lead : may_make_parts)(
+                module, lines, joined, at));
 }
 
 hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,

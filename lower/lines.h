@@ -60,6 +60,9 @@ int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
 // and for parts of their gradients to leave, beside that.
 hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
                          hd_cut cut, const hd_placement *at);
+// Whether each rank of an axis has as many indices of what a product joins, so
+// that the axis becomes a dimension of operands.
+bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis);
 // Whether a key says what is done to a product's sums, once.
 bool hd_key_ends(hd_key_code code);
 

@@ -1,8 +1,8 @@
 // The explicit program: each move a `set` or a `sum` of its own, each tensor
 // declared where it lies. A product whose contracted dimension is over ranks
 // has them in front, `[n@axis, .., k / n]` by as much gives `[n@axis, ..]`, of
-// which a `sum` adds the parts; an attention whose heads or rows are divided
-// has them in its batch.
+// which a `sum` adds the parts; of uneven blocks operands stay as they are. An
+// attention whose heads or rows are divided has them in its batch.
 //
 // What a gather makes whole, and what sums are scattered along, is worked on in
 // pieces: it is a stream dimension, and so is what is made of it piece by
@@ -952,8 +952,10 @@ static hd_buffer *write_parts(writer *w, int axis)
         if (adds->type.dim[d].mark == HD_STREAM)
             stream(w, &type, d, hd_dim_blocks(adds->type.dim[d]));
     parts = add_parts(w, &type);
-    views[1] = lead(w, 1, axis, ndims);
-    views[2] = lead(w, 2, axis, ndims);
+    for (int i = 1; i < 3; i++)
+        views[i] = hd_lines_lead(w->module, w->lines, axis)
+                       ? lead(w, i, axis, ndims)
+                       : w->view[i];
     views[0] = whole(w, parts);
     product = hd_build_op(&w->b, HD_OP_MATMUL, -1, 1, 2, views);
     product->loc = op->loc;

@@ -949,6 +949,59 @@ static hd_buffer *held_buffer(hd_build *b, const hd_view *view, int dim)
     return hd_build_name(b->module, from, &type);
 }
 
+// View `i` of a product of what a rank has of dimension `dim` of it.
+static hd_view held_view(hd_build *b, const hd_op *op, int i, int dim)
+{
+    hd_dim all = hd_view_type(&op->view[i]).dim[dim];
+
+    return hd_dim_is_cut(all) ? own_view(b, op, i)
+                              : whole(b, held_buffer(b, &op->view[i], dim));
+}
+
+// The own one of the parts that view `i` has; of a bias that is for all parts,
+// all of it.
+static hd_view own_part(hd_build *b, const hd_op *op, int i, int axis)
+{
+    hd_view view = own_view(b, op, i);
+    int dim = hd_view_kept_dim(&view, 0);
+
+    return hd_view_type(&view).ndims == hd_view_type(&op->view[0]).ndims &&
+                   hd_dim_is_sharded(view.buffer->type.dim[dim])
+               ? own(b, view, dim, axis)
+               : view;
+}
+
+// Each rank multiplies what it has of the dimension that is joined, for its
+// part of the sums; of nothing that is zero.
+static void emit_parts(hd_build *b, const hd_op *op)
+{
+    int at[3] = {0, hd_bound_joined(op->bound, 1),
+                 hd_bound_joined(op->bound, 2)};
+    hd_dim joined = hd_view_type(&op->view[1]).dim[at[1]];
+    const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
+    hd_build here, none = {0};
+    hd_view view[3];
+    hd_op *fresh;
+
+    view[0] = own_part(b, op, 0, joined.mark);
+    for (int i = 1; i < 3; i++)
+        view[i] = held_view(b, op, i, at[i]);
+    here = on_holders(b, joined, &none);
+    if (none.module != NULL && bias == NULL)
+        fill_neutral(&none, HD_FOLD_SUM, view[0]);
+    else if (none.module != NULL)
+        hd_build_unary(&none, HD_OP_SUM, -1, view[0],
+                       own_part(&none, op, bias->view, joined.mark));
+    fresh = hd_build_op(&here, HD_OP_MATMUL, -1, 1, 2, view);
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].view >= 0)
+            hd_build_key_view(
+                fresh, op->key[i].code,
+                own_part(&here, op, op->key[i].view, joined.mark));
+        else
+            hd_build_key(fresh, op->key[i].code, op->key[i].expr);
+}
+
 // From a dimension over ranks each takes what it has, and zeros in place of the
 // rest; these are added up.
 static void emit_take(hd_build *b, hd_stmt *stmt)
@@ -1115,6 +1168,8 @@ static void emit_on_ranks(hd_build *b, hd_stmt *stmt)
         emit_take(&here, stmt);
     else if (hd_op_family(stmt->op) == HD_FAMILY_IOTA)
         emit_iota(&here, stmt);
+    else if (stmt->op->bound != NULL && stmt->op->bound->parts)
+        emit_parts(&here, stmt->op);
     else if (hd_op_key(stmt->op, HD_KEY_BLOCKS) != NULL)
         (hd_op_attend(stmt->op) == HD_ATTEND_ATTENTION
              ? emit_blocks

@@ -54,14 +54,20 @@ static hd_view pick_rank(const hd_pipe *p, const hd_op *op, int i, hd_view view)
                : view;
 }
 
+// The result, with the dimension over ranks or without.
+static hd_view shard_view(hd_pipe *p, const hd_moved *m, const hd_view *out,
+                          hd_expr shard, hd_expr chunk)
+{
+    hd_view at = hd_pipe_at_shard(p, *out, hd_pipe_index(p, out), shard);
+
+    return hd_pipe_at_chunk(p, at, hd_pipe_chunk_dim(m->to), chunk);
+}
+
 // Where a shard belongs: of a reduction to one rank, in one place.
 static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
                            hd_expr chunk)
 {
-    const hd_view *out = m->to;
-    hd_view at = hd_pipe_at_shard(p, *out, hd_pipe_index(p, out), shard);
-
-    return hd_pipe_at_chunk(p, at, hd_pipe_chunk_dim(out), chunk);
+    return shard_view(p, m, m->to, shard, chunk);
 }
 
 // Of blocks that are the local shard of every rank; HD_EXPR_ALL is all of them.
@@ -246,10 +252,8 @@ static void make_sum(const hd_trip *t, hd_build *b, const hd_op *op,
 // The product that makes the result where it belongs.
 static void make_result(const hd_trip *t, hd_op *op, const hd_moved *m)
 {
-    op->view[0] = m->picks
-                      ? result_view(t->p, m, t->at.shard, t->at.chunk)
-                      : hd_pipe_at_chunk(t->p, m->whole,
-                                         hd_pipe_chunk_dim(m->to), t->at.chunk);
+    op->view[0] = shard_view(t->p, m, m->picks ? m->to : &m->whole, t->at.shard,
+                             t->at.chunk);
     for (int i = 1; i < op->nviews && m->picks; i++)
         op->view[i] = pick_rank(t->p, m->maker, i, op->view[i]);
 }

@@ -372,21 +372,20 @@ static bool is_own_factor(const hd_op *op)
     return false;
 }
 
-// Of what a rank has, all or a part that is the same one in each iteration;
-// what some ranks do may take their own index.
-static bool is_whole(const hd_module *module, const hd_op *op, bool some)
+// Of what a rank has, all or a part that is the same one in each iteration: of
+// a dimension over ranks its own index.
+static bool is_whole(const hd_module *module, const hd_op *op)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = 0; d < op->view[i].nindex; d++)
             if (hd_view_picks(&op->view[i], d) &&
-                !(some && hd_dim_is_sharded(op->view[i].buffer->type.dim[d])) &&
+                !hd_dim_is_sharded(op->view[i].buffer->type.dim[d]) &&
                 !hd_expr_is_const(module, op->view[i].index[d]))
                 return false;
     return true;
 }
 
-static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
-                          plan *p)
+static bool plan_by_index(hd_module *module, const hd_op *op, plan *p)
 {
     int s = hd_type_stream_dim(&op->view[0].buffer->type);
 
@@ -395,7 +394,7 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
         return false;
     *p = (plan){.extent = hd_dim_blocks(op->view[0].buffer->type.dim[s]),
                 .dim = {s}};
-    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(module, op, some) ||
+    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(module, op) ||
         is_own_factor(op))
         return false;
     switch (hd_op_family(op)) {
@@ -471,7 +470,7 @@ static bool plan_branch(hd_module *module, const hd_stmt *stmt, plan *p)
         return false;
     tile = plan_tile(module, first->op, p);
     if (!tile && (!hd_op_is(first->op, HD_UNIT_COMPUTE) ||
-                  !plan_by_index(module, first->op, true, p)))
+                  !plan_by_index(module, first->op, p)))
         return false;
     p->tile = p->some = true;
     return true;
@@ -493,7 +492,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         return true;
     if (op->code == HD_OP_REDUCE_SCATTER && plan_pieces(module, op, 1, p))
         return true;
-    return plan_tile(module, op, p) || plan_by_index(module, op, false, p);
+    return plan_tile(module, op, p) || plan_by_index(module, op, p);
 }
 
 // ------------------------------------------------------------------- runs

@@ -55,7 +55,8 @@ NOTATION = (
     "case is on each rank whole. `B..?` may be missing in front, or have one index that every rank "
     "has; `B..*` may have one index in each; `B..<` its first dimensions, or all; `R..~` all, in the order that keys say; `k+` is what is "
     "joined, of tensor programs also over ranks where it is `K+` or the result `[..]+`; `one` is one index or no dimension; `own` what `over` "
-    "counts; `[..]@` is placed in any way in tensor programs, `[..]+` where what is joined is over ranks.")
+    "counts; `[..]@` is placed in any way in tensor programs, `[..]+` where what is joined is over ranks. `(S)` is, in tensor programs "
+    "where what is joined is over ranks, one index for each of these, of which each has its part of the sums.")
 VALUES = {
     "FLAG": "none", "EXPR": "an integer expression", "READ": "a view, read",
     "WRITE": "a view, written", "EVENT": "an event, recorded", "INT": "a number", "INTS": "numbers, in parentheses",
@@ -156,7 +157,7 @@ def shapes():
         ops, named = re.match(r"(\w+\(\w+\)), ([^,]*)", row).groups()
         if "FRONT" in named:  # of the text form 1 alone
             continue
-        views = re.findall(r"\b(V|ANYHOW|JOINS|REST|COUNTS|BIAS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
+        views = re.findall(r"\b(V|ANYHOW|JOINS|PARTS|REST|COUNTS|BIAS|AHEAD)\(((?:[^()]|\(\w+\))*)\)", row)
         found.setdefault(ops, []).append((re.findall(r"K\((\w+)\)", named), views))
     return found
 
@@ -164,7 +165,7 @@ def shapes():
 def shape_rows(title, results, forms, known):
     """How a form is told from others, and `[..] = [..], [..]`."""
     for named, views in forms:
-        said = [letters(text) + "@" * (kind == "ANYHOW") + "+" * (kind == "JOINS") + ", .." * (kind == "REST")
+        said = [letters(text).replace("[", "[(S) " if kind == "PARTS" else "[") + "@" * (kind == "ANYHOW") + "+" * (kind == "JOINS") + ", .." * (kind == "REST")
                 for kind, text in views if kind not in ("COUNTS", "BIAS", "AHEAD")]
         counts = [f"`groups {letters(text)}`" for kind, text in views if kind == "COUNTS"]
         told = [f"`{known[key][0]}`" for key in named if key != "GROUPS"]

@@ -219,10 +219,19 @@ Statement DrawTake(Random &random)
             {}};
 }
 
+// Of which ranks may have parts.
+std::string DrawJoined(Random &random)
+{
+    static const char *const all[] = {"3@tp", "2@tp", "3@cp", "2@cp", "m@cp"};
+
+    return random() % 3 == 0 ? all[random() % std::size(all)]
+                             : DrawLocal(random);
+}
+
 Statement DrawProduct(Random &random)
 {
     Dims batch = DrawDims(random), rows = DrawDims(random);
-    std::string k = DrawLocal(random);
+    std::string k = DrawJoined(random);
     Dims columns = {DrawDim(random)};
     bool ta = random() % 3 == 0, tb = random() % 2 == 0;
     Dims a, b;
@@ -242,6 +251,10 @@ Statement DrawProduct(Random &random)
     s.keys = std::string(ta ? " ta" : "") + (tb ? " tb" : "");
     s.view = {Join({batch, rows, columns}), ta ? Turned(a) : a,
               tb ? Turned(b) : b};
+    if (k.find('@') != std::string::npos)
+        s.view[0].insert(s.view[0].begin(),
+                         k.back() == 'p' && k[k.size() - 2] == 't' ? "2@tp"
+                                                                   : "3@cp");
     if (random() % 3 == 0)
         s.key.push_back({"bias", Repeating(s.view[0], random)});
     if (random() % 4 == 0)
@@ -580,6 +593,44 @@ bool Multiplies(const hd_type &c, const hd_type &a, const hd_type &b, bool ta,
     return true;
 }
 
+// Whether some product of the form has as many dimensions.
+bool HasAsMany(int c, int a, int b, bool ta, bool front)
+{
+    int batch = b - 2, matrix = ta ? 2 : 1;
+
+    if (batch < 0)
+        return false;
+    if (!front)
+        return (a >= 2 && c == std::max(a, b)) ||
+               (!ta && a >= 1 && c == a + batch);
+    return (c == a && (ta ? a == 2 + batch : a >= matrix + batch)) ||
+           (batch > 0 && c == a + batch && (ta ? a == 2 : a >= matrix));
+}
+
+// Of what ranks have of the contracted dimension, in front of what would be a
+// product of all of it.
+bool MakesParts(const hd_type &c, hd_type a, hd_type b, bool ta, bool tb,
+                bool front)
+{
+    hd_type rest = c, ranks = {};
+    int ka = a.ndims - (ta ? 2 : 1), kb = b.ndims - (tb ? 1 : 2);
+    hd_dim k;
+
+    if (ka < 0 || kb < 0 || c.ndims == 0 ||
+        HasAsMany(c.ndims, a.ndims, b.ndims, ta, front) || !Same(a, ka, b, kb))
+        return false;
+    k = a.dim[ka];
+    rest.ndims--;
+    std::copy(c.dim + 1, c.dim + c.ndims, rest.dim);
+    ranks.ndims = 1;
+    ranks.dim[0] = hd_dim_whole(k.mark == 0 ? 2 : 3);
+    ranks.dim[0].mark = k.mark;
+    a.dim[ka] = b.dim[kb] = hd_dim_whole(k.extent);
+    return hd_dim_is_sharded(k) && !hd_dim_is_sized(k) &&
+           Same(c, 0, ranks, 0) &&
+           (front ? MultipliesInFront : Multiplies)(rest, a, b, ta, tb);
+}
+
 bool Groups(const hd_type &c, const hd_type &a, const hd_type &b,
             const hd_type &counts, bool ta, bool tb)
 {
@@ -621,10 +672,13 @@ bool MatmulIsFine(const Judged &j)
     int bias = hd_op_key_view(j.op, HD_KEY_BIAS);
     int aux = hd_op_key_view(j.op, HD_KEY_AUX);
 
-    fits = groups < 0 ? (j.op->front ? MultipliesInFront : Multiplies)(
-                            j.type[0], j.type[1], j.type[2], ta, tb)
-                      : Groups(j.type[0], j.type[1], j.type[2], j.type[groups],
-                               ta, tb);
+    fits =
+        groups < 0
+            ? (j.op->front ? MultipliesInFront : Multiplies)(
+                  j.type[0], j.type[1], j.type[2], ta, tb) ||
+                  (j.tensor && MakesParts(j.type[0], j.type[1], j.type[2], ta,
+                                          tb, j.op->front))
+            : Groups(j.type[0], j.type[1], j.type[2], j.type[groups], ta, tb);
     return fits &&
            (bias < 0 ||
             Repeats(j.type[bias],
@@ -753,6 +807,7 @@ enum Class {
     HEADS, // heads of queries that are no multiple of those of keys
     LATE,  // depths, heads or blocks of a length that a run says
     APART, // what is taken from a dimension over ranks that it refuses
+    PARTS, // of products that something is done to behind their sum
     NCLASSES
 };
 
@@ -804,6 +859,8 @@ Class ClassOf(const Judged &j, bool rows)
         return ClassOfTake(j);
     if (rows && hd_op_family(j.op) == HD_FAMILY_ATTEND)
         return ClassOfHeads(j);
+    if (rows && j.op->code == HD_OP_MATMUL)
+        return Has(j.op, HD_KEY_AUX) && j.tensor ? PARTS : ALIKE;
     if (rows && j.op->code == HD_OP_TOP_K) {
         hd_dim k = Back(j.type[0], 1), n = Back(j.type[2], 1);
 

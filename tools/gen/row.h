@@ -64,6 +64,7 @@ typedef struct form {
     uint16_t letter[MOST_LETTERS]; // NO_LETTER behind the last
     bool anyhow;                   // of a result that may be placed in any way
     bool joins;                    // if what is joined is over ranks
+    bool parts;                    // of what is joined, in front
 } form;
 
 typedef struct row {
