@@ -575,7 +575,7 @@ static hd_sieve make_sieve(const builder *b, bool dense, const hd_buffer *x)
         int64_t unit = b->unit[leader_of(b, number_of(b, dense, x, d))];
         int64_t whole = length_of(b, dense, x, d);
 
-        unit = gcd(unit, whole);
+        unit = whole > 0 ? gcd(unit, whole) : 1;
         s.whole[d] = whole;
         s.unit[d] = unit;
         s.extent[d] = unit == 1 ? whole : whole / unit * 2;

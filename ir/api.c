@@ -60,7 +60,8 @@ static const hd_buffer *find_argument(const hd_module *module, size_t i)
     return i < (size_t)module->narguments ? module->argument[i] : NULL;
 }
 
-// Of how many the numbers in view `*view` now count or pick some; 0: of none.
+// Of how many the numbers in view `*view` now count or pick some; -1: they do
+// neither.
 typedef int64_t limit_fn(const hd_module *module, const hd_op *op, int *view);
 
 static int64_t rows_of_counts(const hd_module *module, const hd_op *op,
@@ -70,7 +71,7 @@ static int64_t rows_of_counts(const hd_module *module, const hd_op *op,
 
     *view = hd_op_key_view(op, HD_KEY_GROUPS);
     if (*view < 0)
-        return 0;
+        return -1;
     rows = hd_view_type(&op->view[op->noutputs]);
     return hd_module_extent(
         module, rows.dim[hd_op_has_sequences(op) ? rows.ndims - 2 : 0]);
@@ -85,7 +86,7 @@ static int64_t extent_of_indices(const hd_module *module, const hd_op *op,
     int64_t first = 0;
 
     if (hd_op_family(op) != HD_FAMILY_TAKE)
-        return 0;
+        return -1;
     *view = 2;
     from = &op->view[1];
     type = hd_view_type(from);
@@ -100,41 +101,41 @@ static int64_t extent_of_indices(const hd_module *module, const hd_op *op,
                from->buffer->type.dim[hd_view_kept_dim(from, hd_op_dim(op))]);
 }
 
-// The least of what ops say that have the buffer there; 0: there is none.
+// The least of what ops say that have the buffer there; -1: there is none.
 // Blocks nest as deep as the parser lets them.
 static int64_t find_limit(const hd_module *module, const hd_block *block,
                           const hd_buffer *buffer, limit_fn *limit)
 {
-    int64_t least = 0;
+    int64_t least = -1;
 
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
         int view = -1;
-        int64_t own = s->kind == HD_STMT_OP ? limit(module, s->op, &view) : 0;
+        int64_t own = s->kind == HD_STMT_OP ? limit(module, s->op, &view) : -1;
         bool found =
-            own > 0 && hd_buffer_root(s->op->view[view].buffer) == buffer;
+            own >= 0 && hd_buffer_root(s->op->view[view].buffer) == buffer;
         int64_t limits[] = {
-            found ? own : 0,
+            found ? own : -1,
             find_limit(module, &s->body, buffer, limit),
             find_limit(module, &s->otherwise, buffer, limit),
         };
 
         for (int i = 0; i < 3; i++)
-            if (limits[i] > 0 && (least == 0 || limits[i] < least))
+            if (limits[i] >= 0 && (least < 0 || limits[i] < least))
                 least = limits[i];
     }
     return least;
 }
 
-// The least extent of a dimension that the buffer counts; 0: there is none.
+// The least extent of a dimension that the buffer counts; -1: there is none.
 static int64_t find_counted(const hd_module *module, const hd_buffer *counts)
 {
-    int64_t least = 0;
+    int64_t least = -1;
 
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
         bool found = b->by != NULL && hd_buffer_root(b->by) == counts;
         int64_t extent = found ? b->type.dim[b->counted].extent : 0;
 
-        if (found && (least == 0 || extent < least))
+        if (found && (least < 0 || extent < least))
             least = extent;
     }
     return least;
@@ -168,6 +169,9 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .ndims = type->ndims,
         .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
+        .grouped_rows = -1,
+        .taken_extent = -1,
+        .counted = -1,
         .counted_dim = buffer->by != NULL ? buffer->counted : -1,
         .counts = find_counts(module, buffer),
     };
@@ -330,6 +334,16 @@ static bool can_shard(const hd_module *module, const hd_buffer *buffer,
            hd_dtype_size(buffer->type.dtype) > 0;
 }
 
+// Of no elements there need be no memory.
+static bool is_nothing(const shard *s)
+{
+    bool nothing = s->range == 0;
+
+    for (int d = 0; d < s->ndims; d++)
+        nothing |= s->extent[d] == 0;
+    return nothing;
+}
+
 void hd_buffer_copy(const hd_module *module, const hd_buffer *buffer, int rank,
                     const void *from, void *to)
 {
@@ -348,8 +362,10 @@ void hd_shard(const hd_module *module, size_t i, int rank, const void *whole,
     buffer = find_argument(module, i);
     if (!can_shard(module, buffer, rank))
         return;
-    assert(whole != NULL && local != NULL);
     s = find_shard(module, &buffer->type, rank);
+    if (is_nothing(&s))
+        return;
+    assert(whole != NULL && local != NULL);
     copy_strided(&s, 0, s.whole, (const char *)whole + s.offset, s.local,
                  local);
 }
@@ -364,8 +380,10 @@ void hd_unshard(const hd_module *module, size_t i, int rank, const void *local,
     buffer = find_argument(module, i);
     if (!can_shard(module, buffer, rank))
         return;
-    assert(whole != NULL && local != NULL);
     s = find_shard(module, &buffer->type, rank);
+    if (is_nothing(&s))
+        return;
+    assert(whole != NULL && local != NULL);
     copy_strided(&s, 0, s.local, local, s.whole, (char *)whole + s.offset);
 }
 

@@ -1966,11 +1966,11 @@ static hd_status parse_run_size(parser *p, const hd_token *name)
     HD_TRY(parse_int(p, &size.high));
     size.name = hd_arena_text(m->arena, name->text, name->length);
     size.now = size.room = size.high;
-    if (size.low < 1 || size.high < size.low || size.high > HD_MAX_ELEMENTS) {
+    if (size.high < 1 || size.high < size.low || size.high > HD_MAX_ELEMENTS) {
         return hd_error(p->diag, HD_E0202, loc,
                         "%s in %" PRId64 "..%" PRId64
-                        "; a size is at least 1, no more than %" PRId64
-                        ", and its least value comes first",
+                        "; the least value of a size, from 0 on, comes first, "
+                        "and its greatest is 1 to %" PRId64,
                         size.name, size.low, size.high, HD_MAX_ELEMENTS);
     }
     define = find_define(p, name);

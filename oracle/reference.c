@@ -247,6 +247,14 @@ static hd_status check_written(const hd_reference *r, hd_diag *diag)
     return status;
 }
 
+static bool has_elements(const hd_module *module, const hd_buffer *b)
+{
+    for (int d = 0; d < b->type.ndims; d++)
+        if (hd_module_extent(module, b->type.dim[d]) == 0)
+            return false;
+    return true;
+}
+
 static hd_status check_arguments(const hd_module *module,
                                  const void *const *whole, hd_diag *diag)
 {
@@ -256,7 +264,8 @@ static hd_status check_arguments(const hd_module *module,
         const void *from = b->role != HD_ROLE_TEMP ? whole[i++] : NULL;
 
         if (from == NULL && b->type.dtype != HD_DTYPE_EVENT &&
-            (b->role == HD_ROLE_IN || b->role == HD_ROLE_INOUT))
+            (b->role == HD_ROLE_IN || b->role == HD_ROLE_INOUT) &&
+            has_elements(module, b))
             return hd_fail(diag, HD_ERROR_ARGUMENT, "argument %%%s is NULL",
                            b->name);
     }

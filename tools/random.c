@@ -102,6 +102,7 @@ void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to)
 
         to[i] = bits >> 60 == 0   ? -1
                 : bits >> 60 == 1 ? (int32_t)extent
+                : extent == 0     ? 0
                                   : (int32_t)(bits % (uint64_t)extent);
     }
 }
@@ -125,12 +126,12 @@ void random_input(const hd_argument *argument, uint64_t seed, void *to)
 {
     int last = argument->ndims - 1;
 
-    if (argument->counted > 0)
+    if (argument->counted >= 0)
         random_lengths(seed, argument->elements, argument->counted, to);
-    else if (argument->grouped_rows > 0)
+    else if (argument->grouped_rows >= 0)
         random_counts(seed, argument->elements, (size_t)argument->extent[last],
                       argument->grouped_rows, to);
-    else if (argument->taken_extent > 0)
+    else if (argument->taken_extent >= 0)
         random_indices(seed, argument->elements, argument->taken_extent, to);
     else
         random_fill(argument->dtype, seed, argument->elements, to);

@@ -43,7 +43,7 @@ HD_API void hd_builder_axis(hd_builder *builder, const char *name, int64_t size,
 // param name = value
 HD_API void hd_builder_param(hd_builder *builder, const char *name,
                              int64_t value, uint64_t cookie);
-// param name in low..high: what each run is given.
+// param name in low..high: what each run is given, from 0 on.
 HD_API void hd_builder_size(hd_builder *builder, const char *name, int64_t low,
                             int64_t high, uint64_t cookie);
 // streams n: work streams of a host program.

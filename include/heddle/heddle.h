@@ -267,13 +267,13 @@ typedef struct hd_argument {
     size_t local_bytes; // local_elements times the size of the dtype
     // Where the argument is the counts of a grouped matmul, or of an
     // attention's sequences: how many rows the groups along its last dimension
-    // have together, at most. Else 0.
+    // have together, at most, which may be 0. Else -1.
     int64_t grouped_rows;
     // Where the argument is the indices of a take: the extent of the dimension
-    // that it takes from, at most. Else 0.
+    // that it takes from, at most, which may be 0. Else -1.
     int64_t taken_extent;
     // Where the argument is the counts of a dimension (`[e, cap by %n, k]`):
-    // its extent, of several the least. Else 0.
+    // its extent, of several the least. Else -1.
     int64_t counted;
     // Where data says how many indices of a dimension there are: which one, and
     // the argument that has the counts; else -1, as that is of counts that are
@@ -297,7 +297,7 @@ HD_API bool hd_module_shard(const hd_module *module, size_t i, int rank,
 typedef struct hd_size_info {
     size_t size;
     const char *name;  // the module's
-    int64_t low, high; // its least and its greatest value
+    int64_t low, high; // its least value, from 0 on, and its greatest
     int64_t now;       // with which all below works; `high` until it is set
 } hd_size_info;
 

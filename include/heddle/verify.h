@@ -30,12 +30,13 @@ HD_API void hd_unshard(const hd_module *module, size_t i, int rank,
 // The answer to compare with, in double precision, computed in this process by
 // plain loops: of a tensor program the dense, unsharded one; of a host program
 // that of its ranks' steps, one at a time. `whole` holds the whole array of
-// each argument (NULL for `out` and for events). Beside each value stands a
-// bound on the error that a correct run may show: rounding of each result to
-// its dtype, fp32 accumulation over K terms as lambda sqrt(K) u sum|ab| with
-// lambda = 6 (Higham and Mary, 2019), and the input errors carried through;
-// integers are computed exactly, modulo their width, and told as the nearest
-// double. The module must outlive the reference.
+// each argument (NULL for `out`, for events and for what has no elements, with
+// sizes of 0). Beside each value stands a bound on the error that a correct run
+// may show: rounding of each result to its dtype, fp32 accumulation over K
+// terms as lambda sqrt(K) u sum|ab| with lambda = 6 (Higham and Mary, 2019),
+// and the input errors carried through; integers are computed exactly, modulo
+// their width, and told as the nearest double. The module must outlive the
+// reference.
 typedef struct hd_reference hd_reference;
 
 HD_API HD_MUST_USE hd_status hd_reference_create(const hd_module *module,

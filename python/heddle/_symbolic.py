@@ -545,7 +545,8 @@ class Maker:
         self._statements: List[Union[Statement, Line]] = []
 
     def size(self, name: str, low: int, high: int) -> Extent:
-        """An extent that each run is given, from `low` to `high`: `m` or `2 * m`."""
+        """An extent that each run is given, from `low`, 0 or more, to `high`: `m` or
+        `2 * m`."""
         self._sizes.append((name, integer(low, name), integer(high, name), caller_site()))
         return Extent(1, name)
 

@@ -12,12 +12,12 @@ namespace
 {
 
 const int kRanks = 4, kHigh = 21, kK = 6, kN = 5;
-const std::vector<int64_t> kSizes = {1, kRanks - 1, 13, kHigh};
+const std::vector<int64_t> kSizes = {0, 1, kRanks - 1, 13, kHigh};
 
 const char *const kGather =
     "heddle 2\n"
     "tensor program gather\n"
-    "param m in 1..21\n"
+    "param m in 0..21\n"
     "mesh tp=4\n"
     "in %x : f32[m @tp, 6]\n"
     "in %w : f32[size tp @tp, 6, 5]\n"
@@ -28,7 +28,7 @@ const char *const kGather =
 const char *const kReduce =
     "heddle 2\n"
     "tensor program reduce\n"
-    "param m in 1..21\n"
+    "param m in 0..21\n"
     "mesh tp=4\n"
     "in %h : f32[size tp @tp, m in size tp @stream, 6]\n"
     "in %w : f32[size tp @tp, 6, 5]\n"
@@ -39,7 +39,7 @@ const char *const kReduce =
 // All of it in place, and a maximum.
 const char *const kWhole = "heddle 2\n"
                            "host program whole\n"
-                           "param m in 1..21\n"
+                           "param m in 0..21\n"
                            "mesh tp=4\n"
                            "in %x : f32[size tp @tp, m, 6] shared\n"
                            "out %y : f32[size tp @tp, m, 6]\n"
@@ -53,7 +53,7 @@ const char *const kWhole = "heddle 2\n"
 // What collectives move, of which NCCL's have gaps between their pieces.
 const char *const kMoves = "heddle 2\n"
                            "host program moves\n"
-                           "param m in 1..21\n"
+                           "param m in 0..21\n"
                            "mesh tp=4\n"
                            "in %x : f32[size tp @tp, m, 6]\n"
                            "in %h : f32[size tp @tp, size tp, m, 6] shared\n"

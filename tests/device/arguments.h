@@ -37,12 +37,12 @@ class Arguments
                                     hd_dtype_size(argument.dtype));
             for (double &value : values)
                 value = Draw(argument.dtype, number(random), random());
-            if (argument.counted > 0)
+            if (argument.counted >= 0)
                 for (double &value : values)
                     value = Length(argument.counted, random);
-            else if (argument.grouped_rows > 0)
+            else if (argument.grouped_rows >= 0)
                 MakeCounts(argument, random, &values);
-            else if (argument.taken_extent > 0)
+            else if (argument.taken_extent >= 0)
                 MakeIndices(argument, random, &values);
             if (argument.dtype != HD_DTYPE_EVENT)
                 hd_dtype_store(argument.dtype, values.data(), values.size(),

@@ -18,17 +18,17 @@ const int64_t kHigh = 61;
 
 // An all-gather before a product, one after it, and both as a layer of an MLP.
 const char *const kPrograms[] = {
-    "heddle 2 tensor program gather param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program gather param m in 0..61 mesh tp=2 "
     "in %x : $[m @tp, 12] in %w : $[size tp @tp, 12, 6] "
     "out %y : $[size tp @tp, m in size tp @stream, 6] "
     "temp %g : $[m in size tp @stream, 12] { "
     "%g = set %x %y = matmul %g, %w act gelu }",
-    "heddle 2 tensor program scatter param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program scatter param m in 0..61 mesh tp=2 "
     "in %h : $[size tp @tp, m in size tp @stream, 5] "
     "in %w : $[size tp @tp, 5, 7] out %y : $[m @tp, 7] "
     "temp %p : $[size tp @tp, m in size tp @stream, 7] { "
     "%p = matmul %h, %w %y = sum %p dim 0 }",
-    "heddle 2 tensor program mlp param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program mlp param m in 0..61 mesh tp=2 "
     "in %x : $[m @tp, 8] in %u : $[size tp @tp, 8, 6] "
     "in %v : $[size tp @tp, 6, 8] out %y : $[m @tp, 8] "
     "temp %g : $[m in size tp @stream, 8] "
@@ -37,7 +37,7 @@ const char *const kPrograms[] = {
     "temp %s : $[m @tp, 8] { "
     "%g = set %x %h = matmul %g, %u act silu %p = matmul %h, %v "
     "%s = sum %p dim 0 %y = add %s, %x }",
-    "heddle 2 tensor program reductions param m in 1..61 mesh tp=2 "
+    "heddle 2 tensor program reductions param m in 0..61 mesh tp=2 "
     "in %x : $[m @tp, 8] out %s : $[8] out %a : $[m, 8] out %g : $[8, 8] "
     "out %r : $[m @tp] temp %q : $[m @tp, 8] { "
     "%q = exp %x %s = sum %q dim 0 %a = set %q %r = max %q dim 1 "
@@ -145,7 +145,7 @@ void RunSessions(const Module &module, int ranks,
 
 std::vector<int64_t> DrawSizes(int ranks, std::mt19937 &random)
 {
-    std::vector<int64_t> sizes = {kHigh, 1, std::max(1, ranks - 1), ranks + 1};
+    std::vector<int64_t> sizes = {kHigh, 0, 1, ranks - 1, ranks + 1};
 
     for (int i = 0; i < (IsQuick() ? 3 : 10); i++)
         sizes.push_back(1 + int64_t(random() % uint64_t(kHigh)));
@@ -197,12 +197,12 @@ TEST(Sizes, OfEachRunGiveTheDenseAnswer)
 TEST(Sizes, OfOneRowHaveAWayOfTheirOwn)
 {
     const char *const texts[] = {
-        "heddle 2 host program rows param m in 1..200 mesh tp=1 in %a : $[m, "
+        "heddle 2 host program rows param m in 0..200 mesh tp=1 in %a : $[m, "
         "64] "
         "in %b : $[64, 200] out %c : $[m, 200] { "
         "%c[:, 0..100] = matmul %a, %b[:, 0..100] "
         "%c[:, 100..200] = matmul %a, %b[:, 0..100] }",
-        "heddle 2 host program batch param m in 1..3 mesh tp=1 "
+        "heddle 2 host program batch param m in 0..3 mesh tp=1 "
         "in %a : $[m, 4, 64, 64] in %b : $[m, 4, 64, 64] "
         "inout %c : $[m, 4, 64, 64] { %c[:, 0..2, :, :] = "
         "matmul %a[:, 0..2, :, :], %b[:, 0..2, :, :] accumulate }"};
@@ -214,6 +214,7 @@ TEST(Sizes, OfOneRowHaveAWayOfTheirOwn)
                     [&](SizedRun &run, hd_diag *said) {
                         HD_TRY(run.RunAndCompare(1, Seed(), said));
                         HD_TRY(run.RunAndCompare(3, Seed(), said));
+                        HD_TRY(run.RunAndCompare(0, Seed(), said));
                         return run.RunAndCompare(1, Seed(), said);
                     });
     }
@@ -236,7 +237,7 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
     const int64_t high = 4096;
     std::mt19937 random(Seed());
     std::string text =
-        Replaced(kPrograms[2], "1..61", "1.." + std::to_string(high));
+        Replaced(kPrograms[2], "0..61", "0.." + std::to_string(high));
     Module module = Lowered(text.c_str(), "f32", 2, HD_TRANSFER_RING);
     unsigned seed = unsigned(random());
 
@@ -283,11 +284,11 @@ TEST(Sizes, OutOfTheirRangeAreRefusedAndTheSessionGoesOn)
         HD_TRY(run.RunAndCompare(5, 1, said));
         RANK_EXPECT(run.Run(kHigh + 1, diag) == HD_ERROR_ARGUMENT);
         RANK_EXPECT(strstr(hd_diag_text(diag),
-                           "m is 62, and of 'gather' it is in 1..61"));
+                           "m is 62, and of 'gather' it is in 0..61"));
         hd_diag_clear(diag);
         RANK_EXPECT(hd_session_run(run.Session(), nullptr, 0, nullptr, diag) ==
                     HD_ERROR_ARGUMENT);
-        RANK_EXPECT(run.Run(0, diag) == HD_ERROR_ARGUMENT);
+        RANK_EXPECT(run.Run(-1, diag) == HD_ERROR_ARGUMENT);
         hd_diag_destroy(diag);
         return run.RunAndCompare(6, 2, said);
     });

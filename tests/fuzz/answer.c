@@ -82,11 +82,11 @@ arrays draw_arrays(const hd_module *module, uint64_t seed)
         choices_fill(seed + i * 1000003, bytes, a.elements);
         for (size_t k = 0; k < a.elements; k++)
             values[k] = bytes[k] % (2 * GENERATE_INPUT + 1) - GENERATE_INPUT;
-        if (a.counted > 0)
+        if (a.counted >= 0)
             make_lengths(&a, values);
-        else if (a.grouped_rows > 0)
+        else if (a.grouped_rows >= 0)
             make_counts(&a, values);
-        else if (a.taken_extent > 0)
+        else if (a.taken_extent >= 0)
             make_indices(&a, values);
         arrays.whole[i] = malloc(a.elements * hd_dtype_size(a.dtype));
         hd_dtype_store(a.dtype, values, a.elements, arrays.whole[i]);

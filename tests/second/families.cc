@@ -235,13 +235,18 @@ Pair Counts(Choices *c)
 
 // -------------------------------------------------------------------- sizes
 
+Text SizeM(Choices *c, int high)
+{
+    return "param m in " + T(c->Fix(2)) + ".." + T(high);
+}
+
 // A sum over a dimension of a run's size, before or after something is added:
 // which is right of one size at most.
 Pair Hoisted(Choices *c, int high)
 {
     Text fold = Folding(c->Edit(3)), f = T(high);
     int way = c->Edit(4);
-    Text text = "heddle 2 tensor program t param m in 1.." + f +
+    Text text = "heddle 2 tensor program t " + SizeM(c, high) +
                 " in %x : f64[m, 2] in %b : f64[2] temp %h : f64[m, 2] "
                 "temp %s : f64[2] temp %t : f64[2] out %y : f64[2] { ";
     if (way < 2)
@@ -257,7 +262,7 @@ Pair Hoisted(Choices *c, int high)
 // How many there are, counted or said.
 Pair HowMany(Choices *c, int high)
 {
-    Text text = "heddle 2 tensor program t param m in 1.." + T(high) +
+    Text text = "heddle 2 tensor program t " + SizeM(c, high) +
                 " in %x : f32[m, 2] temp %one : f32[m] out %n : f32[] { ";
 
     if (c->Edit(2) == 0)
@@ -276,7 +281,7 @@ Pair Ranks(Choices *c, int high)
     int fold = c->Fix(3), ranks = 2 + c->Fix(3);
     Text own = Folding((fold + c->Slip(3)) % 3);
     Text all = Of((fold + c->Slip(3)) % 3, {"", " max", " min"});
-    Text head = " program t param m in 1.." + T(high) + " mesh tp=" + T(ranks) +
+    Text head = " program t " + SizeM(c, high) + " mesh tp=" + T(ranks) +
                 " in %x : f32[m@tp, 2] out %s : f32[2] ";
     Text tensor =
         "heddle 2 tensor" + head + "{ %s = " + Folding(fold) + " %x dim 0 }";
@@ -290,7 +295,7 @@ Pair Ranks(Choices *c, int high)
 // Two blocks of rows, each by itself.
 Pair Blocks(Choices *c, int high)
 {
-    Text head = " program t param m in 1.." + T(high) +
+    Text head = " program t " + SizeM(c, high) +
                 " in %x : f64[m in 2, 2] in %z : f64[m in 2, 2] "
                 "in %w : f64[2, 3] out %y : f64[m in 2, 3] "
                 "temp %h : f64[m in 2, 2] ";
@@ -312,7 +317,7 @@ Pair Blocks(Choices *c, int high)
 Pair Mean(Choices *c, int high)
 {
     int way = c->Edit(2);
-    Text text = "heddle 2 tensor program t param m in 1.." + T(high) +
+    Text text = "heddle 2 tensor program t " + SizeM(c, high) +
                 " in %x : f64[m, 2] temp %one : f64[m, 2] temp %n : f64[2] "
                 "temp %s : f64[2] out %y : f64[2] { %s = " +
                 Folding(c->Edit(3)) +
@@ -331,7 +336,7 @@ Pair Contraction(Choices *c, int high)
 {
     bool mesh = c->Fix(2);
     Text m = mesh ? "m@tp" : "m";
-    Text head = Text("heddle 2 tensor program t param m in 1..") + T(high) +
+    Text head = "heddle 2 tensor program t " + SizeM(c, high) +
                 (mesh ? " mesh tp=2 " : " ") + "in %x : f64[" + m +
                 ", 2] in %z : f64[" + m +
                 ", 2] in %w : f64[2, 2] temp %h : f64[" + m +
@@ -348,7 +353,7 @@ Pair Gathered(Choices *c, int high)
 {
     Text text = Begin("tp=2");
 
-    text.insert(text.find("mesh"), "param m in 1.." + T(high) + " ");
+    text.insert(text.find("mesh"), SizeM(c, high) + " ");
     return {text +
                 "in %x : f64[m@tp, 2] in %w : f64[2, 2] temp %g : f64[m, 2] "
                 "temp %h : f64[m, 2] temp %k : f64[m@tp, 2] out %y : f64[2] "
@@ -365,7 +370,7 @@ Pair Keys(Choices *c, int high)
 {
     Text mask =
         Of(c->Edit(4), {"", " causal 0", " causal 1", " causal 1 window 2"});
-    Text text = "heddle 2 tensor program t param m in 1.." + T(high) +
+    Text text = "heddle 2 tensor program t " + SizeM(c, high) +
                 " in %q : f64[1, m, 2] in %k : f64[1, m, 2] in %v : f64[1, m, "
                 "2] temp %l : f64[1, m] temp %o : f64[1, m, 2] out %y : f64[1, "
                 "2] { %o, %l = attention %q, %k, " +

@@ -494,6 +494,14 @@ void CheckRoot(const Work &work)
         throw Broken(INVALID, "a root whose sides differ");
 }
 
+bool AreEmpty(const std::vector<Region> &regions)
+{
+    for (const Region &region : regions)
+        if (region.Elements() > 0)
+            return false;
+    return true;
+}
+
 // Something to join or to move, where there is a result.
 void CheckSome(const std::vector<Region> &regions, const std::string &op)
 {
@@ -691,7 +699,7 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         results.push_back(piece.Folded());
     if (stmt.Find("aux"))
         results.push_back(Resolve(stmt.Find("aux")->view[0]).Folded());
-    if (!results.empty() && results[0].Elements() > 0)
+    if (!AreEmpty(results))
         for (const std::vector<Region> &views : {operands, results})
             CheckSome(views, stmt.op);
     work->reads = operands;
@@ -881,8 +889,7 @@ void Unroller::Operation(const Stmt &stmt)
         Transfer(stmt, &work);
     else
         Compute(stmt, &work);
-    if (!work.transfer && !work.writes.empty() &&
-        work.writes[0].Elements() == 0)
+    if (!work.transfer && !work.writes.empty() && AreEmpty(work.writes))
         return;
     if (SeesNothing(stmt))
         return;

@@ -264,8 +264,8 @@ std::string Text(const Sizes &sizes)
 // and times a number that vectors and tiles fit in.
 std::vector<std::string> ElementWise(const std::string &d, int64_t high)
 {
-    std::string m = "param m in 1.." + std::to_string(high) + " ";
-    std::string k = "param k in 1.." + std::to_string(high) + " ";
+    std::string m = "param m in 0.." + std::to_string(high) + " ";
+    std::string k = "param k in 0.." + std::to_string(high) + " ";
     auto program = [&](const std::string &x, const std::string &y,
                        const std::string &op) {
         return m + k + "in %a : " + d + "[" + x + "] in %b : " + d + "[" + x +
@@ -306,8 +306,8 @@ std::vector<std::string> ElementWise(const std::string &d, int64_t high)
 // Of what a run has: batches, indices, what is taken from, and rows.
 std::vector<std::string> Takes(const std::string &d, int64_t high)
 {
-    std::string m = "param m in 1.." + std::to_string(high) + " ";
-    std::string k = "param k in 1.." + std::to_string(high) + " ";
+    std::string m = "param m in 0.." + std::to_string(high) + " ";
+    std::string k = "param k in 0.." + std::to_string(high) + " ";
     auto program = [&](const std::string &a, const std::string &i,
                        const std::string &y, const std::string &dim) {
         return m + k + "in %a : " + d + "[" + a + "] in %i : i32[" + i +
@@ -326,7 +326,7 @@ std::vector<std::string> Takes(const std::string &d, int64_t high)
 
 std::string Blocks(int64_t high)
 {
-    return "param m in 1.." + std::to_string(high) +
+    return "param m in 0.." + std::to_string(high) +
            " in %cut : u8[m in 4@stream] in %a : f32[m, 24] in %b : f32[m, 24] "
            "out %y : f32[m, 24] "
            "out %c : f32[2 * m, 5] in %d : f32[2 * m, 5] "
@@ -349,8 +349,8 @@ std::vector<std::string> InBlocks(int64_t high)
 // Of f64, so that the sums are exact in any order.
 std::vector<std::string> Products(const std::string &d, int64_t high)
 {
-    std::string m = "param m in 1.." + std::to_string(high) + " ";
-    std::string k = "param k in 1.." + std::to_string(high) + " ";
+    std::string m = "param m in 0.." + std::to_string(high) + " ";
+    std::string k = "param k in 0.." + std::to_string(high) + " ";
     std::string f = " in %f : f32[1] in %r : " + d + "[8] ";
     auto program = [&](const std::string &a, const std::string &b,
                        const std::string &c, const std::string &rest) {
@@ -384,7 +384,7 @@ std::vector<std::string> Chained(int64_t high)
                 " %y[1 of 4] = relu %u[1 of 4] }",
             b + "{ for i in 0..4 { %u[i of 4] = add %a[i of 4], %b[i of 4]\n"
                 " %y[i of 4] = mul %u[i of 4], %v } }",
-            "param m in 1.." + std::to_string(high) +
+            "param m in 0.." + std::to_string(high) +
                 " in %a : i32[m, 6] in %b : i32[" + std::to_string(high) +
                 ", 6] out %y : i32[m, 6] out %z : i32[" + std::to_string(high) +
                 ", 6] { %y = add %a, %a %z = add %b, %b %y = mul %y, %a }"};
@@ -551,7 +551,7 @@ TEST(CodegenSizes, OfNothingASumIsZeroAndAMaximumTheLeast)
         std::string d(want.dtype);
 
         programs.push_back(std::make_unique<Sized>(
-            "param m in 1..45 in %a : " + d + "[m, 32] out %x : " + d +
+            "param m in 0..45 in %a : " + d + "[m, 32] out %x : " + d +
             "[32] out %y : " + d + "[32] out %z : " + d +
             "[3] in %cut : u8[m in 4@stream] in %b : " + d +
             "[3, m] { %x = sum %a[3 of 4] dim 0 "
@@ -588,7 +588,7 @@ TEST(CodegenSizes, OfNothingASumIsZeroAndAMaximumTheLeast)
 // A product over nothing is what its epilogue makes of 0.
 TEST(CodegenSizes, AProductOverNothingIsItsBias)
 {
-    Sized program("param m in 1..45 in %cut : u8[m in 4@stream] "
+    Sized program("param m in 0..45 in %cut : u8[m in 4@stream] "
                   "in %a : f32[5, m] in %b : f32[m, 8] "
                   "in %r : f32[8] out %c : f32[5, 8] { %c = matmul "
                   "%a[:, 3 of 4], %b[3 of 4] bias %r act relu }");
@@ -689,7 +689,7 @@ TEST(CodegenSizes, EpiloguesReadADenseProduct)
 
 std::vector<std::string> Grouped(const std::string &d, int64_t high)
 {
-    std::string m = "param m in 1.." + std::to_string(high) + " ";
+    std::string m = "param m in 0.." + std::to_string(high) + " ";
 
     return {m + "in %x : " + d + "[m, 8] in %w : " + d +
                 "[3, 8, 9] in %n : i32[3] in %b : " + d + "[3, 9] out %y : " +
@@ -748,7 +748,7 @@ TEST(CodegenSizes, GroupedProductsAreTheCpus)
 // counts of as many as a run says.
 std::vector<std::string> Counted(const std::string &d, int64_t high)
 {
-    std::string m = "param m in 1.." + std::to_string(high) + " ";
+    std::string m = "param m in 0.." + std::to_string(high) + " ";
     std::string n = " in %n : i32[3, m, 2] ";
 
     return {m + n + "in %x : " + d + "[3, m, 2, 6 by %n, 8] out %y : " + d +
@@ -816,7 +816,7 @@ TEST(CodegenSizes, CountedDimensionsAreTheCpus)
 
 std::vector<std::string> Picked(int64_t high)
 {
-    std::string m = "param m in 1.." + std::to_string(high) + " ";
+    std::string m = "param m in 0.." + std::to_string(high) + " ";
 
     return {m + "in %x : i32[2, m, 3] out %p : i32[2, 5, 7] "
                 "out %s : i32[2, m, 3] out %n : i32[2, 5] "
@@ -878,7 +878,7 @@ TEST(CodegenSizes, PicksAreTheCpus)
 
 TEST(CodegenSizes, LengthsOfTransfersAreParametersWhereAViewIsOfASize)
 {
-    Program p("host program moves param m in 1..9 mesh tp=2 "
+    Program p("host program moves param m in 0..9 mesh tp=2 "
               "inout %a : f32[m, 4] shared inout %b : f32[9, 4] shared "
               "{ %a = all_reduce %a %b = all_reduce %b }");
     const int64_t m = 5;

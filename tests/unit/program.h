@@ -69,13 +69,13 @@ std::vector<double> DrawIndices(const hd_module *module, const hd_buffer *b,
 
     while (hd_module_argument(module, i, &argument) && argument.name != b->name)
         i++;
-    if (argument.name != b->name || argument.taken_extent == 0)
+    if (argument.name != b->name || argument.taken_extent < 0)
         return {};
     const double extent = static_cast<double>(argument.taken_extent);
     const double odd[] = {-1, -2147483648., 2147483647., extent};
     std::vector<double> values(argument.elements);
     for (double &v : values)
-        v = random() % 4 == 0
+        v = random() % 4 == 0 || extent == 0
                 ? odd[random() % 4]
                 : static_cast<double>(random() % static_cast<size_t>(extent));
     return values;

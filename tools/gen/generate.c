@@ -2680,7 +2680,8 @@ static void draw_sizes(maker *m)
         size *size = &m->size[i];
 
         size->high = high[pick(m, 8)];
-        size->low = once_in(m, 4) ? 1 + pick(m, size->high) : 1;
+        size->low = pick(m, 4);
+        size->low = size->low == 3 ? 1 + pick(m, size->high) : size->low % 2;
         size->blocks = m->naxes > 0 && !once_in(m, 4)
                            ? m->axis[pick(m, m->naxes)]
                            : pick(m, 5);

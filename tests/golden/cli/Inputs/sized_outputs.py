@@ -21,7 +21,7 @@ os.chdir(folder)
 # over one axis of two.
 PROGRAM = """heddle 2
 tensor program sized_outputs
-param m in 1..{most}
+param m in 0..{most}
 mesh dp={dp}, tp={tp}
 in  %rows : i32[m @tp, 3]
 in  %between : i32[2, m @tp, 2]
@@ -82,14 +82,14 @@ most = tp * rng.randint(2, 6) + rng.randint(0, tp - 1)
 room = -(-most // tp)
 with open("p.hd", "w") as file:
     file.write(PROGRAM.format(most=most, dp=dp, tp=tp))
-sizes = {1, most, most - 1, most // tp, room, room - 1, room + 1, tp, rng.randint(1, most)}
-for m in sorted(sizes - {0}):
+sizes = {0, 1, most, most - 1, most // tp, room, room - 1, room + 1, tp, rng.randint(1, most)}
+for m in sorted(sizes):
     inputs = {}
     for name, shape in shapes(m, dp).items():
         values = [rng.choice([-1, 1]) * rng.randint(1, 2**31 - 1) for _ in range(count(shape))]
         inputs[name] = shape, values
         npy.write(f"{name}.npy", "<i4", shape, values)
     compare([], m, dp, inputs)
-    if m in (1, room, most):
+    if m in (0, room, most):
         compare([sys.executable, launcher, rng.choice(["torchrun", "pmi"]), str(dp * tp)], m, dp,
                 inputs)
