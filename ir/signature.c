@@ -17,6 +17,7 @@ enum {
     GRAINED = 2048, // an index along several
     WIDENS = 4096,  // each may have one index
     TURNED = 8192,  // in the op's order
+    OVER = 16384,   // which may lie over ranks
 };
 
 // Of each letter what is one dimension, and any number of them.
@@ -65,6 +66,7 @@ static const signature signatures[] = {
 #define F(a) ((a) | FIRST)
 #define W(a) ((a) | WIDENS)
 #define T(a) ((a) | TURNED)
+#define O(a) ((a) | OVER)
 #define HD_SIG(ops, keys_, at, ...) {ops, .keys = keys_, at, __VA_ARGS__},
 #include "ir/signature.def"
 #undef Q
@@ -73,6 +75,7 @@ static const signature signatures[] = {
 #undef F
 #undef W
 #undef T
+#undef O
 };
 
 // Of the keys that the op has those that tell forms apart.
@@ -524,6 +527,8 @@ const hd_bound *hd_bound_of(const hd_op *op, const int *ndims, hd_bound *room)
 static bool is_whole(const hd_bound *bound, uint16_t letter, bool tensor,
                      bool keeps)
 {
+    if ((letter & OVER) != 0)
+        return false;
     if (tensor && (bound->parts || ((letter & JOINED) != 0 && bound->joins)))
         return false;
     return (letter & LETTER) >= FIRST_LOWER ||
@@ -669,6 +674,38 @@ bool hd_bound_fits(const hd_bound *bound, const hd_type *type, int first,
                 return fail(why, &misfit);
         }
     return true;
+}
+
+// The first dimension of views before `past` that has a letter; false if none
+// has.
+static bool find_letter(const hd_bound *bound, const hd_type *type, int past,
+                        int letter, hd_dim *out)
+{
+    for (int i = 0; i < past; i++)
+        for (int d = 0; d < bound->ndims[i]; d++)
+            if ((bound->letter[i][d] & LETTER) == letter) {
+                *out = type[i].dim[d];
+                return true;
+            }
+    return false;
+}
+
+bool hd_bound_heads_fit(const hd_bound *bound, const hd_type *type,
+                        int noutputs)
+{
+    hd_dim heads, shared;
+
+    if (!find_letter(bound, type, bound->nviews, h, &heads) ||
+        !find_letter(bound, type, bound->nviews, g, &shared))
+        return true;
+    if (!hd_dim_is_sharded(heads) || !hd_dim_is_sharded(shared))
+        return !hd_dim_is_sharded(shared) &&
+               (!hd_dim_is_sharded(heads) ||
+                (shared.extent == 1 &&
+                 !find_letter(bound, type, noutputs, g, &shared)));
+    return heads.mark == shared.mark && heads.extent % shared.extent == 0 &&
+           hd_dim_block(heads) ==
+               heads.extent / shared.extent * hd_dim_block(shared);
 }
 
 bool hd_bound_picks(const hd_bound *bound, int dim)

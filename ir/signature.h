@@ -100,6 +100,11 @@ bool hd_signature_fits(const hd_op *op, const hd_type *type, bool tensor,
 // `room` where they have other dimensions than the program's.
 const hd_bound *hd_bound_of(const hd_op *op, const int *ndims, hd_bound *room);
 
+// Whether each rank has the heads of keys that its heads of queries share, of
+// an op whose `noutputs` first views are results.
+bool hd_bound_heads_fit(const hd_bound *bound, const hd_type *type,
+                        int noutputs);
+
 // Whether the result's dimension is one of any number that have its letter, or
 // of one index, so that the op does an index of it as it does all.
 bool hd_bound_picks(const hd_bound *bound, int dim);

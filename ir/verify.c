@@ -2062,18 +2062,69 @@ static hd_status check_attended(verifier *v, const hd_op *op, int q)
     return check_dtype(v, op, q + 2, dtype);
 }
 
+// The heads of a view as its buffer has them, where it has a block of these as
+// a rank does; else those that it keeps.
+static hd_dim held_heads(const hd_op *op, int i, hd_expr *block)
+{
+    const hd_view *view = &op->view[i];
+    hd_type type = type_of(op, i);
+    int d = hd_view_kept_dim(view, hd_op_batch(op, i, type.ndims) +
+                                       hd_op_has_blocks(op, i) + HEADS);
+    const hd_range *range = hd_view_range(view, d);
+    hd_dim dim = view->buffer->type.dim[d];
+
+    *block = HD_EXPR_NONE;
+    if (range == NULL || range->block == HD_EXPR_NONE)
+        return inner_dim(op, i, HEADS);
+    *block = range->block;
+    dim.mark = HD_LOCAL;
+    return hd_dim_cut(dim, range->blocks);
+}
+
+// Of blocks both are as long as many times in each, or there is one that all
+// share.
+static bool are_blocks_alike(const hd_op *op, int q)
+{
+    hd_expr block, other;
+    hd_dim heads = held_heads(op, q, &block),
+           shared = held_heads(op, q + 1, &other);
+
+    if (other == HD_EXPR_NONE)
+        return shared.extent == 1;
+    return block == other && hd_dim_blocks(heads) == hd_dim_blocks(shared) &&
+           heads.extent % shared.extent == 0 &&
+           hd_dim_block(heads) ==
+               heads.extent / shared.extent * hd_dim_block(shared);
+}
+
+// Of one over ranks a step has one.
+static hd_dim heads_of(const verifier *v, const hd_op *op, int i)
+{
+    hd_dim heads = inner_dim(op, i, HEADS);
+
+    return hd_dim_is_sharded(heads) && !is_tensor(v) ? hd_dim_whole(1) : heads;
+}
+
 static hd_status check_heads(verifier *v, const hd_op *op, int q)
 {
     hd_type rows = type_of(op, q), keys = type_of(op, q + 1);
-    hd_dim heads = inner_dim(op, q, HEADS),
-           shared = inner_dim(op, q + 1, HEADS);
+    hd_dim heads = heads_of(v, op, q), shared = heads_of(v, op, q + 1);
+    hd_type type[HD_MAX_VIEWS];
     char why[WHY];
 
     if (hd_dim_is_sized(heads) || hd_dim_is_sized(shared) ||
-        hd_dim_is_counted(heads) || hd_dim_is_counted(shared))
+        ((hd_dim_is_counted(heads) || hd_dim_is_counted(shared)) &&
+         !are_blocks_alike(op, q)))
         return shapes_differ(v, op, &rows, &keys,
                              "how many heads there are is a constant");
-    if (shared.extent > 0 && heads.extent % shared.extent == 0)
+    types_of(v, op, type);
+    if (is_tensor(v) && !hd_bound_heads_fit(&v->bound, type, op->noutputs))
+        return shapes_differ(
+            v, op, &rows, &keys,
+            "a rank has not the heads of keys that its heads of queries share; "
+            "`set` them to local ones first");
+    if (hd_dim_is_counted(heads) ||
+        (shared.extent > 0 && heads.extent % shared.extent == 0))
         return HD_OK;
     snprintf(why, sizeof why,
              "%lld heads of queries are no multiple of %lld of keys",

@@ -348,12 +348,25 @@ static bool repeats(const hd_lines *lines, int view, int dim)
            lines->extent[lines->at[view][dim]] > 1;
 }
 
+bool hd_lines_splits(const hd_module *module, const hd_lines *lines, int axis,
+                     int line)
+{
+    if (line < 0 || line != lines->heads)
+        return line >= 0 && line == lines->rows;
+    for (int i = 0; i < lines->op->nviews; i++)
+        for (int d = 0; d < lines->type[i].ndims; d++)
+            if (lines->at[i][d] == line && !repeats(lines, i, d) &&
+                !hd_dim_splits(module, lines->type[i].dim[d], axis))
+                return false;
+    return true;
+}
+
 // Which dimension of a view a cut line divides; NONE: it has all.
 static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
                         int axis, int line, hd_placement *at)
 {
     const hd_view *view = &lines->op->view[i];
-    bool even = hd_lines_splits(lines, line);
+    bool even = hd_lines_splits(module, lines, axis, line);
 
     if (line == lines->joined && hd_op_writes(lines->op, i)) {
         at->dim[axis] = HD_PLACED_PARTS;
@@ -411,12 +424,13 @@ static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
 
         for (int a = 0; a < module->naxes; a++)
             if (cut.line[a] == lines->joined ||
-                hd_lines_splits(lines, cut.line[a]) ||
+                hd_lines_splits(module, lines, a, cut.line[a]) ||
                 cut.line[a] <= HD_LINE_OF_PARTS(0))
                 p.dim[a] = HD_PLACED_NOWHERE;
         type[i] = hd_placement_type(module, &lines->type[i], p);
     }
-    return hd_bound_fits(&lines->bound, type, 0, true, NULL);
+    return hd_bound_fits(&lines->bound, type, 0, true, NULL) &&
+           hd_bound_heads_fit(&lines->bound, type, lines->op->noutputs);
 }
 
 // Whether one of these views has one index along a line of several.
@@ -456,7 +470,7 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
     int more = 0;
 
     for (int a = 0; a < module->naxes; a++)
-        if (hd_lines_splits(lines, cut.line[a]))
+        if (hd_lines_splits(module, lines, a, cut.line[a]))
             more += 1 + (cut.line[a] == lines->rows);
     for (int i = 0; i < lines->op->nviews && more > 0; i++)
         if (lines->type[i].ndims + more > HD_MAX_DIMS)

@@ -30,11 +30,10 @@ typedef struct hd_lines {
     unsigned group[HD_MAX_GROUPS]; // views, as bits
 } hd_lines;
 
-// Whether an axis that divides this line is made a dimension of the batch.
-static inline bool hd_lines_splits(const hd_lines *lines, int line)
-{
-    return line >= 0 && (line == lines->heads || line == lines->rows);
-}
+// Whether an axis that divides this line is made a dimension of the batch:
+// rows, and heads where each rank has as many.
+bool hd_lines_splits(const hd_module *module, const hd_lines *lines, int axis,
+                     int line);
 
 hd_lines hd_lines_find(const hd_module *module, const hd_op *op);
 

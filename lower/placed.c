@@ -1139,7 +1139,7 @@ static void write_sum(writer *w, int axis)
 // Whether an axis divides what the signature of an attention wants whole.
 static bool splits(const writer *w, int axis)
 {
-    return hd_lines_splits(w->lines, w->way->cut.line[axis]);
+    return hd_lines_splits(w->module, w->lines, axis, w->way->cut.line[axis]);
 }
 
 static bool has_splits(const writer *w)

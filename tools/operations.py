@@ -51,7 +51,7 @@ RULES = {
 }
 NOTATION = (
     "A form has a letter for each dimension of its views. One letter is as long and placed alike "
-    "wherever it stands; `R..` is any number of dimensions. Upper case may lie over ranks, lower "
+    "wherever it stands; `R..` is any number of dimensions. Upper case and `h^` may lie over ranks, lower "
     "case is on each rank whole. `B..?` may be missing in front, or have one index that every rank "
     "has; `B..*` may have one index in each; `B..<` its first dimensions, or all; `R..~` all, in the order that keys say; `k+` is what is "
     "joined, of tensor programs also over ranks where it is `K+` or the result `[..]+`; `one` is one index or no dimension; `own` what `over` "
@@ -137,13 +137,13 @@ def forms(names):
     return found
 
 
-LETTER = {"Q": "{}?", "T": "{}~", "P": "({})", "J": "{}+", "F": "{}<", "W": "{}*"}
+LETTER = {"Q": "{}?", "T": "{}~", "O": "{}^", "P": "({})", "J": "{}+", "F": "{}<", "W": "{}*"}
 
 
 def letters(text):
     """"[B.. R.. k+]", of "B_, R_, J(k)"."""
     shown = []
-    for said, letter in re.findall(r"(?:([QPJFWT])\()?(\w+)\)?", text):
+    for said, letter in re.findall(r"(?:([QPJFWTO])\()?(\w+)\)?", text):
         letter = letter.replace("_", "..")
         shown.append(LETTER[said].format(letter) if said else letter)
     return "[" + " ".join(shown) + "]"

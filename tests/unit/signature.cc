@@ -348,9 +348,10 @@ Letters WithGroups(Letters letters)
 
 Statement DrawAttend(Random &random)
 {
-    const char *const heads[] = {"4", "4", "2", "3", "m"};
-    std::map<char, std::string> dim = {{'h', heads[random() % 5]},
-                                       {'g', "2"},
+    const char *const heads[] = {"4", "4", "2", "3", "m", "2@tp"};
+    const char *const shared[] = {"2", "2", "2", "2@tp"};
+    std::map<char, std::string> dim = {{'h', heads[random() % 6]},
+                                       {'g', shared[random() % 4]},
                                        {'n', "3"},
                                        {'d', random() % 8 == 0 ? "m" : "2"},
                                        {'e', "4"}};
@@ -695,18 +696,29 @@ hd_type Ahead(const hd_type &type, int behind)
     return first;
 }
 
-// The batches of results are one, those of operands lie along it; each rank has
-// what is behind that.
+// The batches of results are one, those of operands lie along it.
 bool LeadAlike(const Judged &j, int i, int behind, bool repeats)
 {
     hd_type lead = Ahead(j.type[i], behind);
+
+    return repeats && i >= j.op->noutputs ? Repeats(lead, j.lead)
+                                          : hd_type_same_dims(&lead, &j.lead);
+}
+
+// Each rank has what is behind the batch.
+bool IsLocalBehind(const hd_type &type, int behind)
+{
     bool fits = true;
 
-    for (int d = lead.ndims; d < j.type[i].ndims; d++)
-        fits = fits && IsLocal(j.type[i], d);
-    return fits &&
-           (repeats && i >= j.op->noutputs ? Repeats(lead, j.lead)
-                                           : hd_type_same_dims(&lead, &j.lead));
+    for (int d = std::max(type.ndims - behind, 0); d < type.ndims; d++)
+        fits = fits && IsLocal(type, d);
+    return fits;
+}
+
+// But heads, of which ranks may have some, the same ones of all views.
+bool IsHeads(char letter)
+{
+    return letter == 'h' || letter == 'g';
 }
 
 bool BatchIsFine(Judged j, const Letters &letters, bool repeats)
@@ -721,10 +733,13 @@ bool BatchIsFine(Judged j, const Letters &letters, bool repeats)
         if (batch < 0 || !LeadAlike(j, i, behind, repeats))
             return false;
         for (int d = 0; d < behind; d++) {
+            char letter = of[size_t(d)];
             hd_dim dim = j.type[i].dim[batch + d];
+            hd_dim first = seen.emplace(letter, dim).first->second;
 
-            if (!hd_dim_as_long(seen.emplace(of[size_t(d)], dim).first->second,
-                                dim))
+            if (!(IsHeads(letter) ? hd_dim_same(first, dim)
+                                  : hd_dim_as_long(first, dim)) ||
+                (!IsHeads(letter) && hd_dim_is_sharded(dim)))
                 return false;
         }
     }
@@ -760,7 +775,7 @@ bool CallIsFine(Judged j)
     j.lead = Ahead(j.type[0], over);
     for (int i = 0; i < j.op->nviews && fits; i++)
         fits = (i >= j.op->noutputs || j.type[i].ndims >= over) &&
-               LeadAlike(j, i, over, true);
+               LeadAlike(j, i, over, true) && IsLocalBehind(j.type[i], over);
     return fits;
 }
 
@@ -804,7 +819,7 @@ bool IsFine(const Judged &j)
 enum Class {
     ALIKE,
     FEWER, // it refuses the k greatest of what may be fewer
-    HEADS, // heads of queries that are no multiple of those of keys
+    HEADS, // heads of queries that are no multiple of those of keys, on a rank
     LATE,  // depths, heads or blocks of a length that a run says
     APART, // what is taken from a dimension over ranks that it refuses
     PARTS, // of products that something is done to behind their sum
@@ -832,7 +847,10 @@ Class ClassOfHeads(const Judged &j)
         late |= hd_dim_is_sized(Back(j.type[q + 1], 4));
     if (late || hd_dim_is_sized(h) || hd_dim_is_sized(g))
         return LATE;
-    return h.extent % g.extent != 0 ? HEADS : ALIKE;
+    return h.extent % g.extent != 0 || hd_dim_is_sharded(h) ||
+                   hd_dim_is_sharded(g)
+               ? HEADS
+               : ALIKE;
 }
 
 // Of a length that a run says, or where the same ranks have some of the
