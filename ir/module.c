@@ -538,7 +538,8 @@ hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view)
         hd_dim dim = buffer->type.dim[i];
         int64_t rank;
 
-        if (!hd_dim_is_sharded(dim) || !hd_view_picks(view, i))
+        if (!hd_dim_is_sharded(dim) || hd_dim_is_cut(dim) ||
+            !hd_view_picks(view, i))
             continue;
         rank = hd_view_first(module, view, i);
         return hd_ranks_of(module, dim.mark, rank, rank + 1);

@@ -457,7 +457,7 @@ static hd_status check_part_of_ranks(verifier *v, const hd_view *view, int i)
 
 // A part of a tensor is the same one on every rank, so that it is by constants,
 // and of a dimension over ranks has all, or one rank's index.
-static hd_status check_part(verifier *v, const hd_view *view, int i)
+static hd_status check_part(verifier *v, const hd_view *view, int i, bool read)
 {
     hd_dim dim = view->buffer->type.dim[i];
     const hd_range *range = hd_view_range(view, i);
@@ -466,7 +466,9 @@ static hd_status check_part(verifier *v, const hd_view *view, int i)
         return HD_OK;
     if (hd_dim_is_sized(dim))
         HD_TRY(check_sized(v, view, i));
-    if (hd_dim_is_sharded(dim))
+    if (hd_dim_is_sharded(dim) &&
+        !(read && is_unplaced(v) &&
+          (range != NULL || hd_dim_is_cut(dim)))) // which is moved
         HD_TRY(check_part_of_ranks(v, view, i));
     if (!is_constant(v, view, i))
         return hd_error(v->diag, HD_E0306, view->loc,
@@ -476,7 +478,7 @@ static hd_status check_part(verifier *v, const hd_view *view, int i)
     return check_bounds(v, view, i);
 }
 
-static hd_status check_view(verifier *v, const hd_view *view)
+static hd_status check_view(verifier *v, const hd_view *view, bool read)
 {
     const hd_type *type = &view->buffer->type;
 
@@ -486,7 +488,8 @@ static hd_status check_view(verifier *v, const hd_view *view)
                         view->nindex, view->nindex == 1 ? "ex" : "ices",
                         view->buffer->said, type->ndims, plural(type->ndims));
     for (int i = 0; i < type->ndims; i++)
-        HD_TRY(is_tensor(v) ? check_part(v, view, i) : check_index(v, view, i));
+        HD_TRY(is_tensor(v) ? check_part(v, view, i, read)
+                            : check_index(v, view, i));
     return HD_OK;
 }
 
@@ -614,7 +617,7 @@ static hd_status check_views(verifier *v, const hd_op *op)
     for (int i = 0; i < op->nviews; i++) {
         hd_access access = hd_op_access(op, i);
 
-        HD_TRY(check_view(v, &op->view[i]));
+        HD_TRY(check_view(v, &op->view[i], !hd_op_writes(op, i)));
         HD_TRY(
             check_event(v, &op->view[i],
                         (access & (HD_ACCESS_RECORD | HD_ACCESS_WAIT)) != 0));

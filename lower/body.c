@@ -195,8 +195,8 @@ static void add_stmt(hd_body *body, hd_stmt *stmt)
 
     hd_stmt_each(stmt, note_traits, &t);
     it->travels = is_collective(body->module, stmt);
-    // A launch's own collective waits for those ahead of it, which may not start
-    // any more once it has begun.
+    // A launch's own collective waits for those ahead of it, which may not
+    // start any more once it has begun.
     it->holds = t.syncs || hd_stmt_has_stream(stmt) ||
                 stmt->kind == HD_STMT_LET || stmt->kind == HD_STMT_LAUNCH;
     it->computes = t.computes && !t.moves;
@@ -432,6 +432,21 @@ static void emit_event(split *s, events *of, hd_block *records, hd_block *waits,
     hd_build_event(&b, HD_OP_WAIT, of->buffer, index);
 }
 
+// The last collective on the caller's stream that could begin no later and is
+// ahead: the links are that one's first. Counted from 1; 0 is none.
+static int find_ahead(const hd_body *body, const item *it)
+{
+    int found = 0;
+
+    for (int i = 0; &body->item[i] != it; i++) {
+        const item *x = &body->item[i];
+
+        if (x->travels && !x->beside && x->first <= it->first)
+            found = i + 1;
+    }
+    return found;
+}
+
 // On the stream for transfers, as early as may be: the caller's records where
 // the last item ends that it must not pass.
 static void emit_beside(split *s, item *it)
@@ -445,7 +460,7 @@ static void emit_beside(split *s, item *it)
     it->block = (hd_block){0};
     m->streams = m->streams > 0 ? m->streams : 1;
     body = hd_build_on(&b, hd_expr_const(m, m->streams - 1));
-    g->found = s->held;
+    g->found = larger(s->held, find_ahead(s->body, it));
     hd_stmt_each(stmt, look, g);
     if (g->found > s->ready) {
         emit_event(s, &s->made, &record, body.block, stmt->loc);

@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "ir/verify.h"
+#include "lower/order.h"
 #include "lower/pace.h"
 
 enum { NONE = -1, MOST_STATES = 32, MOST_CUTS = 1 << 14 };
@@ -695,6 +696,7 @@ static void find_statements(hd_placing *p)
     hd_lines *lines;
     int n = 0;
 
+    p->nstmts = 0;
     for (const hd_stmt *s = p->module->body.first; s != NULL; s = s->next)
         p->nstmts++;
     lines = hd_new_array(p->scratch, hd_lines, p->nstmts + 1);
@@ -875,7 +877,8 @@ static void settle(search *s, const state *last)
     p->waits = waits;
 }
 
-static bool choose(hd_placing *p)
+// NULL if there is no way.
+static const state *choose(hd_placing *p)
 {
     search s = {.p = p, .used = find_used(p)};
     states now = {.state = hd_new(p->scratch, state), .n = 1};
@@ -884,17 +887,49 @@ static bool choose(hd_placing *p)
     for (; s.at < p->nstmts && now.n > 0; s.at++)
         now = go_on(&s, &now);
     if (now.n == 0)
-        return false;
+        return NULL;
     best = &now.state[0];
     for (int i = 1; i < now.n; i++)
         if (compare_costs(&now.state[i].cost, &best->cost) < 0)
             best = &now.state[i];
-    if (p->why)
-        explain(&s, best);
     settle(&s, best);
-    for (int n = 0; n < p->nstmts; n++)
-        tell_repeated(p, &p->lines[n], p->way[n], s.used);
-    return true;
+    return best;
+}
+
+static void put_in_order(hd_placing *p, hd_stmt *const *stmt)
+{
+    p->module->body = (hd_block){0};
+    for (int n = 0; n < p->nstmts; n++) {
+        stmt[n]->next = NULL;
+        hd_block_append(&p->module->body, stmt[n]);
+    }
+}
+
+// Likewise in another order, if that costs no more.
+static const state *choose_order(hd_placing *p)
+{
+    const state *best = choose(p), *now;
+    hd_stmt **as_it_stands = hd_new_array(p->scratch, hd_stmt *, p->nstmts + 1);
+    hd_stmt **stmt;
+    hd_placing other = *p;
+    int n = 0;
+
+    for (hd_stmt *s = p->module->body.first; s != NULL; s = s->next)
+        as_it_stands[n++] = s;
+    stmt = hd_arena_copy(p->scratch, as_it_stands,
+                         sizeof(hd_stmt *) * (size_t)(n + 1));
+    if (best == NULL || !hd_place_order(p, stmt))
+        return best;
+    put_in_order(&other, stmt);
+    find_statements(&other);
+    other.exact = true;
+    now = choose(&other);
+    if (now == NULL || compare_costs(&now->cost, &best->cost) > 0) {
+        put_in_order(p, as_it_stands);
+        return best;
+    }
+    *p = other;
+    return now;
 }
 
 // An explicit program is what it says.
@@ -916,6 +951,8 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     hd_placing p = {.module = module, .scratch = scratch, .exact = true};
+    search told = {.p = &p};
+    const state *best;
     bool is_explicit;
     hd_status status;
 
@@ -935,7 +972,14 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
         judge_explicit(&p);
         return HD_OK;
     }
-    if (choose(&p))
-        hd_place_write(&p);
+    best = choose_order(&p);
+    if (best == NULL)
+        return HD_OK;
+    told.used = find_used(&p);
+    if (p.why)
+        explain(&told, best);
+    for (int n = 0; n < p.nstmts; n++)
+        tell_repeated(&p, &p.lines[n], p.way[n], told.used);
+    hd_place_write(&p);
     return HD_OK;
 }

@@ -19,6 +19,7 @@
 enum { NONE = -1, TILES = 4 };
 #define TILE ((int64_t)1 << 20)  // bytes at least
 #define PIECE ((int64_t)2 << 20) // likewise, for a loop's trip to be worth it
+#define COLUMNS 256              // of a product's piece, likewise
 #define LARGE ((int64_t)4 << 20) // of a rank's part of a tensor
 
 // The dimension of a tensor of which a declaration behind it says that it comes
@@ -97,14 +98,65 @@ static bool is_too_small(const writer *w, const hd_type *type, int64_t n)
     return w->large && hd_type_local_bytes(type) < n * PIECE;
 }
 
+// Who reads what is gathered: view `i` of a statement; without lines nobody in
+// particular.
+typedef struct reader {
+    const hd_lines *lines;
+    int i;
+} reader;
+
+// The dimension of the reader's view that is this one of the tensor; NONE.
+static int read_dim(reader by, int dim)
+{
+    for (int d = 0; by.lines != NULL && d < by.lines->type[by.i].ndims; d++)
+        if (hd_view_kept_dim(&by.lines->op->view[by.i], d) == dim)
+            return d;
+    return NONE;
+}
+
+// What a product adds up along is no loop's: it works on tiles of its rows
+// then, while columns of the next ones are gathered.
+static bool stream_rows(const writer *w, hd_type *type, int gathered, reader by)
+{
+    const hd_lines *lines = by.lines;
+    int d = read_dim(by, gathered), rows;
+
+    if (d < 0 || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
+        by.i != lines->op->noutputs || lines->at[by.i][d] != lines->joined)
+        return false;
+    rows = lines->type[0].ndims - 2;
+    for (int k = 0; rows >= 0 && k < lines->type[by.i].ndims; k++)
+        if (lines->at[by.i][k] >= 0 &&
+            lines->at[by.i][k] == lines->at[0][rows] &&
+            lines->type[by.i].dim[k].extent % TILES == 0 &&
+            !is_too_small(w, type, TILES))
+            stream(w, type, hd_view_kept_dim(&lines->op->view[by.i], k), TILES);
+    return true;
+}
+
+// Whether pieces of a product's columns would be so few that it is slow then.
+static bool is_narrow(const writer *w, const hd_type *type, int dim, int64_t n,
+                      reader by)
+{
+    return w->large && by.lines != NULL &&
+           hd_op_family(by.lines->op) == HD_FAMILY_PRODUCT &&
+           by.i == by.lines->op->noutputs + 1 && read_dim(by, dim) >= 0 &&
+           type->dim[dim].extent < n * COLUMNS;
+}
+
 // Along the first dimension that was gathered.
 static void stream_gathered(const writer *w, hd_type *type, hd_placement from,
-                            hd_placement to)
+                            hd_placement to, reader by)
 {
-    for (int a = 0; a < w->module->naxes; a++)
-        if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE &&
-            !is_too_small(w, type, w->module->axis[a].size))
-            stream(w, type, from.dim[a], w->module->axis[a].size);
+    for (int a = 0; a < w->module->naxes; a++) {
+        int64_t n = w->module->axis[a].size;
+
+        if (from.dim[a] < 0 || to.dim[a] != HD_PLACED_NOWHERE ||
+            stream_rows(w, type, from.dim[a], by) || is_too_small(w, type, n) ||
+            is_narrow(w, type, from.dim[a], n, by))
+            continue;
+        stream(w, type, from.dim[a], n);
+    }
 }
 
 // As its declaration says, or one behind it.
@@ -364,8 +416,9 @@ static void tell_gathered(const writer *w, const hd_buffer *tensor,
 
 // What a tensor is where it is needed.
 static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
-                        unsigned gathers)
+                        reader by)
 {
+    unsigned gathers = by.lines != NULL ? hd_place_gathers(by.lines, by.i) : 0;
     hd_moves move;
     int from = hd_place_source(w->p, &w->have, tensor, to, gathers, &move);
     hd_placed v = source_at(w, tensor, from);
@@ -378,7 +431,7 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
     tell_gathered(w, tensor, v.at, to);
     type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
     stream_wanted(w, tensor, &type, 0);
-    stream_gathered(w, &type, v.at, to);
+    stream_gathered(w, &type, v.at, to, by);
     if (parts && v.buffer != NULL)
         stream_sums(w, &type, v.buffer, hd_placement_parts(v.at), to);
     if (parts)
@@ -405,7 +458,7 @@ static void read_view(writer *w, int i)
     w->waits = waits_for(w, i);
     w->view[i].buffer =
         bring(w, view->buffer, hd_place_of_buffer(view, w->way->at[i]),
-              hd_place_gathers(w->lines, i));
+              (reader){w->lines, i});
 }
 
 static void explain_statement(writer *w)
@@ -1097,6 +1150,44 @@ static const hd_op *fold_of(const writer *w)
     return op;
 }
 
+// What is written there is told of by what the text has.
+static void note_said(hd_stmt *first, const hd_op *op)
+{
+    for (hd_stmt *s = first; s != NULL; s = s->next)
+        if (s->op->loc.line == op->loc.line &&
+            s->op->loc.column == op->loc.column)
+            s->op->said = op->code;
+}
+
+// Parts are added up right behind what makes them, as who reads them first
+// needs that, so that it is under way while others are done.
+static void sum_at_once(writer *w, hd_buffer *x)
+{
+    const hd_placing *p = w->p;
+    hd_stmt *last = w->b.block->last;
+    hd_loc loc = w->b.loc;
+
+    for (int n = (int)(w->lines - p->lines) + 1; n < p->nstmts; n++) {
+        const hd_op *op = p->lines[n].op;
+
+        for (int i = 0; i < op->nviews; i++) {
+            hd_placement to;
+
+            if (op->view[i].buffer != x)
+                continue;
+            to = hd_place_of_buffer(&op->view[i], p->way[n]->at[i]);
+            w->waits = p->waits[n].view[i];
+            w->b.loc = op->loc;
+            if (hd_way_brings(p->way[n], op, i) && !p->way[n]->names &&
+                hd_placement_parts(to) < 0)
+                bring(w, x, to, (reader){&p->lines[n], i});
+            note_said(last->next, op);
+            w->b.loc = loc;
+            return;
+        }
+    }
+}
+
 // What ranks have parts of: added up where it is declared, or where it is read.
 static void write_sum(writer *w, int axis)
 {
@@ -1121,6 +1212,8 @@ static void write_sum(writer *w, int axis)
         write_ends(w, &v);
     } else if (is_open(w, x)) {
         hd_versions_add(w->p, &w->have, v);
+        if (v.buffer != NULL)
+            sum_at_once(w, x);
     } else if (op->view[0].nindex > 0) {
         hd_buffer *sum =
             add_like(w, hd_place_of_view(&op->view[0], w->p->base[x->id]));
@@ -1418,7 +1511,7 @@ static void write_name(writer *w)
     hd_placed v = source_at(w, from, i);
 
     if (hd_placement_parts(v.at) < 0)
-        stream_gathered(w, &to->type, v.at, at);
+        stream_gathered(w, &to->type, v.at, at, (reader){0});
     else
         hd_versions_drop(&w->have, i);
     write_move(w, &v, to, at);
@@ -1448,17 +1541,8 @@ static void fold_before(writer *w, const hd_buffer *written)
             continue;
         tensor = v->fold->view[0].buffer;
         to.dim[hd_placement_parts(to)] = HD_PLACED_NOWHERE;
-        bring(w, tensor, to, 0);
+        bring(w, tensor, to, (reader){0});
     }
-}
-
-// What is written there is told of by what the text has.
-static void note_said(hd_stmt *first, const hd_op *op)
-{
-    for (hd_stmt *s = first; s != NULL; s = s->next)
-        if (s->op->loc.line == op->loc.line &&
-            s->op->loc.column == op->loc.column)
-            s->op->said = op->code;
 }
 
 static void write_moves(writer *w)
@@ -1550,6 +1634,92 @@ static void stream_all_back(writer *w)
         stream_back(w, all[n], parts);
 }
 
+// ------------------------------------------------------- products that add
+
+static bool is_whole(const hd_op *op)
+{
+    bool all = true;
+
+    for (int i = 0; i < op->nviews; i++)
+        all &= op->view[i].nindex == 0;
+    return all;
+}
+
+static bool touches(const hd_op *op, hd_buffer *buffer)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (hd_buffer_root(op->view[i].buffer) == hd_buffer_root(buffer))
+            return true;
+    return false;
+}
+
+// Whether what a statement makes has to arrive first.
+static bool is_moved(const writer *w, const hd_op *op)
+{
+    bool parts = false;
+
+    for (int i = 0; i < w->nparts; i++)
+        parts |= w->parts[i] == op->view[op->noutputs].buffer;
+    return op->code == HD_OP_SET || (parts && op->code == HD_OP_SUM);
+}
+
+// The operand of the addition behind a product that the product can add: the
+// other one is what that makes, which nothing else reads, and this one is a
+// temporary that is there. NONE.
+static int addend_of(const hd_op *op, const hd_op *sum, const int *views,
+                     const bool *there)
+{
+    hd_buffer *made = op->view[0].buffer;
+    int i = sum->view[1].buffer == made ? 1 : 2;
+    const hd_buffer *other = sum->view[3 - i].buffer;
+    hd_type type[3];
+
+    if (op->code != HD_OP_MATMUL || hd_place_has_ends(op) ||
+        hd_op_has_counts(op) || hd_op_key(op, HD_KEY_GROUPS) != NULL ||
+        sum->code != HD_OP_ADD || sum->nviews != 3 || !is_whole(sum) ||
+        op->view[0].nindex > 0 || made->role != HD_ROLE_TEMP ||
+        made->of != NULL || views[made->id] != 2 ||
+        sum->view[i].buffer != made || !there[other->id] ||
+        touches(op, sum->view[0].buffer))
+        return NONE;
+    for (int k = 0; k < 3; k++)
+        type[k] = unstreamed(sum->view[k].buffer->type);
+    if (hd_type_stream_dim(&other->type) >= 0 &&
+        !hd_type_same_dims(&other->type, &made->type))
+        return NONE;
+    return hd_type_same_dims(&made->type, &sum->view[0].buffer->type) &&
+                   hd_type_same_dims(&type[i], &type[3 - i]) &&
+                   type[0].dtype == type[1].dtype &&
+                   type[0].dtype == type[2].dtype
+               ? 3 - i
+               : NONE;
+}
+
+// A product with an addition right behind it adds by itself, as its bias.
+static void add_in_products(writer *w)
+{
+    const int *views = hd_module_count_views(w->module, w->p->scratch);
+    bool *there = hd_new_array(w->p->scratch, bool, w->module->nbuffers + 1);
+
+    for (hd_stmt *s = w->module->body.first; s != NULL; s = s->next) {
+        const hd_op *sum = s->next != NULL ? s->next->op : NULL;
+        int i = sum != NULL ? addend_of(s->op, sum, views, there) : NONE;
+
+        if (i >= 0) {
+            hd_block block = {0};
+            hd_build b = {w->module, &block, s->op->loc};
+            hd_op *op = hd_build_copy(&b, s->op);
+
+            op->view[0] = sum->view[0];
+            hd_build_key_view(op, HD_KEY_BIAS, sum->view[i]);
+            s->op = op;
+            hd_block_remove(&w->module->body, s, s->next);
+        }
+        there[s->op->view[0].buffer->id] =
+            s->op->view[0].buffer->role == HD_ROLE_TEMP && !is_moved(w, s->op);
+    }
+}
+
 // A temporary that another version took the place of, or that nothing wrote, is
 // nothing.
 static void drop_unused(const hd_placing *p)
@@ -1586,6 +1756,7 @@ void hd_place_write(hd_placing *p)
     }
     p->module->body = body;
     stream_all_back(&w);
+    add_in_products(&w);
     drop_unused(p);
     for (hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
         b->open = 0;

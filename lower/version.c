@@ -29,7 +29,8 @@ hd_placement hd_place_of_view(const hd_view *view, hd_placement whole)
     for (int a = 0; a < HD_MAX_AXES; a++)
         if (whole.dim[a] >= 0)
             whole.dim[a] =
-                (int8_t)(hd_view_picks(view, whole.dim[a])
+                (int8_t)(hd_view_picks(view, whole.dim[a]) ||
+                                 hd_view_range(view, whole.dim[a]) != NULL
                              ? HD_PLACED_NOWHERE
                              : hd_view_kept_ahead(view, whole.dim[a]));
     return whole;
