@@ -333,7 +333,7 @@ static const char *move_text(const writer *w, const hd_placed *v,
     hd_moves move = hd_placement_move(m, &to->type, v->at, at, 0);
 
     for (int a = 0; a < m->naxes; a++)
-        if (now.dim[a] != at.dim[a])
+        if (now.dim[a] != at.dim[a] && (m->axis[a].size > 1 || move.n == 0))
             text = hd_arena_printf(
                 m->arena, "%s%s%s over %s", text, *text != 0 ? ", " : "",
                 now.dim[a] == HD_PLACED_PARTS
@@ -402,7 +402,7 @@ static void tell_gathered(const writer *w, const hd_buffer *tensor,
 
     for (int a = 0; a < w->module->naxes; a++)
         if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE &&
-            w->waits >= move.ahead &&
+            w->module->axis[a].size > 1 && w->waits >= move.ahead &&
             hd_placement_bytes(w->module, &tensor->type, to) >= HD_PLACE_MUCH)
             hd_warning(
                 w->p->diag, HD_E0507, w->b.loc,

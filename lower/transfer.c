@@ -302,15 +302,26 @@ static bool has_roots(const hd_pipe *p)
     return false;
 }
 
-// Behind the loop's index a view fixes nothing but what a rank has one index
-// of.
-static bool is_led_by_shards(const hd_pipe *p, const hd_view *view)
+// Whether a view has all that a rank has of a dimension.
+static bool has_local(const hd_pipe *p, const hd_view *view, int i, int axis)
+{
+    const hd_range *range = hd_view_range(view, i);
+    hd_dim dim = view->buffer->type.dim[i];
+
+    return hd_dim_local(dim) <= 1 || hd_view_index(view, i) == HD_EXPR_ALL ||
+           (range != NULL && hd_dim_is_sharded(dim) && dim.mark != axis &&
+            range->blocks == p->module->axis[dim.mark].size &&
+            range->block == hd_expr_coord(p->module, dim.mark));
+}
+
+// Behind the loop's index a view fixes nothing but what a rank has one index,
+// or one block of.
+static bool is_led_by_shards(const hd_pipe *p, const hd_view *view, int axis)
 {
     int j = hd_pipe_index(p, view);
 
     for (int i = j + 1; i < view->nindex; i++)
-        if (hd_dim_local(view->buffer->type.dim[i]) > 1 &&
-            hd_view_index(view, i) != HD_EXPR_ALL)
+        if (!has_local(p, view, i, axis))
             return false;
     return j >= 0;
 }
@@ -331,9 +342,10 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
     out = &op->view[0];
     in = &op->view[1];
     result = hd_buffer_root(out->buffer);
-    return (all ? hd_view_lead(out) == out->nindex && is_led_by_shards(p, out)
+    return (all ? hd_view_lead(out) == out->nindex &&
+                      is_led_by_shards(p, out, op->axis)
                 : hd_pipe_index(p, out) < 0) &&
-           is_led_by_shards(p, in) &&
+           is_led_by_shards(p, in, op->axis) &&
            hd_pipe_count_uses(p, all ? stmt->next : NULL, result) == 1 &&
            !is_written_after(stmt, result) &&
            !is_written_after(stmt, hd_buffer_root(in->buffer));
