@@ -351,7 +351,7 @@ static bool repeats(const hd_lines *lines, int view, int dim)
 bool hd_lines_splits(const hd_module *module, const hd_lines *lines, int axis,
                      int line)
 {
-    if (line < 0 || line != lines->heads)
+    if (line < 0 || line != lines->heads || lines->fixed)
         return line >= 0 && line == lines->rows;
     for (int i = 0; i < lines->op->nviews; i++)
         for (int d = 0; d < lines->type[i].ndims; d++)

@@ -30,8 +30,8 @@ typedef struct hd_lines {
     unsigned group[HD_MAX_GROUPS]; // views, as bits
 } hd_lines;
 
-// Whether an axis that divides this line is made a dimension of the batch:
-// rows, and heads where each rank has as many.
+// Whether an axis that divides this line is made a dimension of the batch: rows,
+// and heads where each rank has as many, unless it is done as it stands.
 bool hd_lines_splits(const hd_module *module, const hd_lines *lines, int axis,
                      int line);
 

@@ -1013,10 +1013,10 @@ static hd_buffer *write_parts(writer *w, int axis)
     product = hd_build_op(&w->b, HD_OP_MATMUL, -1, 1, 2, views);
     product->loc = op->loc;
     explain_statement(w);
-    for (int i = 0; i < op->nkeys; i++) {
-        const hd_key *key = &op->key[i];
+    for (int code = 0; code < HD_NKEYS; code++) { // in order
+        const hd_key *key = hd_op_key(op, (hd_key_code)code);
 
-        if (hd_key_ends(key->code))
+        if (key == NULL || hd_key_ends(key->code))
             continue;
         if (key->view >= 0)
             hd_build_key_view(product, key->code, w->view[key->view]);

@@ -993,13 +993,15 @@ static void emit_parts(hd_build *b, const hd_op *op)
         hd_build_unary(&none, HD_OP_SUM, -1, view[0],
                        own_part(&none, op, bias->view, joined.mark));
     fresh = hd_build_op(&here, HD_OP_MATMUL, -1, 1, 2, view);
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].view >= 0)
-            hd_build_key_view(
-                fresh, op->key[i].code,
-                own_part(&here, op, op->key[i].view, joined.mark));
-        else
-            hd_build_key(fresh, op->key[i].code, op->key[i].expr);
+    for (int code = 0; code < HD_NKEYS; code++) { // in order
+        const hd_key *key = hd_op_key(op, (hd_key_code)code);
+
+        if (key != NULL && key->view >= 0)
+            hd_build_key_view(fresh, key->code,
+                              own_part(&here, op, key->view, joined.mark));
+        else if (key != NULL)
+            hd_build_key(fresh, key->code, key->expr);
+    }
 }
 
 // From a dimension over ranks each takes what it has, and zeros in place of the

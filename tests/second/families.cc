@@ -716,12 +716,49 @@ Pair Moves(Choices *c)
                 Of(c->Spell(2), {"reshard", "stream"}) + text + host};
 }
 
+// Products of what ranks have of the contracted dimension, often unevenly much
+// or nothing, which are added up, or of which the greatest are taken.
+Pair Parts(Choices *c)
+{
+    int n = 2 + c->Fix(3), k = 1 + c->Fix(10), rows = 1 + c->Fix(2);
+    bool ta = c->Fix(2), tb = c->Fix(2);
+
+    k += k == n; // of one index each a view would lack the dimension
+    int holders = (k - 1) / ((k - 1) / n + 1) + 1; // the others have none
+    Text many = T(k) + "@tp", m = T(rows), own = "tp of " + T(n);
+    Text of_x = ta ? many + ", " + m : m + ", " + many;
+    Text of_w = tb ? "2, " + many : many + ", 2";
+    Text w = Of(c->Edit(2), {"%w", "%v"}), fold = Folding(c->Edit(3));
+    Text keys = Text(ta ? " ta" : "") + (tb ? " tb" : "");
+    int biased = c->Edit(3);
+    Text bias = Of(biased, {"", " bias %b", " bias %c"});
+    Text text = " mesh tp=" + T(n) + " in %x : f32[" + of_x + "] in %w : f32[" +
+                of_w + "] in %v : f32[" + of_w +
+                "] in %b : f32[2] in %c : f32[" + T(n) + "@tp, " + m +
+                ", 2] temp %p : f32[" + T(n) + "@tp, " + m +
+                ", 2] out %y : f32[" + m + ", 2] { ";
+    Text added = biased == 2 ? " bias %c[tp]" : bias;
+    Text made = "%p[tp] = matmul %x[" + Text(ta ? "" : ":, ") + own + "], " +
+                w + "[" + (tb ? ":, " : "") + own + "]" + keys + added + " ";
+    Text none = Of(biased, {"fill value 0.0", "sum %b", "copy %c[tp]"});
+
+    if (holders < n)
+        made = "if tp < " + T(holders) + " { " + made +
+               "} else { %p[tp] = " + none + " } ";
+    return {"heddle 2 tensor program t" + text + "%p = matmul %x, " + w + keys +
+                bias + " %y = " + fold + " %p dim 0 }",
+            "heddle 2 host program t after reshard" + text + made +
+                "%y = all_reduce %p[tp]" + (fold == "sum" ? "" : " " + fold) +
+                " }"};
+}
+
 } // namespace
 
 const std::vector<Family> kFamilies = {
     {"counts", Counts, " by %"},      {"sizes", Sizes, "param m"},
     {"masks", Masks, nullptr},        {"offsets", Offsets, nullptr},
     {"windows", Windows, nullptr},    {"call", Calls, nullptr},
-    {"submeshes", Submeshes, " on "}, {"moves", Moves, nullptr}};
+    {"submeshes", Submeshes, " on "}, {"moves", Moves, nullptr},
+    {"parts", Parts, nullptr}};
 
 } // namespace second

@@ -218,13 +218,17 @@ void Multiply(const Work &work, const Shape &shape, Memory *memory)
     size_t nb = b.region.dims.size(), batch = nb - 2;
     int n = static_cast<int>(nc) - 1, k = static_cast<int>(nc);
     // Paired with A's first dimensions or with its last ones, or crossed with
-    // all of them.
+    // all of them; else parts lead, each of a block of k.
     bool front = work.stmt->front;
-    bool paired = nc == (front ? na : std::max(na, nb));
-    Loops of_a = paired && !front
-                     ? FromTheEnd(na - 1, nc - 1)
-                     : From(paired ? 0 : static_cast<int>(batch), na - 1);
-    Loops of_b = paired && !front ? FromTheEnd(batch, nc - 2) : From(0, batch);
+    size_t together = front ? na : std::max(na, nb);
+    int lead = nc != together && nc != na + batch;
+    bool paired = nc == together + static_cast<size_t>(lead);
+    Loops of_a =
+        paired && !front
+            ? FromTheEnd(na - 1, nc - 1)
+            : From(lead + (paired ? 0 : static_cast<int>(batch)), na - 1);
+    Loops of_b =
+        paired && !front ? FromTheEnd(batch, nc - 2) : From(lead, batch);
     Loops of_c = From(0, nc);
 
     of_a.insert(ta ? of_a.end() - 1 : of_a.end(), k);
@@ -244,10 +248,18 @@ void Multiply(const Work &work, const Shape &shape, Memory *memory)
         Point at = point;
         Scalar sum;
 
+        int64_t of_k = all.back(), past = of_k;
+
         at.push_back(0);
+        if (lead > 0) {
+            int64_t block = (of_k - 1) / extents[0] + 1;
+
+            at.back() = std::min(point[0] * block, of_k);
+            past = std::min(at.back() + block, of_k);
+        }
         if (!within && counts.Lacks(at))
             return epilogue.Skip(at);
-        for (; at.back() < all.back(); at.back()++)
+        for (; at.back() < past; at.back()++)
             if (!counts.Lacks(at))
                 sum = Add(sum, Mul(of_left.Times(left.At(at), at),
                                    of_right.Times(right.At(at), at)));

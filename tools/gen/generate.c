@@ -791,17 +791,21 @@ static int indices_of(const maker *m, const statement *s, uint16_t letter)
     return count_of(m, first_of(s, letter).extent);
 }
 
-// Whether ranks may have blocks of what a letter in lower case is.
-static bool may_join(const statement *s, uint16_t letter, int extent)
+// Whether ranks may have blocks of what a letter in lower case is: of what they
+// make parts of, which is then added up, and of heads.
+static bool may_divide(const statement *s, uint16_t letter, int extent)
 {
-    return s->row->view[0].joins && (letter & JOINED) != 0 && extent < MANY;
+    bool parts = s->row->view[0].parts && (letter & LETTER) == LETTER_k;
+    bool joins = s->row->view[0].joins && (letter & JOINED) != 0;
+
+    return extent < MANY && (parts || joins || (letter & OVER) != 0);
 }
 
 // Whether a letter's dimension can be this one, which it then is.
 static bool meet(statement *s, uint16_t letter, int at, dim d)
 {
     bool whole =
-        (letter & LETTER) > FIRST_LOWER && !may_join(s, letter, d.extent);
+        (letter & LETTER) > FIRST_LOWER && !may_divide(s, letter, d.extent);
     dim *known = &s->lies[letter & LETTER][at];
 
     if (whole && (d.mark >= 0 || (s->constant && d.extent >= MANY)))
@@ -855,7 +859,8 @@ static dim draw_dim(maker *m, const statement *s, uint16_t letter)
     dim d = {s->constant ? 1 + pick(m, 6) : draw_extent(m), LOCAL, 0};
     int axis = pick(m, m->naxes);
 
-    if (((letter & LETTER) >= FIRST_LOWER && !may_join(s, letter, d.extent)) ||
+    if (((letter & LETTER) >= FIRST_LOWER &&
+         !may_divide(s, letter, d.extent)) ||
         once_in(m, 2))
         return d;
     if (m->naxes > 0 && !lies_over(s, axis)) {
@@ -1369,7 +1374,7 @@ static bool axes_apart(const maker *m, const statement *s)
 
 static bool lay_results(maker *m, statement *s)
 {
-    if (s->row->view[0].joins && !axes_apart(m, s))
+    if ((s->row->view[0].joins || s->row->view[0].parts) && !axes_apart(m, s))
         return false;
     for (int i = 0; i < ops[s->op].outputs; i++) {
         tensor *t = &s->result[i];
@@ -2358,7 +2363,8 @@ static bool multiply_counted(maker *m, const counting *c)
     s.row = rows_of(OP_MATMUL, &n);
     s.n[LETTER_B] = 0;
     if (!suits(OP_MATMUL, &c->t) || c->dim == c->t.ndims - 1 ||
-        !bind(m, &s, form_of(&s, 1), &c->t))
+        !bind(m, &s, form_of(&s, 1), &c->t) ||
+        first_of(&s, LETTER_k).mark >= 0) // it is done where it stands
         return false;
     name_view(&s, 1, c->like);
     snprintf(s.name[1], NAME, "%%c%d", c->number);
@@ -2473,11 +2479,15 @@ static void draw_heads(maker *m, statement *s, bool zigzag)
         s->lies[LETTER_t][0] = s->lies[LETTER_s][0];
 }
 
-// Of an attention that there is.
+// Of an attention that there is; ranks that have some of the heads would have
+// parts of those of one that these share.
 static void make_gradients(maker *m, const statement *of)
 {
     statement s = *of;
     int n;
+
+    if (first_of(of, LETTER_h).mark >= 0 && first_of(of, LETTER_g).mark < 0)
+        return;
 
     s.op = OP_ATTENTION_GRAD;
     s.inputs = ops[s.op].inputs;

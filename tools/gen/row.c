@@ -24,7 +24,7 @@ static const row rows[] = {
 #define J(a) ((a) | JOINED)
 #define F(a) ((a) | FIRST)
 #define T(a) (a) // whose order is drawn apart
-#define O(a) (a) // on each rank whole
+#define O(a) ((a) | OVER)
 #define HD_SIG(op, keys_, at, ...) {op, .keys = keys_, at, __VA_ARGS__},
 #include "ir/signature.def"
     {.op = NOPS},

@@ -15,6 +15,7 @@ enum {
     WIDENS = 256,
     JOINED = 512,
     FIRST = 1024,
+    OVER = 2048,
 };
 
 enum {
