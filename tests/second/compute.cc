@@ -442,10 +442,12 @@ int64_t KeyOr(const Work &work, const Shape &shape, const char *key,
 
     if (found == nullptr)
         return otherwise;
-    if (!batch.empty())
-        for (const auto &axis : work.coordinates)
-            scope.push_back(
-                {axis.first, batch.at(static_cast<size_t>(axis.second))});
+    for (const auto &axis : work.coordinates) {
+        size_t d = static_cast<size_t>(axis.second);
+
+        if (d < batch.size()) // else it is of heads
+            scope.push_back({axis.first, batch[d]});
+    }
     return Evaluate(found->expr[0], shape, scope);
 }
 
