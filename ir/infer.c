@@ -127,28 +127,18 @@ bool hd_infer_bind(const hd_op *op, const hd_said *said, hd_type *type,
     return hd_bind_operands(op, ndims, type, out, why);
 }
 
-// Of `fill` and the like, which no operand says the shape of: one element.
-static bool is_scalar(const hd_op *op)
-{
-    return hd_op_family(op) == HD_FAMILY_MAP && op->ninputs == 0;
-}
-
 static bool made_shape(const hd_op *op, int i, const hd_said *said,
                        hd_type *out)
 {
     hd_type type[HD_MAX_VIEWS];
     hd_bound bound;
 
-    if (op->code == HD_OP_RESHAPE) {
+    if (hd_op_says_shape(op)) { // one element, of a `fill` without
         *out = said->shape;
-        return said->shaped;
+        return said->shaped || hd_op_family(op) == HD_FAMILY_MAP;
     }
     if (op->code == HD_OP_SET && op->ninputs == 1) {
         *out = hd_view_type(&op->view[1]);
-        return true;
-    }
-    if (is_scalar(op)) {
-        out->ndims = 0;
         return true;
     }
     // What data picks is as long as another result is said to be.

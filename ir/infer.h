@@ -12,7 +12,7 @@ HD_BEGIN_DECLS
 typedef struct hd_said {
     bool keep;     // of a fold with a dimension: it stays, with one index
     bool shaped;   // `shape` stands behind `to`
-    hd_type shape; // of a reshape
+    hd_type shape; // of what hd_op_says_shape
 } hd_said;
 
 // Completes the types of the op's results, and of what keys keep beside them.

@@ -408,6 +408,14 @@ bool hd_op_is_batched(const hd_op *op)
            hd_op_family(op) == HD_FAMILY_CALL;
 }
 
+bool hd_op_says_shape(const hd_op *op)
+{
+    const hd_op_info *info = hd_op_info_get(op->code);
+
+    return op->code == HD_OP_RESHAPE ||
+           (info->max_inputs == 0 && (info->level & HD_LEVEL_TENSOR) != 0);
+}
+
 bool hd_op_meets_keys(const hd_op *op)
 {
     return hd_op_attend(op) == HD_ATTEND_ATTENTION ||

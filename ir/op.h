@@ -299,6 +299,8 @@ hd_attend hd_op_attend(const hd_op *op);
 // Whether it does each element of a batch by itself, with all of the last
 // dimensions of every view: an op of family PICK, ATTEND or CALL.
 bool hd_op_is_batched(const hd_op *op);
+// Whether no operand says how long its result is, but `to` if no declaration.
+bool hd_op_says_shape(const hd_op *op);
 // Whether rows meet keys in it: an attention, or its gradients.
 bool hd_op_meets_keys(const hd_op *op);
 // Whether the rows of view `i` are keys or values of such an op, or gradients

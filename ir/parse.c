@@ -932,9 +932,32 @@ static void keep_views(parser *p, hd_op *op, const hd_view *views)
         }
 }
 
+static hd_status parse_extent(parser *p, hd_dim *out);
+
+// "reshape %x to [m, h, d]", "iota dim 0 to [n]"
+static hd_status parse_shape(parser *p, hd_said *said)
+{
+    if (said->shaped)
+        return expected(p, "each key once");
+    advance(p);
+    said->shaped = true;
+    HD_TRY(expect_mark(p, "[", "'['"));
+    if (accept_mark(p, "]"))
+        return HD_OK;
+    do {
+        hd_type *shape = &said->shape;
+
+        if (shape->ndims == HD_MAX_DIMS)
+            return too_many(p, "dimensions", HD_MAX_DIMS);
+        HD_TRY(parse_extent(p, &shape->dim[shape->ndims]));
+        shape->ndims++;
+    } while (accept_mark(p, ","));
+    return expect_mark(p, "]", "',' or ']'");
+}
+
 // `keys` has the first `n`.
 static hd_status parse_keys(parser *p, hd_op *op, hd_view *views, hd_key *keys,
-                            int n)
+                            int n, hd_said *said)
 {
     hd_key_code code;
 
@@ -944,6 +967,10 @@ static hd_status parse_keys(parser *p, hd_op *op, hd_view *views, hd_key *keys,
              hd_op_find(p->token.text, p->token.length, &(hd_opcode){0}))) {
         hd_key key = {code, p->token.loc, HD_EXPR_NONE, .view = -1};
 
+        if (code == HD_KEY_TO && may_be_open(p) && hd_op_says_shape(op)) {
+            HD_TRY(parse_shape(p, said));
+            continue;
+        }
         for (int i = 0; i < n; i++)
             if (keys[i].code == code)
                 return expected(p, "each key once");
@@ -1236,26 +1263,6 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block)
     return HD_OK;
 }
 
-static hd_status parse_extent(parser *p, hd_dim *out);
-
-// reshape %x to [m, h, d]
-static hd_status parse_shape(parser *p, hd_said *said)
-{
-    said->shaped = true;
-    HD_TRY(expect_mark(p, "[", "'['"));
-    if (accept_mark(p, "]"))
-        return HD_OK;
-    do {
-        hd_type *shape = &said->shape;
-
-        if (shape->ndims == HD_MAX_DIMS)
-            return too_many(p, "dimensions", HD_MAX_DIMS);
-        HD_TRY(parse_extent(p, &shape->dim[shape->ndims]));
-        shape->ndims++;
-    } while (accept_mark(p, ","));
-    return expect_mark(p, "]", "',' or ']'");
-}
-
 static bool same_shape(const hd_type *a, const hd_type *b)
 {
     for (int d = 0; d < a->ndims && d < b->ndims; d++)
@@ -1298,8 +1305,8 @@ static hd_status take_said(parser *p, hd_op *op, hd_said *said)
     if (said->shaped && made != NULL && !made->shapeless &&
         !same_shape(&said->shape, &made->type))
         return hd_error(p->diag, HD_E0311, op->loc,
-                        "reshape to another shape than %%%s is declared with",
-                        made->name);
+                        "%s to another shape than %%%s is declared with",
+                        hd_op_info_get(op->code)->text, made->name);
     hd_infer(op, said);
     return HD_OK;
 }
@@ -1353,9 +1360,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
         HD_TRY(parse_operands(p, op, views, keys, &nkeys));
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
-    if (op->code == HD_OP_RESHAPE && may_be_open(p) && accept_word(p, "to"))
-        HD_TRY(parse_shape(p, &said));
-    HD_TRY(parse_keys(p, op, views, keys, nkeys));
+    HD_TRY(parse_keys(p, op, views, keys, nkeys, &said));
     HD_TRY(take_said(p, op, &said));
     hd_op_add_counts(p->module, op);
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&

@@ -173,13 +173,15 @@ bool hd_key_is_shown(hd_key_code code)
            hd_key_info_get(code)->value != HD_VALUE_BY;
 }
 
-// The shape of a reshape whose result's declaration has none.
+// The shape that no operand says where the result's declaration has none; of a
+// `fill` it is one element, unless it is said.
 static void print_said(const hd_module *module, const hd_op *op, hd_text *text)
 {
     const hd_type *made = op->noutputs > 0 ? &op->view[0].buffer->type : NULL;
 
-    if (op->code != HD_OP_RESHAPE ||
-        (op->view[0].buffer->open & HD_OPEN_SHAPE) == 0)
+    if (!hd_op_says_shape(op) || made == NULL ||
+        (op->view[0].buffer->open & HD_OPEN_SHAPE) == 0 ||
+        (made->ndims == 0 && hd_op_family(op) == HD_FAMILY_MAP))
         return;
     for (int d = 0; d < made->ndims; d++) {
         hd_text_puts(text, d > 0 ? ", " : " to [");

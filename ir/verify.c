@@ -2996,9 +2996,12 @@ static hd_status refuse_shapeless(verifier *v, const hd_op *op)
                    : refuse_misfit(v, op, HD_E0311, type, &why);
     return hd_error(v->diag, HD_E0217, op->view[first].loc,
                     "the extents of %%%s are not declared, and %s does not say "
-                    "them",
+                    "them%s",
                     x->said,
-                    op->view[first].nindex > 0 ? "a part of it" : op_text(op));
+                    op->view[first].nindex > 0 ? "a part of it" : op_text(op),
+                    op->view[first].nindex == 0 && hd_op_says_shape(op)
+                        ? ": 'to [m, n]' behind it does"
+                        : "");
 }
 
 // What one of the other level would make counts as written: who reads that is

@@ -32,7 +32,7 @@ RULES = {
             "than the result's.",
     "TRANSPOSE": "Marks travel with their dimension.",
     "TAKE": "The indices are data, read when the step runs.",
-    "IOTA": "Of no operand: what the result is its declaration says.",
+    "IOTA": "Of no operand: how long the result is its declaration says, or `to [m, n]` behind it.",
     "PRODUCT": "Computed in fp32 or better, and rounded once. `scale_a` and `scale_b` have the "
                "dimensions of their operand, each of which may be missing in front or have one "
                "index; of rows, columns and `k` one index may be of `grain` of the operand's.",

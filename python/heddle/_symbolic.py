@@ -80,6 +80,11 @@ def uncut(extent: Length) -> Length:
     return extent.times if extent.size is None else dataclasses.replace(extent, cut=None)
 
 
+def shape_text(dims: Dims) -> str:
+    """What stands behind `to`."""
+    return f"[{', '.join(str(uncut(dim.extent)) for dim in dims)}]"
+
+
 @dataclasses.dataclass(frozen=True)
 class Block:
     """As an index of a dimension in blocks: one of them."""
@@ -580,18 +585,27 @@ class Maker:
         raise NotImplementedError
 
     def fill(self, value: float, dtype: str, shape: Shape, axes: Optional[Axes] = None) -> Tensor:
-        """A tensor of one number."""
-        return self._make("fill", dtype, [], [("value", number(value))],
-                          dims=dims_of(shape, axes, None))
+        """A tensor of one number. Without `axes` it lies where that costs least."""
+        return self._said("fill", dtype, "f32", [("value", number(value))], shape, axes)
 
     def iota(self, dim: int, shape: Shape, axes: Optional[Axes] = None, *, dtype: str = "i32",
              start: Union[None, int, str, Expr] = None) -> Tensor:
         """The index of each element in dimension `dim` of the whole tensor, i32 or i64, and
-        `start` more."""
+        `start` more. Without `axes` it lies where that costs least."""
         if not -len(shape) <= dim < len(shape):
             refuse(f"dimension {dim} of {len(shape)}")
         keys = attributes_of({"dim": dim % len(shape), "start": start})
-        return self._make("iota", dtype, [], keys, dims=dims_of(shape, axes, None))
+        return self._said("iota", dtype, "i32", keys, shape, axes)
+
+    def _said(self, op: str, dtype: str, made: str, attributes: Attributes, shape: Shape,
+              axes: Optional[Axes]) -> Tensor:
+        """Of no operand, which makes the dtype `made` where none is declared."""
+        dims = dims_of(shape, axes, None)
+        if axes is not None:
+            return self._make(op, dtype, [], attributes, dims=dims)
+        result = self._make(op, dtype, [], [*attributes, ("to", shape_text(dims))], dims=dims,
+                            free=True)
+        return result if dtype == made else result.declare(dtype=dtype)
 
     def _write(self, op: str, results: Sequence[Tensor], operands: Sequence[Union[Tensor, str]],
                attributes: Attributes = (), callee: Optional[str] = None,

@@ -14,7 +14,7 @@ from ._error import refuse
 from ._expr import Expr
 from ._maps import *
 from ._symbolic import (Attributes, Axes, Operand, Result, Shape, Tensor, apply_map,
-                        attributes_of, builder_of, dims_of, integer, told, uncut)
+                        attributes_of, builder_of, dims_of, integer, shape_text, told)
 
 __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "mean", "merge",
            "min", "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
@@ -193,9 +193,8 @@ def reshape(x: Tensor, shape: Shape, axes: Optional[Axes] = None, *, out: Result
             break
         marks[i] = dim.mark
     dims = dims_of(shape, marks, None)
-    extents = ", ".join(str(uncut(dim.extent)) for dim in dims)
     return builder_of(x)._make("reshape", x.dtype, [x],
-                               [("to", f"[{extents}]")] if out is None else [], out, dims=dims,
+                               [("to", shape_text(dims))] if out is None else [], out, dims=dims,
                                free=axes is None)
 
 

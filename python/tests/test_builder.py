@@ -679,6 +679,17 @@ class Built(unittest.TestCase):
         np.testing.assert_array_equal(n, np.broadcast_to(np.arange(4, 7), (2, 3)))
         np.testing.assert_array_equal(m, np.arange(4))
 
+    def test_what_has_no_operand_lies_where_it_is_read(self):
+        b = heddle.Builder("read", mesh={"tp": 2})
+        x = b.input("x", "f32", (6, 4), ("tp", None))
+        i = b.iota(0, (6, 4), dtype="i64", start=2)
+        b.output("y", x * i.copy("f32") + b.fill(0.5, "f32", (6, 4)))
+        text = str(b.build())
+        for words in ("temp %iota1 : i64\n", "iota to [6, 4] dim 0 start 2\n",
+                      "fill to [6, 4] value 0.5\n"):
+            self.assertIn(words, text)
+        self.assertIn("i64[6@tp, 4]", str(b.build().lower(until="place")))
+
     def test_a_call_runs(self):
         def double(call):
             np.asarray(call.results[0])[:] = 2 * np.asarray(call.operands[0])

@@ -396,10 +396,12 @@ TEST(Builder, LeavesOpenWhatStatementsSayOfTemps)
 {
     ExpectSame("heddle 2 tensor program open mesh dp=2, tp=4 "
                "in %x : bf16[8@dp, 16] in %w : bf16[12@tp, 16] "
-               "temp %h : f32 temp %e : [:, :@tp] temp %g : f32[:@dp, :] "
+               "temp %h : f32 temp %e : [:, :@tp] temp %g : f32[:@dp, :] temp "
+               "%k : f32 "
                "out %y : f32[8@dp, 2] { %h = matmul %x, %w tb %d = copy %h "
                "%e = relu %d %f = neg %e %g = copy %f "
-               "%i = reshape %g to [8, 2, 6] %y = sum %i dim 2 }",
+               "%i = reshape %g to [8, 2, 6] %j = iota dim 0 to [8, 2, 6] "
+               "%k = copy %j %l = mul %i, %k %y = sum %l dim 2 }",
                false);
 }
 
