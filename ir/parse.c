@@ -1178,11 +1178,126 @@ static bool at_operand(const parser *p, const hd_op *op)
                                       p->token.kind == HD_TOKEN_INT)));
 }
 
-static hd_status check_mean(parser *p, const hd_op *op)
+// What a fold of one operand joins, before it is taken apart.
+typedef struct folded {
+    hd_type in;
+    bool one;     // it is one operand
+    bool all;     // its dimensions, all of them
+    int dim;      // or one
+    bool counted; // data says how many indices there are
+} folded;
+
+static bool folds_one(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_FOLD && op->noutputs == 1 &&
+           op->ninputs == 1 && hd_op_operands(op) == 1;
+}
+
+// Without `dim`, in tensor programs, a fold of one operand is over all of its
+// dimensions, into one element; a result that is declared as long as the
+// operand has each of its elements.
+static bool folds_all(const parser *p, const hd_op *op, bool mean)
+{
+    const hd_buffer *made = op->view[0].buffer;
+    hd_type out = hd_view_type(&op->view[0]), in = hd_view_type(&op->view[1]);
+
+    if (!may_be_open(p) || op->nkeys > 0 || op->view[1].buffer->shapeless ||
+        in.ndims == 0)
+        return false;
+    if (made->shapeless)
+        return mean || (made->open & HD_OPEN_PLACE) != 0 ||
+               out.ndims != in.ndims;
+    return mean || out.ndims == 0 ||
+           (out.ndims == 1 && out.dim[0].extent == 1 &&
+            (in.ndims > 1 || in.dim[0].extent > 1));
+}
+
+static folded find_folded(const parser *p, const hd_op *op, bool mean)
+{
+    folded f = {.one = folds_one(op)};
+
+    if (!f.one)
+        return f;
+    f.in = hd_view_type(&op->view[1]);
+    f.counted = hd_op_counted(op) >= 0;
+    f.all = folds_all(p, op, mean);
+    if (hd_op_key(op, HD_KEY_DIM) != NULL)
+        f.dim = hd_op_dim(op);
+    else
+        f.one = f.all;
+    return f;
+}
+
+// Of sums those that hold what they are rounded to once, at the end.
+static hd_dtype part_dtype(const hd_op *op)
+{
+    hd_dtype in = hd_view_type(&op->view[1]).dtype;
+    const hd_buffer *made = op->view[0].buffer;
+    hd_dtype out = (made->open & HD_OPEN_DTYPE) != 0 ? in : made->type.dtype;
+
+    if (op->code != HD_OP_SUM)
+        return in;
+    return hd_dtype_is_float(out) && hd_dtype_holds(HD_DTYPE_F32, out) &&
+                   hd_dtype_holds(out, in)
+               ? HD_DTYPE_F32
+               : out;
+}
+
+static hd_buffer *add_part(parser *p, const hd_op *op, const hd_type *type)
+{
+    const hd_buffer *made = op->view[0].buffer;
+    hd_buffer *part = hd_module_add_buffer(
+        p->module,
+        hd_arena_printf(p->module->arena, "%s_%s", made->name,
+                        hd_op_info_get(op->code)->text),
+        HD_ROLE_TEMP, type);
+
+    part->on = made->on;
+    part->loc = op->loc;
+    part->locs = hd_new(p->module->arena, hd_locs);
+    return part;
+}
+
+// Folds all dimensions but the first, the last one at first, and leaves that to
+// the statement.
+static void fold_all(parser *p, hd_op *op, hd_block *block)
+{
+    const hd_said said = {0};
+    hd_type in = hd_view_type(&op->view[1]), type = {.dtype = part_dtype(op)};
+    hd_buffer *made = op->view[0].buffer;
+
+    if ((made->open & HD_OPEN_DTYPE) != 0 && type.dtype != in.dtype &&
+        in.ndims > 1) { // whatever parts are of
+        made->type.dtype = in.dtype;
+        made->open &= ~(unsigned)HD_OPEN_DTYPE;
+    }
+    for (int d = in.ndims - 1; d >= 0; d--) {
+        hd_key dim = {HD_KEY_DIM, op->loc, HD_EXPR_NONE, .view = -1,
+                      .number = d};
+        hd_stmt *first;
+
+        if (d == 0) {
+            op->key = hd_arena_copy(p->module->arena, &dim, sizeof dim);
+            op->nkeys = 1;
+            return;
+        }
+        first = hd_stmt_op(p->module, op->code, -1, 1, 1, 1, op->loc);
+        first->op->view[0] = hd_view_whole(add_part(p, op, &type), op->loc);
+        first->op->view[0].buffer->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
+        first->op->view[0].buffer->shapeless = true;
+        first->op->view[1] = op->view[1];
+        first->op->key[0] = dim;
+        first->op->nkeys = 1;
+        hd_infer(first->op, &said);
+        hd_op_add_counts(p->module, first->op);
+        hd_block_append(block, first);
+        op->view[1] = hd_view_whole(first->op->view[0].buffer, op->loc);
+    }
+}
+
+static hd_status check_mean(parser *p, const hd_op *op, const folded *f)
 {
     hd_dtype dtype = op->view[0].buffer->type.dtype;
-    hd_type in = hd_view_type(&op->view[op->noutputs]);
-    int dim = hd_op_dim(op);
 
     if (p->module->stage != HD_STAGE_TENSOR)
         return hd_error(p->diag, HD_E0303, op->loc,
@@ -1193,73 +1308,75 @@ static hd_status check_mean(parser *p, const hd_op *op)
         return hd_error(p->diag, HD_E0314, op->loc,
                         "mean of %s: it works on floating point",
                         hd_dtype_text(dtype));
-    if (dim < in.ndims && hd_dim_is_sized(in.dim[dim]))
-        return hd_error(p->diag, HD_E0318, op->loc,
-                        "mean over %s, whose length a run says: write 'sum' "
-                        "and 'scale' by a view",
-                        p->module->size[in.dim[dim].size - 1].name);
-    if (hd_op_has_counts(op))
+    for (int d = 0; d < f->in.ndims; d++)
+        if ((f->all || f->dim == d) && hd_dim_is_sized(f->in.dim[d]))
+            return hd_error(p->diag, HD_E0318, op->loc,
+                            "mean over %s, whose length a run says: write "
+                            "'sum' and 'scale' by a view",
+                            p->module->size[f->in.dim[d].size - 1].name);
+    if (f->counted)
         return hd_error(p->diag, HD_E0319, op->loc,
                         "mean of what has counts: write 'sum' and 'scale'");
     return HD_OK;
 }
 
-// A temporary for the sum, in f32 where the result is narrower, so that the
-// mean is rounded once.
-static hd_buffer *add_total(parser *p, const hd_op *op)
+// A sum is written to a temporary, in f32 where the result is narrower, and the
+// statement becomes what makes the result of that, rounded once.
+static hd_op *end_sum(parser *p, hd_stmt *stmt, hd_block *block, hd_opcode code)
 {
-    const hd_buffer *made = op->view[0].buffer;
-    hd_type type = hd_view_type(&op->view[0]);
-    hd_buffer *total;
+    hd_op *sum = stmt->op;
+    hd_buffer *made = sum->view[0].buffer, *total;
+    hd_type type = hd_view_type(&sum->view[0]);
+    hd_stmt *first = hd_stmt_new(p->module, HD_STMT_OP, stmt->loc);
+    hd_op *last = hd_stmt_op(p->module, code, -1, 1, 1, 1, sum->loc)->op;
 
     if (hd_dtype_holds(HD_DTYPE_F32, type.dtype))
         type.dtype = HD_DTYPE_F32;
-    total = hd_module_add_buffer(
-        p->module, hd_arena_printf(p->module->arena, "%s_sum", made->name),
-        HD_ROLE_TEMP, &type);
-    total->on = made->on;
+    total = add_part(p, sum, &type);
     if ((made->open & HD_OPEN_PLACE) != 0)
         total->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
-    total->loc = op->loc;
-    total->locs = hd_new(p->module->arena, hd_locs);
-    return total;
-}
-
-// A mean, which was read as a sum, is that and a factor: the statement becomes
-// the second of two.
-static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block)
-{
-    hd_module *module = p->module;
-    hd_op *sum = stmt->op, *scale;
-    const hd_key *dim = hd_op_key(sum, HD_KEY_DIM);
-    hd_stmt *first = hd_stmt_new(module, HD_STMT_OP, stmt->loc);
-    hd_type in;
-    hd_buffer *total;
-
-    if (dim == NULL || sum->noutputs != 1 || hd_op_operands(sum) != 1 ||
-        sum->ninputs != 1)
-        return hd_error(p->diag, HD_E0301, sum->loc,
-                        "mean has 1 result, 1 operand and the key dim");
-    HD_TRY(check_mean(p, sum));
-    in = hd_view_type(&sum->view[1]);
-    if (hd_op_dim(sum) < 0 || hd_op_dim(sum) >= in.ndims)
-        return HD_OK; // which the verifier tells of the sum
-    if (sum->view[0].buffer->shapeless)
-        return HD_OK; // likewise
-    total = add_total(p, sum);
-    sum->view[0].buffer->open &=
-        ~(unsigned)HD_OPEN_DTYPE; // the total's is wider
-    scale = hd_stmt_op(module, HD_OP_SCALE, -1, 1, 1, 1, sum->loc)->op;
-    scale->view[0] = sum->view[0];
-    scale->view[1] = hd_view_whole(total, sum->loc);
-    scale->key[0] =
-        (hd_key){HD_KEY_BY, dim->loc, HD_EXPR_NONE, .view = -1,
-                 .number = 1 / (double)in.dim[hd_op_dim(sum)].extent};
-    scale->nkeys = 1;
+    made->open &= ~(unsigned)HD_OPEN_DTYPE; // the total's is wider
+    last->view[0] = sum->view[0];
+    last->view[1] = hd_view_whole(total, sum->loc);
     sum->view[0] = hd_view_whole(total, sum->view[0].loc);
     first->op = sum;
     hd_block_append(block, first);
-    stmt->op = scale;
+    stmt->op = last;
+    return last;
+}
+
+// Whether what it joins in the end is wider than its operand and its result.
+static bool rounds_parts(const hd_op *op, const folded *f)
+{
+    hd_dtype in = op->view[1].buffer->type.dtype;
+    hd_dtype out = op->view[0].buffer->type.dtype;
+
+    return !op->view[0].buffer->shapeless && in != out &&
+           hd_dtype_holds(in, out) && hd_dtype_holds(out, f->in.dtype);
+}
+
+// A mean, which was read as a sum, is that and a factor.
+static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
+                           const folded *f)
+{
+    hd_op *sum = stmt->op, *scale;
+    double n = 1;
+
+    if (!f->one)
+        return hd_error(p->diag, HD_E0301, sum->loc,
+                        "mean has 1 result, 1 operand and the key dim, or is "
+                        "of all of a tensor");
+    HD_TRY(check_mean(p, sum, f));
+    if (!f->all && (f->dim < 0 || f->dim >= f->in.ndims))
+        return HD_OK; // which the verifier tells of the sum
+    if (sum->view[0].buffer->shapeless)
+        return HD_OK; // likewise
+    for (int d = 0; d < f->in.ndims; d++)
+        n *= f->all || f->dim == d ? (double)f->in.dim[d].extent : 1;
+    scale = end_sum(p, stmt, block, HD_OP_SCALE);
+    scale->key[0] = (hd_key){HD_KEY_BY, hd_op_key(sum, HD_KEY_DIM)->loc,
+                             HD_EXPR_NONE, .view = -1, .number = 1 / n};
+    scale->nkeys = 1;
     return HD_OK;
 }
 
@@ -1321,6 +1438,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     hd_op *op = hd_new(p->module->arena, hd_op);
     const hd_op_info *info;
     hd_said said = {0};
+    struct folded folded;
     int nkeys = 0;
 
     if (p->token.kind == HD_TOKEN_BUFFER) {
@@ -1361,13 +1479,18 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
     HD_TRY(parse_keys(p, op, views, keys, nkeys, &said));
+    folded = find_folded(p, op, mean);
+    if (folded.all)
+        fold_all(p, op, block);
     HD_TRY(take_said(p, op, &said));
     hd_op_add_counts(p->module, op);
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))
         return unknown_key(p, op);
-    if (mean && take_mean(p, stmt, block) != HD_OK)
+    if (mean && take_mean(p, stmt, block, &folded) != HD_OK)
         p->failed = true; // of a statement that is over
+    else if (!mean && folded.all && rounds_parts(op, &folded))
+        end_sum(p, stmt, block, HD_OP_COPY);
     return HD_OK;
 }
 

@@ -28,11 +28,12 @@ RULES = {
            "dtype, with a result of `u8`; *picked*, the first operand `u8` and the others as "
            "the result; *truths*, all `u8`.",
     "FOLD": "Several operands, of which some may be numbers, are joined element by element in the "
-            "order written, or all indices of dimension `dim` of one. Their dtypes may be narrower "
-            "than the result's.",
+            "order written, or all indices of dimension `dim` of one, in tensor programs "
+            "without it of all. Their dtypes may be narrower than the result's.",
     "TRANSPOSE": "Marks travel with their dimension.",
     "TAKE": "The indices are data, read when the step runs.",
-    "IOTA": "Of no operand: how long the result is its declaration says, or `to [m, n]` behind it.",
+    "IOTA": "Of no operand: how long the result is its declaration says, or `to [m, n]` "
+            "behind it.",
     "PRODUCT": "Computed in fp32 or better, and rounded once. `scale_a` and `scale_b` have the "
                "dimensions of their operand, each of which may be missing in front or have one "
                "index; of rows, columns and `k` one index may be of `grain` of the operand's.",

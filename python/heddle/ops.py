@@ -40,6 +40,11 @@ def reduce(op: str, operands: Sequence[Operand], dim: Optional[int], keepdim: bo
            axes: Optional[Axes], out: Result) -> Tensor:
     builder = builder_of(*operands)
     x = next(x for x in operands if isinstance(x, Tensor))
+    every = dim is None and len(operands) == 1
+    if every and keepdim:
+        refuse("keepdim is of one dimension: say which by dim")
+    if every and out is None:
+        return builder._make(op, x.dtype, [x], dims=(), free=True)
     made = builder._make(
         op, x.dtype, told(operands),
         attributes_of({"dim": None if dim is None else axis_of(x, dim),
@@ -53,19 +58,21 @@ def reduce(op: str, operands: Sequence[Operand], dim: Optional[int], keepdim: bo
 
 def sum(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,
         axes: Optional[Axes] = None, out: Result = None) -> Tensor:
-    """Of several tensors and numbers, element by element, or over a dimension of one. Over one
-    that is sharded ranks add up what they have; `axes` places that: over these
-    ranks, or for all of them."""
+    """Of several tensors and numbers, element by element, or over a dimension of one, or all of
+    it, without `dim`. Over one that is sharded ranks add up what they have; `axes` places that:
+    over these ranks, or for all of them."""
     return reduce("sum", operands, dim, keepdim, axes, out)
 
 
-def mean(x: Tensor, *, dim: int, keepdim: bool = False, axes: Optional[Axes] = None,
+def mean(x: Tensor, *, dim: Optional[int] = None, keepdim: bool = False, axes: Optional[Axes] = None,
          out: Result = None) -> Tensor:
-    """Over a dimension, as `sum`, times one over its extent: added up in f32 if `x` is
-    narrower, and rounded once."""
-    n = x.shape[axis_of(x, dim)]
-    if not isinstance(n, int):
-        refuse(f"a mean over {n}, whose length a run says: take `sum`, and a factor")
+    """Over a dimension, or all of them, as `sum`, times one over its extent: added up in f32 if
+    `x` is narrower, and rounded once."""
+    n = 1
+    for extent in x.shape if dim is None else (x.shape[axis_of(x, dim)],):
+        if not isinstance(extent, int):
+            refuse(f"a mean over {extent}, whose length a run says: take `sum`, and a factor")
+        n *= extent
     total = sum(x, dim=dim, keepdim=keepdim, axes=axes)
     if x.dtype != "f64":
         total.declare(dtype="f32")

@@ -679,6 +679,26 @@ class Built(unittest.TestCase):
         np.testing.assert_array_equal(n, np.broadcast_to(np.arange(4, 7), (2, 3)))
         np.testing.assert_array_equal(m, np.arange(4))
 
+    def test_a_fold_without_a_dimension_is_of_all(self):
+        b = heddle.Builder("all", mesh={"tp": 2})
+        x = b.input("x", "f32", (6, 4, 3), (None, "tp", None))
+        h = b.input("h", "bf16", (6, 4), ("tp", None))
+        made = {"sum": ops.sum(x), "mean": ops.mean(x), "max": ops.max(x), "min": ops.min(x),
+                "narrow": ops.sum(h), "less": ops.sum(x - ops.mean(x))}
+        for name, value in made.items():
+            self.assertEqual(b.output(name, value).shape, ())
+        with self.assertRaisesRegex(heddle.ArgumentError, "keepdim"):
+            ops.sum(x, keepdim=True)
+        x, h = floats(6, 4, 3), floats(6, 4)
+        wide = x.astype("f8")
+        want = {"sum": wide.sum(), "mean": wide.mean(), "max": x.max(), "min": x.min()}
+        program = b.build()
+        self.assertIn("temp %narrow_sum", str(program))
+        answers = program.reference({"x": x, "h": h})
+        for name, value in want.items():
+            values, bound = answers.local(name, 1)
+            self.assertLessEqual(abs(values - value), bound, name)
+
     def test_what_has_no_operand_lies_where_it_is_read(self):
         b = heddle.Builder("read", mesh={"tp": 2})
         x = b.input("x", "f32", (6, 4), ("tp", None))
