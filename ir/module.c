@@ -547,6 +547,18 @@ hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view)
     return buffer->on;
 }
 
+bool hd_op_stands(const hd_module *module, const hd_op *op)
+{
+    bool stands = hd_op_has_counts(op);
+
+    for (int i = 0; i < op->nviews; i++)
+        stands |= hd_view_ranks(module, &op->view[i]).some;
+    for (int i = 0; i < op->nkeys; i++)
+        stands |= op->key[i].expr != HD_EXPR_NONE &&
+                  !hd_expr_is_const(module, op->key[i].expr);
+    return stands;
+}
+
 int hd_view_lead(const hd_view *view)
 {
     int dim = 0;

@@ -45,11 +45,35 @@ static bool is_tensor(const verifier *v)
     return v->module->stage == HD_STAGE_TENSOR;
 }
 
-// Whether operands lie as the text has them, and not yet as their statements
-// need it.
-static bool is_unplaced(const verifier *v)
+// A part of what ranks divide, which is moved; one rank's index is its own.
+static bool is_shared_part(const hd_view *view, int i)
 {
-    return is_tensor(v) && !v->module->placed && v->module->form > 1;
+    hd_dim dim = view->buffer->type.dim[i];
+
+    return hd_dim_is_sharded(dim) &&
+           (hd_view_range(view, i) != NULL ||
+            (hd_view_picks(view, i) && hd_dim_is_cut(dim)));
+}
+
+// Whether something moves the view for a statement that is done as it stands.
+static bool may_move(const hd_view *view)
+{
+    bool moves = (view->buffer->open & HD_OPEN_PLACE) != 0;
+
+    for (int i = 0; i < view->buffer->type.ndims; i++)
+        moves |= is_shared_part(view, i);
+    return moves;
+}
+
+// Whether operands lie as the text has them, and not yet as their statement
+// needs it.
+static bool is_unplaced(const verifier *v, const hd_op *op)
+{
+    bool moves = !hd_op_stands(v->module, op);
+
+    for (int i = 0; i < op->nviews; i++)
+        moves |= may_move(&op->view[i]);
+    return is_tensor(v) && !v->module->placed && v->module->form > 1 && moves;
 }
 
 // "bf16[4@tp, 8]", for messages. Stands until TEXTS more are asked for.
@@ -457,7 +481,8 @@ static hd_status check_part_of_ranks(verifier *v, const hd_view *view, int i)
 
 // A part of a tensor is the same one on every rank, so that it is by constants,
 // and of a dimension over ranks has all, or one rank's index.
-static hd_status check_part(verifier *v, const hd_view *view, int i, bool read)
+static hd_status check_part(verifier *v, const hd_op *op, const hd_view *view,
+                            int i, bool read)
 {
     hd_dim dim = view->buffer->type.dim[i];
     const hd_range *range = hd_view_range(view, i);
@@ -467,8 +492,7 @@ static hd_status check_part(verifier *v, const hd_view *view, int i, bool read)
     if (hd_dim_is_sized(dim))
         HD_TRY(check_sized(v, view, i));
     if (hd_dim_is_sharded(dim) &&
-        !(read && is_unplaced(v) &&
-          (range != NULL || hd_dim_is_cut(dim)))) // which is moved
+        !(read && is_unplaced(v, op) && is_shared_part(view, i)))
         HD_TRY(check_part_of_ranks(v, view, i));
     if (!is_constant(v, view, i))
         return hd_error(v->diag, HD_E0306, view->loc,
@@ -478,7 +502,8 @@ static hd_status check_part(verifier *v, const hd_view *view, int i, bool read)
     return check_bounds(v, view, i);
 }
 
-static hd_status check_view(verifier *v, const hd_view *view, bool read)
+static hd_status check_view(verifier *v, const hd_op *op, const hd_view *view,
+                            bool read)
 {
     const hd_type *type = &view->buffer->type;
 
@@ -488,7 +513,7 @@ static hd_status check_view(verifier *v, const hd_view *view, bool read)
                         view->nindex, view->nindex == 1 ? "ex" : "ices",
                         view->buffer->said, type->ndims, plural(type->ndims));
     for (int i = 0; i < type->ndims; i++)
-        HD_TRY(is_tensor(v) ? check_part(v, view, i, read)
+        HD_TRY(is_tensor(v) ? check_part(v, op, view, i, read)
                             : check_index(v, view, i));
     return HD_OK;
 }
@@ -617,7 +642,7 @@ static hd_status check_views(verifier *v, const hd_op *op)
     for (int i = 0; i < op->nviews; i++) {
         hd_access access = hd_op_access(op, i);
 
-        HD_TRY(check_view(v, &op->view[i], !hd_op_writes(op, i)));
+        HD_TRY(check_view(v, op, &op->view[i], !hd_op_writes(op, i)));
         HD_TRY(
             check_event(v, &op->view[i],
                         (access & (HD_ACCESS_RECORD | HD_ACCESS_WAIT)) != 0));
@@ -898,7 +923,7 @@ static void types_of(const verifier *v, const hd_op *op,
 {
     for (int i = 0; i < op->nviews; i++) {
         type[i] = type_of(op, i);
-        if (is_unplaced(v))
+        if (is_unplaced(v, op))
             type[i] = hd_type_unmarked(&type[i]);
     }
 }
@@ -1139,7 +1164,7 @@ static hd_status check_start(verifier *v, const hd_op *op, int i)
 // Where a rank's block begins is no number where a run says how long it is.
 static hd_status check_ranks_know(verifier *v, const hd_op *op, hd_dim dim)
 {
-    if (!is_tensor(v) || is_unplaced(v) || !hd_dim_is_sharded(dim) ||
+    if (!is_tensor(v) || is_unplaced(v, op) || !hd_dim_is_sharded(dim) ||
         !hd_dim_is_sized(dim))
         return HD_OK;
     return hd_error(v->diag, HD_E0318, hd_op_key(op, HD_KEY_DIM)->loc,
@@ -1176,7 +1201,8 @@ static hd_status check_take(verifier *v, const hd_op *op)
     HD_TRY(check_start(v, op, 1));
     HD_TRY(check_result(v, op, out.dtype == in.dtype));
     HD_TRY(check_ranks_know(v, op, in.dim[hd_op_dim(op)]));
-    return is_tensor(v) && !is_unplaced(v) ? check_ranks_alike(v, op) : HD_OK;
+    return is_tensor(v) && !is_unplaced(v, op) ? check_ranks_alike(v, op)
+                                               : HD_OK;
 }
 
 static hd_status check_iota(verifier *v, const hd_op *op)
@@ -1306,7 +1332,7 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                              "cast");
     if (hd_type_elements(&out) == hd_type_elements(&in)) {
         HD_TRY(check_sized_apart(v, op, &out, &in));
-        return is_unplaced(v) ? HD_OK : check_shares(v, op, &out, &in);
+        return is_unplaced(v, op) ? HD_OK : check_shares(v, op, &out, &in);
     }
     snprintf(why, sizeof why, "%lld elements for %lld",
              (long long)hd_type_elements(&in),
@@ -1558,7 +1584,7 @@ static bool fits_parts(verifier *v, const hd_op *op)
 {
     hd_type type[HD_MAX_VIEWS];
 
-    if (!is_unplaced(v))
+    if (!is_unplaced(v, op))
         return false;
     for (int i = 0; i < op->nviews; i++)
         type[i] = type_of(op, i);

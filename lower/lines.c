@@ -146,15 +146,6 @@ static void find_groups(hd_lines *lines)
         }
 }
 
-static bool names_coordinates(const hd_module *module, const hd_op *op)
-{
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].expr != HD_EXPR_NONE &&
-            !hd_expr_is_const(module, op->key[i].expr))
-            return true;
-    return false;
-}
-
 hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
 {
     hd_lines lines = {.op = op, .joined = NONE, .heads = NONE, .rows = NONE};
@@ -168,9 +159,8 @@ hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
         lines.type[i] =
             hd_placement_type(module, &type, hd_placement_nowhere());
         ndims[i] = type.ndims;
-        lines.fixed |= hd_view_ranks(module, &op->view[i]).some;
     }
-    lines.fixed |= hd_op_has_counts(op) || names_coordinates(module, op);
+    lines.fixed = hd_op_stands(module, op);
     if (op->code == HD_OP_RESHAPE)
         find_shares(&lines);
     else if (op->code == HD_OP_SET)
