@@ -750,6 +750,19 @@ static const char *way_text(const search *s, const hd_lines *lines,
     return text != NULL ? text : "all of it on each rank";
 }
 
+// How much more another way would cost at this statement than the one that was
+// chosen: it may be less, where others then cost that, or more.
+static const char *show_more(const search *s, int64_t more)
+{
+    double mib = (double)(more < 0 ? -more : more) / 2 / 1048576;
+
+    if (mib < .05)
+        return "as much here";
+    return hd_arena_printf(s->p->scratch, "%.1f MiB %s", mib,
+                           more > 0 ? "more here"
+                                    : "less here, but no less in all");
+}
+
 static bool same_cut(hd_cut a, hd_cut b)
 {
     return memcmp(&a, &b, sizeof a) == 0;
@@ -780,10 +793,9 @@ static const char *reason_of(search *s, const state *before, const state *after)
     }
     if (next == NULL)
         return way_text(s, lines, after->way);
-    return hd_arena_printf(s->p->scratch, "%s; next: %s, %+.1f MiB here",
-                           way_text(s, lines, after->way),
-                           way_text(s, lines, next),
-                           (double)(least - after->cost.total) / 2 / 1048576);
+    return hd_arena_printf(
+        s->p->scratch, "%s; next: %s, %s", way_text(s, lines, after->way),
+        way_text(s, lines, next), show_more(s, least - after->cost.total));
 }
 
 static void explain(search *s, const state *last)
