@@ -98,6 +98,16 @@ void hd_build_drop_key(hd_op *op, hd_key_code code)
     op->nkeys = n;
 }
 
+hd_key *hd_build_put_key(hd_op *op, hd_key_code code)
+{
+    int at = op->nkeys++;
+
+    for (; at > 0 && op->key[at - 1].code > code; at--)
+        op->key[at] = op->key[at - 1];
+    op->key[at] = (hd_key){code, op->loc, HD_EXPR_NONE, .view = -1};
+    return &op->key[at];
+}
+
 void hd_build_renumber_pieces(hd_module *module, hd_op *op, int i, int dim)
 {
     if (hd_op_key(op, hd_op_pieces_key(op, i)) != NULL)
@@ -107,16 +117,13 @@ void hd_build_renumber_pieces(hd_module *module, hd_op *op, int i, int dim)
 void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim)
 {
     hd_key_code code = hd_op_pieces_key(op, i);
-    int kept = hd_view_kept_ahead(&op->view[i], dim), at;
+    int kept = hd_view_kept_ahead(&op->view[i], dim);
 
     hd_build_drop_key(op, code);
     if (kept == 0 && !hd_dim_is_sized(op->view[i].buffer->type.dim[dim]) &&
         op->view[i].buffer->type.dim[dim].extent == module->axis[op->axis].size)
         return;
-    for (at = op->nkeys++; at > 0 && op->key[at - 1].code > code; at--)
-        op->key[at] = op->key[at - 1];
-    op->key[at] =
-        (hd_key){code, op->loc, HD_EXPR_NONE, .view = -1, .number = kept};
+    hd_build_put_key(op, code)->number = kept;
 }
 
 void hd_build_number(hd_op *op, hd_key_code code, double number)

@@ -31,6 +31,8 @@ void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr);
 // That by which a transfer folds so; none for a sum.
 void hd_build_fold_key(hd_op *op, hd_fold fold);
 void hd_build_drop_key(hd_op *op, hd_key_code code);
+// One that is not there yet, in its place among the others.
+hd_key *hd_build_put_key(hd_op *op, hd_key_code code);
 // Says in which dimension of its buffer view `i` of a collective has the pieces
 // of ranks, where it does not begin with an index of each.
 void hd_build_pieces_dim(hd_module *module, hd_op *op, int i, int dim);

@@ -933,22 +933,35 @@ static hd_view lead_parts(writer *w, int i, int ndims)
     return whole(w, reshape(w, x, &type));
 }
 
-// Keys of a statement whose operands have the ranks in front.
-static void lead_keys(writer *w, hd_op *to)
+// The keys of the statement at hand that `leaves` does not have, with what is
+// brought for their views.
+static void copy_keys(const writer *w, hd_op *to,
+                      bool (*leaves)(hd_key_code code))
 {
     const hd_op *op = w->lines->op;
 
-    for (int i = 0; i < op->nkeys; i++) {
-        if (op->key[i].view >= 0) {
-            hd_build_key_view(to, op->key[i].code, w->view[op->key[i].view]);
-            continue;
-        }
-        hd_key *key = &to->key[to->nkeys++];
+    for (int code = 0; code < HD_NKEYS; code++) { // in order
+        const hd_key *from = hd_op_key(op, (hd_key_code)code);
+        hd_key *key = &to->key[to->nkeys];
 
-        *key = op->key[i];
-        if (key->code == HD_KEY_DIM)
-            key->number += 1;
+        if (from == NULL || (leaves != NULL && leaves(from->code)))
+            continue;
+        *key = *from;
+        to->nkeys++;
+        if (key->view < 0)
+            continue;
+        to->view[to->nviews] = w->view[key->view];
+        key->view = to->nviews++;
     }
+}
+
+// Keys of a statement whose operands have the ranks in front.
+static void lead_keys(const writer *w, hd_op *to)
+{
+    copy_keys(w, to, NULL);
+    for (int i = 0; i < to->nkeys; i++)
+        if (to->key[i].code == HD_KEY_DIM)
+            to->key[i].number += 1;
 }
 
 static void lead_order(writer *w, const hd_view view[2])
@@ -1013,16 +1026,7 @@ static hd_buffer *write_parts(writer *w, int axis)
     product = hd_build_op(&w->b, HD_OP_MATMUL, -1, 1, 2, views);
     product->loc = op->loc;
     explain_statement(w);
-    for (int code = 0; code < HD_NKEYS; code++) { // in order
-        const hd_key *key = hd_op_key(op, (hd_key_code)code);
-
-        if (key == NULL || hd_key_ends(key->code))
-            continue;
-        if (key->view >= 0)
-            hd_build_key_view(product, key->code, w->view[key->view]);
-        else
-            hd_build_number(product, key->code, key->number);
-    }
+    copy_keys(w, product, hd_key_ends);
     if (adds != NULL)
         hd_build_key_view(product, HD_KEY_BIAS, whole(w, adds));
     return parts;
@@ -1418,41 +1422,34 @@ static void join_result(writer *w, int i, hd_buffer *made, hd_view to)
                       n == 0 ? &to : NULL);
 }
 
-// Rows of a block see keys as far as the whole would.
-static void copy_keys(writer *w, hd_op *to, bool blocks)
+static bool comes_behind(hd_key_code code)
 {
-    const hd_op *op = w->lines->op;
+    return code == HD_KEY_ACCUMULATE;
+}
+
+// Rows of a block see keys as far as the whole would.
+static void shift_causal(const writer *w, hd_op *op, int axis)
+{
+    hd_module *m = w->module;
+    int64_t n = w->lines->type[0].dim[w->way->at[0].dim[axis]].extent;
+    hd_expr ahead = hd_expr_binary(m, HD_EXPR_MUL, hd_expr_coord(m, axis),
+                                   hd_expr_const(m, n / m->axis[axis].size));
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code == HD_KEY_CAUSAL)
+            op->key[i].expr =
+                hd_expr_binary(m, HD_EXPR_ADD, op->key[i].expr, ahead);
+}
+
+static void split_keys(const writer *w, hd_op *to)
+{
     int axis = rows_axis(w);
 
-    for (int i = 0; i < op->nkeys; i++) {
-        const hd_key *key = &op->key[i];
-        hd_expr expr = key->expr;
-
-        if (key->code == HD_KEY_ACCUMULATE) // which comes behind it
-            continue;
-        if (blocks && key->code > HD_KEY_BLOCKS &&
-            hd_op_key(to, HD_KEY_BLOCKS) == NULL)
-            hd_build_key(to, HD_KEY_BLOCKS, HD_EXPR_NONE);
-        if (key->code == HD_KEY_CAUSAL && axis >= 0) {
-            int rows = w->way->at[0].dim[axis];
-            int64_t each =
-                w->lines->type[0].dim[rows].extent / w->module->axis[axis].size;
-
-            expr =
-                hd_expr_binary(w->module, HD_EXPR_ADD, expr,
-                               hd_expr_binary(w->module, HD_EXPR_MUL,
-                                              hd_expr_coord(w->module, axis),
-                                              hd_expr_const(w->module, each)));
-        }
-        if (key->view >= 0) {
-            hd_build_key_view(to, key->code, w->view[key->view]);
-            continue;
-        }
-        hd_build_key(to, key->code, expr);
-        to->key[to->nkeys - 1].number = key->number;
-    }
-    if (blocks && hd_op_key(to, HD_KEY_BLOCKS) == NULL)
-        hd_build_key(to, HD_KEY_BLOCKS, HD_EXPR_NONE);
+    copy_keys(w, to, comes_behind);
+    if (axis < 0)
+        return;
+    shift_causal(w, to, axis);
+    hd_build_put_key(to, HD_KEY_BLOCKS);
 }
 
 static bool same_view(const hd_view *a, const hd_view *b)
@@ -1489,7 +1486,7 @@ static void write_split(writer *w)
     split = hd_build_op(&w->b, op->code, -1, op->noutputs, op->ninputs, views);
     split->loc = op->loc;
     explain_statement(w);
-    copy_keys(w, split, axis >= 0);
+    split_keys(w, split);
     for (int i = 0; i < op->noutputs; i++) {
         join_result(w, i, views[i].buffer, made[i]);
         end_view(w, i, made[i]);
