@@ -882,6 +882,7 @@ static hd_status refuse_misfit(verifier *v, const hd_op *op, hd_code code,
 {
     const hd_view *view = &op->view[why->view];
     int n = type[why->view].ndims;
+    int other = why->view == 0 && op->ninputs > 0 ? op->noutputs : 0;
 
     switch (why->kind) {
     case HD_MISFIT_LENGTH:
@@ -901,10 +902,10 @@ static hd_status refuse_misfit(verifier *v, const hd_op *op, hd_code code,
                         op_text(op), why->ndims, HD_MAX_DIMS);
     case HD_MISFIT_DIMS:
         if (why->letter != 0)
-            return hd_error(v->diag, code, op->loc,
-                            "%s: %s has %d dimension%s and %s %d", op_text(op),
-                            buffer_text(v, view->buffer), n, plural(n),
-                            buffer_text(v, op->view[0].buffer), type[0].ndims);
+            return hd_error(
+                v->diag, code, op->loc, "%s: %s has %d dimension%s and %s %d",
+                op_text(op), buffer_text(v, view->buffer), n, plural(n),
+                buffer_text(v, op->view[other].buffer), type[other].ndims);
         return hd_error(v->diag, code, op->loc,
                         "%s: %s has %d dimension%s and is [%s]", op_text(op),
                         buffer_text(v, view->buffer), n, plural(n),
