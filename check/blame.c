@@ -385,6 +385,37 @@ static int64_t expr_of(const hd_module *module, const hd_key *key)
                : 0;
 }
 
+static bool is_sized(const hd_module *module, const hd_key *key)
+{
+    return hd_key_info_get(key->code)->value == HD_VALUE_EXPR &&
+           hd_expr_uses_size(module, key->expr);
+}
+
+// As they are written, where a run says what they are: 'causal m', 'causal n'.
+static bool print_sized(const trail *t, const hd_op *host, const hd_op *tensor,
+                        hd_key_code code, hd_text *text)
+{
+    const hd_module *module[] = {t->e->graph->module, t->e->tensor};
+    const hd_key *key[] = {hd_op_key(host, code), hd_op_key(tensor, code)};
+    hd_text said[2] = {{0}, {0}};
+    bool differ;
+
+    if (key[0] == NULL || key[1] == NULL ||
+        (!is_sized(module[0], key[0]) && !is_sized(module[1], key[1])))
+        return false;
+    for (int i = 0; i < 2; i++)
+        hd_expr_print(module[i], key[i]->expr, &said[i]);
+    differ = said[0].bytes != NULL && said[1].bytes != NULL &&
+             strcmp(said[0].bytes, said[1].bytes) != 0;
+    if (differ && text != NULL)
+        hd_text_printf(text, "has '%s %s' where the tensor program has '%s %s'",
+                       hd_key_info_get(code)->text, said[0].bytes,
+                       hd_key_info_get(code)->text, said[1].bytes);
+    hd_text_free(&said[0]);
+    hd_text_free(&said[1]);
+    return differ;
+}
+
 static bool same_scalars(const hd_key *a, const hd_key *b)
 {
     bool same = a->nscalars == b->nscalars;
@@ -406,7 +437,8 @@ static bool same_key(const trail *t, const hd_op *host, const hd_op *tensor,
         return a == b;
     return a->act == b->act && !(a->number < b->number) &&
            !(a->number > b->number) && same_scalars(a, b) &&
-           expr_of(t->e->graph->module, a) == expr_of(t->e->tensor, b);
+           expr_of(t->e->graph->module, a) == expr_of(t->e->tensor, b) &&
+           !print_sized(t, host, tensor, code, NULL);
 }
 
 // The operands are read along other dimensions. The host's may have fewer than
@@ -488,6 +520,8 @@ static void print_difference(const trail *t, const hd_op *host,
         if (code == HD_KEY_ACCUMULATE || code == HD_KEY_AUX ||
             same_key(t, host, tensor, code))
             continue;
+        if (print_sized(t, host, tensor, code, text))
+            return;
         if (hd_key_info_get(code)->value == HD_VALUE_BY) // one has it alone
             hd_text_printf(text, "%s counts of %s", verb,
                            code == HD_KEY_COUNTS_OF_KEYS ? "its keys"

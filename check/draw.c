@@ -35,6 +35,7 @@ enum {
     KEY_COUNT,
     KEY_COUNTED,
     KEY_ROOM,
+    KEY_END,
 };
 
 // A whole number in place of a number of the field is less than this.
@@ -474,6 +475,26 @@ static void add_bounds(hd_draws *draws, const hd_size *size, int i,
     }
 }
 
+// Where masks begin or end that the size moves, the others being the greatest,
+// or the least, and about there.
+static void add_ends(hd_draws *draws, const hd_module *module, int i,
+                     bool greatest)
+{
+    const hd_masks *masks = &draws->masks;
+    int64_t n = masks->n * HD_MASK_ENDS, step = n / MOST_BOUNDS + 1, at;
+    int64_t size[HD_MAX_SIZES];
+
+    for (int k = 0; k < masks->nsizes; k++)
+        size[k] = greatest ? module->size[k].high : module->size[k].low;
+    for (int64_t k = 0; k < n; k++) {
+        if (k % step != 0 || !hd_mask_solve(masks, &masks->mask[k % masks->n],
+                                            (int)(k / masks->n), i, size, &at))
+            continue;
+        for (int64_t near = at - 2; near <= at + 1; near++)
+            add_size(draws, &module->size[i], i, near);
+    }
+}
+
 // The greatest first, then one for each way to fill blocks, those where masks
 // begin or end, the least ones, those next to the greatest, and others.
 static void find_sizes(hd_draws *draws, const hd_module *module, int i,
@@ -491,6 +512,9 @@ static void find_sizes(hd_draws *draws, const hd_module *module, int i,
     for (int64_t k = 0; range <= HD_MOST_VALUES && k < range; k++)
         add_size(draws, size, i, size->low + k);
     add_all_fillings(draws, module, i);
+    add_ends(draws, module, i, true);
+    if (module->nsizes > 1)
+        add_ends(draws, module, i, false);
     add_bounds(draws, size, i, bounds);
     for (int64_t k = 0; k < LEAST_SIZES; k++)
         add_size(draws, size, i, size->low + k);
@@ -543,6 +567,33 @@ static int64_t any_value(const hd_draws *draws, const hd_draw *draw, int i)
     return draws->size[i][which % n];
 }
 
+// In every other draw one size takes a mask's end to where it begins to leave
+// something, or about there, the other sizes being as drawn: of several sizes
+// few combinations may be there.
+static void meet_end(const hd_draws *draws, hd_draw *draw)
+{
+    const hd_masks *masks = &draws->masks;
+    uint64_t number = hd_field_mix(KEY_END, draw->seed);
+    int i = (int)(number / 2 % (uint64_t)most_of(draws->nsizes, 1));
+    int64_t at;
+
+    if (masks->n == 0 || number % 2 == 0)
+        return;
+    number /= 2 * (uint64_t)draws->nsizes;
+    for (int k = 0; k < HD_MASK_ENDS; k++) {
+        const hd_mask *mask =
+            &masks->mask[(number / HD_MASK_ENDS / 4 + (uint64_t)k) %
+                         (uint64_t)masks->n];
+        int end = (int)((number + (uint64_t)k) % HD_MASK_ENDS);
+
+        if (!hd_mask_solve(masks, mask, end, i, draw->size, &at))
+            continue;
+        at += (int64_t)(number / HD_MASK_ENDS % 4) - 2;
+        draw->size[i] = most_of(least(at, masks->high[i]), masks->low[i]);
+        return;
+    }
+}
+
 static void draw_sizes(const hd_draws *draws, int number, hd_draw *draw)
 {
     uint64_t turn = draw->turn;
@@ -566,6 +617,8 @@ static void draw_sizes(const hd_draws *draws, int number, hd_draw *draw)
             own += hd_field_mix(draw->whose, KEY_SIZE + (uint64_t)i);
         draw->size[i] = draws->size[i][own % n];
     }
+    if (number >= draws->nsure + draws->nturns)
+        meet_end(draws, draw);
 }
 
 // ------------------------------------------------------------------- whole
@@ -624,6 +677,8 @@ hd_status hd_draws_create(const hd_graph *graph, const hd_module *tensor,
     marks bounds = {at, MOST_APART + 1};
     hd_status status = find_counts(&draws, graph, tensor, diag);
 
+    if (status == HD_OK)
+        status = hd_masks_find(graph, tensor, diag, &draws.masks);
     if (status != HD_OK) {
         hd_draws_free(&draws);
         return status;
@@ -641,6 +696,7 @@ void hd_draws_free(hd_draws *draws)
 {
     free(draws->room);
     free(draws->place);
+    hd_masks_free(&draws->masks);
     *draws = (hd_draws){0};
 }
 

@@ -6,7 +6,7 @@
 #ifndef HD_CHECK_DRAW_H
 #define HD_CHECK_DRAW_H
 
-#include "steps/graph.h"
+#include "check/mask.h"
 
 HD_BEGIN_DECLS
 
@@ -59,6 +59,7 @@ typedef struct hd_draws {
     int nvalues[HD_MAX_SIZES];
     int64_t blocks[HD_MAX_SIZES]; // that it is cut into, from 1
     int64_t least[HD_MAX_SIZES];
+    hd_masks masks; // owned: where what a run says is what rows see
 } hd_draws;
 
 // Of 0 a seed is drawn, too.

@@ -109,12 +109,12 @@ static void add_constants(hd_batch *k)
     hd_text_printf(
         &k->text,
         "#define D %lld\n#define W %lld\n#define SOME 16\n"
-        "#define MASKED %d\n#define UPDATES %d\n"
-        "#define CAUSAL (%lldll)\n#define WINDOW %.0fll\n",
+        "#define MASKED %d\n#define UPDATES %d\n#define WINDOW %.0fll\n",
         (long long)q->extent[q->ndims - 1], (long long)v->extent[v->ndims - 1],
         step->causal != HD_SEES_ALL,
-        hd_op_access(step->op, 0) == HD_ACCESS_UPDATE, (long long)step->causal,
+        hd_op_access(step->op, 0) == HD_ACCESS_UPDATE,
         window != NULL ? window->number : 0);
+    hd_batch_number(k, "CAUSAL", step->causal, step->varies);
 }
 
 static hd_status emit_attention(const hd_step *step, hd_text *out,

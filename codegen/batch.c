@@ -15,18 +15,22 @@ int hd_batch_dims(const hd_batch *k)
     return hd_op_batch(k->step->op, 0, k->step->span[0].ndims);
 }
 
+void hd_batch_number(hd_batch *k, const char *name, int64_t now, bool sized)
+{
+    if (sized) {
+        hd_text_printf(&k->text, "#define %s ((i64)args.size[%d])\n", name,
+                       k->sizes);
+        k->size[k->sizes++] = now;
+    } else {
+        hd_text_printf(&k->text, "#define %s (%lldll)\n", name, (long long)now);
+    }
+}
+
 int64_t hd_batch_length(hd_batch *k, const char *name, int view, int d)
 {
     hd_length length = hd_length_of(k->step, view, d);
 
-    if (length.sized) {
-        hd_text_printf(&k->text, "#define %s ((i64)args.size[%d])\n", name,
-                       k->sizes);
-        k->size[k->sizes++] = length.now;
-    } else {
-        hd_text_printf(&k->text, "#define %s %lldll\n", name,
-                       (long long)length.now);
-    }
+    hd_batch_number(k, name, length.now, length.sized);
     return length.now;
 }
 

@@ -20,6 +20,8 @@ typedef struct hd_batch {
 int hd_batch_dims(const hd_batch *k);
 // How long dimension `d` of a view is, by name; returns how long it is now.
 int64_t hd_batch_length(hd_batch *k, const char *name, int view, int d);
+// A number by name: a parameter if each run says another one.
+void hd_batch_number(hd_batch *k, const char *name, int64_t now, bool sized);
 // BATCH, how many elements it has, and VIEWS, statements that declare pointers
 // v0, v1, .. to what the views have of element `b`, along which a view may
 // repeat. `b` is 0 behind them. Returns how many elements there are now.

@@ -66,16 +66,16 @@ int64_t hd_causal_blocks(const hd_op *op)
                : 1;
 }
 
-// How many keys a block has is a constant, where any of this is said.
-static int64_t default_step(const hd_op *op)
+// How much less it is of each next block where nothing else is said: a number
+// or, of as many keys as a run says, a size times one.
+static hd_dim default_distance(const hd_op *op)
 {
     hd_type type;
 
     if (hd_op_key(op, HD_KEY_ZIGZAG) != NULL)
-        return -1;
-    return hd_op_has_blocks(op, op->noutputs + 1)
-               ? -find_inner(op, 2, &type)->extent
-               : 0;
+        return hd_dim_whole(1);
+    return hd_op_has_blocks(op, op->noutputs + 1) ? *find_inner(op, 2, &type)
+                                                  : hd_dim_whole(0);
 }
 
 hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block)
@@ -87,7 +87,8 @@ hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block)
     if (key == NULL)
         return HD_EXPR_NONE;
     // Of a step back the distance, so that what is printed reads well.
-    by = step != NULL ? step->expr : hd_expr_const(module, -default_step(op));
+    by = step != NULL ? step->expr
+                      : hd_module_count(module, default_distance(op));
     return hd_expr_binary(module, step != NULL ? HD_EXPR_ADD : HD_EXPR_SUB,
                           key->expr,
                           hd_expr_binary(module, HD_EXPR_MUL, block, by));
@@ -121,7 +122,7 @@ bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
     if (step != NULL && !hd_expr_eval(module, step->expr, env, &by))
         return false;
     if (key != NULL && step == NULL)
-        by = default_step(op);
+        by = -hd_module_extent(module, default_distance(op));
     for (int64_t b = 0; b < hd_causal_blocks(op); b++) {
         if (__builtin_mul_overflow(b, by, &far) ||
             __builtin_add_overflow(offset, far, &far))
@@ -129,6 +130,36 @@ bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
         out[b] = key != NULL ? hd_causal_of(far) : HD_SEES_ALL;
     }
     return true;
+}
+
+bool hd_causal_is_bounded(const hd_module *module, const hd_op *op,
+                          const hd_env *env)
+{
+    const hd_key *key = hd_causal_key(op);
+    const hd_key *step = hd_op_key(op, HD_KEY_STEP);
+    int64_t last = hd_causal_blocks(op) - 1;
+    int64_t by[2] = {0}, offset[2] = {0}, far;
+
+    if (key != NULL &&
+        !hd_expr_bounds(module, key->expr, env, &offset[0], &offset[1]))
+        return false;
+    if (step != NULL &&
+        !hd_expr_bounds(module, step->expr, env, &by[0], &by[1]))
+        return false;
+    if (key != NULL && step == NULL)
+        by[0] = by[1] = -default_distance(op).extent;
+    for (int i = 0; i < 4; i++)
+        if (__builtin_mul_overflow(last, by[i % 2], &far) ||
+            __builtin_add_overflow(offset[i / 2], far, &far))
+            return false;
+    return true;
+}
+
+bool hd_causal_is_sized(const hd_module *module, const hd_op *op)
+{
+    const hd_key *key = hd_causal_key(op);
+
+    return key != NULL && hd_expr_uses_size(module, key->expr);
 }
 
 bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,

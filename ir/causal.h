@@ -36,6 +36,11 @@ int64_t hd_causal_blocks(const hd_op *op);
 // where a key has no value, or that of a block has none.
 bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
                     int32_t out[HD_MAX_KEY_BLOCKS]);
+// Whether hd_causal_eval is true in every run.
+bool hd_causal_is_bounded(const hd_module *module, const hd_op *op,
+                          const hd_env *env);
+// Whether what runs are given says where rows lie among the keys of a step.
+bool hd_causal_is_sized(const hd_module *module, const hd_op *op);
 // What `causal` or `zigzag` is of a block, in the module's expressions;
 // HD_EXPR_NONE of an op with neither.
 hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block);

@@ -356,6 +356,80 @@ bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
            apply(node->kind, a, b, out);
 }
 
+bool hd_expr_uses_size(const hd_module *module, hd_expr expr)
+{
+    const hd_expr_node *node = &module->exprs[expr];
+
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_CONST:
+    case HD_FORM_COORD:
+    case HD_FORM_VAR:
+        return false;
+    case HD_FORM_SIZE:
+        return true;
+    case HD_FORM_NOT:
+        return hd_expr_uses_size(module, node->a);
+    case HD_FORM_BINARY:
+        break;
+    }
+    return hd_expr_uses_size(module, node->a) ||
+           hd_expr_uses_size(module, node->b);
+}
+
+bool hd_expr_is_linear(const hd_module *module, hd_expr expr)
+{
+    const hd_expr_node *node = &module->exprs[expr];
+
+    if (node->kind == HD_EXPR_SIZE || !hd_expr_uses_size(module, expr))
+        return true;
+    if (node->kind == HD_EXPR_MUL && hd_expr_uses_size(module, node->a) &&
+        hd_expr_uses_size(module, node->b))
+        return false;
+    return (node->kind == HD_EXPR_ADD || node->kind == HD_EXPR_SUB ||
+            node->kind == HD_EXPR_MUL) &&
+           hd_expr_is_linear(module, node->a) &&
+           hd_expr_is_linear(module, node->b);
+}
+
+// Both ends of a sum, a difference or a product with one number.
+static bool apply_bounds(hd_expr_kind kind, const int64_t a[2],
+                         const int64_t b[2], int64_t *low, int64_t *high)
+{
+    int64_t end[4];
+
+    for (int i = 0; i < 4; i++)
+        if (!apply(kind, a[i % 2], b[i / 2], &end[i]))
+            return false;
+    *low = *high = end[0];
+    for (int i = 1; i < 4; i++) {
+        *low = end[i] < *low ? end[i] : *low;
+        *high = end[i] > *high ? end[i] : *high;
+    }
+    return true;
+}
+
+bool hd_expr_bounds(const hd_module *module, hd_expr expr, const hd_env *env,
+                    int64_t *low, int64_t *high)
+{
+    const hd_expr_node *node = &module->exprs[expr];
+    int64_t a[2], b[2];
+
+    if (!hd_expr_uses_size(module, expr)) {
+        if (!hd_expr_eval(module, expr, env, low))
+            return false;
+        *high = *low;
+        return true;
+    }
+    if (node->kind == HD_EXPR_SIZE) {
+        *low = module->size[node->a].low;
+        *high = module->size[node->a].room; // a run of which is looked at, too
+        return true;
+    }
+    return hd_expr_bounds(module, node->a, env, &a[0], &a[1]) &&
+           hd_expr_bounds(module, node->b, env, &b[0], &b[1]) &&
+           apply_bounds(node->kind, a, b, low, high);
+}
+
 // How tightly an expression holds together, loosest first: the levels of the
 // grammar in docs/text-form.md.
 typedef enum level {

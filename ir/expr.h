@@ -96,6 +96,16 @@ typedef struct hd_env {
     const int64_t *var; // by hd_var
 } hd_env;
 
+// Whether it has a size that runs are given.
+bool hd_expr_uses_size(const hd_module *module, hd_expr expr);
+// Whether it is a sum of sizes, each times what has none, and of what has none.
+bool hd_expr_is_linear(const hd_module *module, hd_expr expr);
+// Of a linear one the least and the most that it is in any run, each size by
+// itself: it has a value in all of them. False if it, or a part of it, may have
+// none.
+bool hd_expr_bounds(const hd_module *module, hd_expr expr, const hd_env *env,
+                    int64_t *low, int64_t *high);
+
 // False if it overflows 64 bits or divides by zero or by a negative number. The
 // second operand of `and` and `or` is evaluated only if the first leaves it
 // open.

@@ -53,7 +53,7 @@ typedef struct parser {
     int nnames, names_room;
     int depth, expr_depth;
     bool in_body;   // coordinates may stand here
-    bool in_extent; // sizes of runs may
+    bool sizes_may; // those of runs
     bool failed;    // a statement, or a declaration
     bool gave_up;   // past a limit nothing more is said
 } parser;
@@ -326,10 +326,10 @@ static hd_status parse_size(parser *p, hd_expr *out)
 static hd_status parse_known(parser *p, const scope *known, hd_expr *out)
 {
     if (hd_expr_get(p->module, known->value)->kind == HD_EXPR_SIZE &&
-        !p->in_extent)
+        !p->sizes_may)
         return hd_error(p->diag, HD_E0208, p->token.loc,
                         "%s is known only when the program runs: it may be the "
-                        "extent of a dimension alone",
+                        "extent of a dimension, or in 'causal' and 'step'",
                         token_text(p));
     *out = known->value;
     advance(p);
@@ -833,6 +833,17 @@ static hd_status parse_ints(parser *p, hd_key *key)
     return expect_mark(p, ")", "',' or ')'");
 }
 
+// What rows see says no more of what is issued than lengths do.
+static hd_status parse_key_expr(parser *p, hd_key *key)
+{
+    hd_status status;
+
+    p->sizes_may = key->code == HD_KEY_CAUSAL || key->code == HD_KEY_STEP;
+    status = parse_expr(p, &key->expr);
+    p->sizes_may = false;
+    return status;
+}
+
 // Views follow the `n` that are there.
 static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 {
@@ -851,7 +862,7 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
     case HD_VALUE_INTS:
         return parse_ints(p, key);
     case HD_VALUE_EXPR:
-        return parse_expr(p, &key->expr);
+        return parse_key_expr(p, key);
     case HD_VALUE_READ:
     case HD_VALUE_WRITE:
     case HD_VALUE_EVENT:
@@ -1691,9 +1702,9 @@ static hd_status parse_extent(parser *p, hd_dim *out)
     hd_status status;
     int64_t high;
 
-    p->in_extent = true;
+    p->sizes_may = true;
     status = parse_sum(p, &extent);
-    p->in_extent = false;
+    p->sizes_may = false;
     HD_TRY(status);
     *out = hd_dim_whole(0);
     if (!is_sized(p->module, extent, out)) {

@@ -1917,7 +1917,6 @@ static hd_status check_own_block(verifier *v, const hd_op *op,
 static hd_status check_placed(verifier *v, const hd_op *op,
                               const hd_key *causal)
 {
-    int32_t offset[HD_MAX_KEY_BLOCKS];
     hd_env env = {0};
 
     for (int axis = 0; axis < v->module->naxes; axis++)
@@ -1933,7 +1932,7 @@ static hd_status check_placed(verifier *v, const hd_op *op,
     for (int64_t rank = 0; rank < v->module->nranks; rank++) {
         for (int axis = 0; axis < v->module->naxes; axis++)
             env.coord[axis] = hd_mesh_coord(v->module, rank, axis);
-        if (!hd_causal_eval(v->module, op, &env, offset))
+        if (!hd_causal_is_bounded(v->module, op, &env))
             return hd_error(
                 v->diag, HD_E0312, causal->loc, "%s has no value on rank %lld",
                 hd_key_info_get(causal->code)->text, (long long)rank);
@@ -1988,6 +1987,25 @@ static hd_status check_sequences(verifier *v, const hd_op *op)
     return check_dtype(v, op, key->view, HD_DTYPE_I32);
 }
 
+// What is proven of the sizes that are drawn holds of all runs where a key says
+// another number at each of them but one.
+static hd_status check_linear(verifier *v, const hd_key *key)
+{
+    hd_text text = {0};
+    hd_status status;
+
+    if (key == NULL || hd_expr_is_linear(v->module, key->expr))
+        return HD_OK;
+    hd_expr_print(v->module, key->expr, &text);
+    status = hd_error(v->diag, HD_E0318, key->loc,
+                      "%s %s: what runs are given stands here in sums, and "
+                      "times what is the same in every run",
+                      hd_key_info_get(key->code)->text,
+                      text.bytes != NULL ? text.bytes : "");
+    hd_text_free(&text);
+    return status;
+}
+
 static hd_status check_causal(verifier *v, const hd_op *op)
 {
     const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
@@ -2004,12 +2022,8 @@ static hd_status check_causal(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0302, step->loc,
                         "%s takes step with blocks and causal only",
                         op_text(op));
-    if (blocks != NULL && causal != NULL && step == NULL &&
-        hd_dim_is_sized(inner_dim(op, op->noutputs + 1, ROWS)))
-        return hd_error(v->diag, HD_E0318, causal->loc,
-                        "how many keys a block has is known only when the "
-                        "program runs: `step` is to say how much more causal "
-                        "is of each next one");
+    HD_TRY(check_linear(v, causal));
+    HD_TRY(check_linear(v, step));
     if (window != NULL && !(window->number >= 1))
         return hd_error(v->diag, HD_E0312, window->loc,
                         "a window of %.0f keys; it has one at least",

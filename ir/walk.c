@@ -80,6 +80,25 @@ static hd_status evaluate(walker *w, hd_expr expr, hd_loc loc, int64_t *out)
     return report_valueless(w, expr, loc);
 }
 
+// Of a key that may have sizes of runs: it has a value in each.
+static hd_status evaluate_key(walker *w, const hd_key *key, int64_t *out)
+{
+    int64_t low, high;
+    hd_text text = {0};
+    hd_status status;
+
+    HD_TRY(evaluate(w, key->expr, key->loc, out));
+    if (hd_expr_bounds(w->module, key->expr, &w->env, &low, &high))
+        return HD_OK;
+    hd_expr_print(w->module, key->expr, &text);
+    status = hd_error(w->diag, HD_E0608, key->loc,
+                      "%s on rank %lld overflows 64 bits in some run",
+                      text.bytes != NULL ? text.bytes : "an expression",
+                      (long long)w->rank);
+    hd_text_free(&text);
+    return status;
+}
+
 // ------------------------------------------------------------------ spans
 
 static hd_status pick_index(walker *w, const hd_view *view, int i,
@@ -629,10 +648,11 @@ static hd_status place_rows(walker *w, hd_step *step)
     step->causal = HD_SEES_ALL;
     if (key == NULL)
         return HD_OK;
-    HD_TRY(evaluate(w, key->expr, key->loc, &offset));
+    HD_TRY(evaluate_key(w, key, &offset));
     if (key->code == HD_KEY_ZIGZAG)
         return take_halves(w, step, key, offset);
     step->causal = hd_causal_of(offset);
+    step->varies = hd_expr_uses_size(w->module, key->expr);
     return HD_OK;
 }
 
@@ -657,13 +677,13 @@ static hd_status place_indices(walker *w, hd_step *step)
     return HD_OK;
 }
 
-// What rows see, where no run says how many of both there are.
+// What rows see, where no run says how many of both there are, or where.
 static bool find_sight(const hd_step *step, hd_sight *out)
 {
     const hd_view *q = &step->op->view[step->op->noutputs];
 
     *out = hd_sight_of(step);
-    return step->causal != HD_SEES_ALL &&
+    return step->causal != HD_SEES_ALL && !step->varies &&
            !hd_dim_is_sized(hd_causal_line(&q[0])) &&
            !hd_dim_is_sized(hd_causal_line(&q[1]));
 }

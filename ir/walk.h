@@ -66,6 +66,7 @@ typedef struct hd_step {
     // 0, or of a step of a launch 1 or 2, which the launch before it in the
     // list does not have. Its steps follow each other.
     uint8_t launch;
+    bool varies; // `causal` is another number in other runs
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX

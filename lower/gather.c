@@ -40,7 +40,8 @@ static hd_expr sees_any(hd_pipe *p, const hd_op *op, hd_expr rank,
     rows = hd_causal_line(&op->view[op->noutputs]);
     keys = hd_causal_line(&op->view[op->noutputs + 1]);
     if (hd_dim_is_sized(rows) || hd_dim_is_sized(keys) ||
-        hd_dim_is_counted(rows) || hd_dim_is_counted(keys))
+        hd_causal_is_sized(p->module, op) || hd_dim_is_counted(rows) ||
+        hd_dim_is_counted(keys))
         return HD_EXPR_NONE;
     sight = hd_sight_of_op(op, rows.extent, keys.extent);
     hd_sight_range(&sight, &least, &past);

@@ -106,9 +106,9 @@ void run_together(const Launch &launch)
 
 bool run_kernel(const Launch &launch)
 {
-    // What 32 bits hold is a number.
+    // What 32 bits hold is a number, and so is what is below 0.
     for (uint64_t at : launch.parameters) {
-        if (at > UINT32_MAX &&
+        if (at > UINT32_MAX && at <= INT64_MAX &&
             (!is_reachable(at) || !is_allowed(launch.function->context, at)))
             return false;
     }

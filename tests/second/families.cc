@@ -369,25 +369,74 @@ Pair Gathered(Choices *c, int high)
 Pair Keys(Choices *c, int high)
 {
     Text mask =
-        Of(c->Edit(4), {"", " causal 0", " causal 1", " causal 1 window 2"});
+        Of(c->Edit(9), {"", " causal 0", " causal 1", " causal 1 window 2",
+                        " causal n - m", " causal m - 2", " causal 2 - 2 * m",
+                        " causal n - 2 window 2", " causal n - m - 1"});
+    Text rows = Of(c->Fix(2), {"m", "2"}), keys = Of(c->Fix(2), {"n", "3"});
     Text text = "heddle 2 tensor program t " + SizeM(c, high) +
-                " in %q : f64[1, m, 2] in %k : f64[1, m, 2] in %v : f64[1, m, "
-                "2] temp %l : f64[1, m] temp %o : f64[1, m, 2] out %y : f64[1, "
-                "2] { %o, %l = attention %q, %k, " +
-                Of(c->Edit(2), {"%v", "%k"}) + mask;
+                " param n in 0.." + T(1 + c->Fix(3)) + " in %q : f64[1, " +
+                rows + ", 2] in %k : f64[1, " + keys + ", 2] in %v : f64[1, " +
+                keys + ", 2] in %x : f64[m, n] out %z : f64[m, n] " +
+                "temp %l : f64[1, " + rows + "] temp %o : f64[1, " + rows +
+                ", 2] out %y : f64[1, 2] { %z = copy %x " +
+                "%o, %l = attention %q, %k, " + Of(c->Edit(2), {"%v", "%k"}) +
+                mask;
 
     return {text + " %y = " + Folding(c->Edit(3)) + " %o dim 1 }", ""};
+}
+
+// Blocks of keys, each as long as a run says, in a sequence with each rank's
+// rows. By hand, each with a mask of its own.
+Pair InBlocks(Choices *c, int high)
+{
+    Text lines = "[2@cp, 1, m, 2] ",
+         first = Of(c->Fix(3), {"", "1 + ", "m + "});
+    Text back = Of(c->Fix(2), {"m", "2 * m"}), k[2], offset[2];
+    Text head = " program t " + SizeM(c, high) + " mesh cp=2 in %q : f64" +
+                lines + "in %k : f64" + lines + "in %v : f64" + lines +
+                "out %o : f64" + lines +
+                "out %l : f64[2@cp, 1, m] "
+                "temp %g : f64[2@stream, 1, m, 2]S temp %h : f64[2@stream, 1, "
+                "m, 2]S ";
+    auto with = [&](const Text &shared) {
+        Text text = head;
+        for (size_t at; (at = text.find("]S")) != Text::npos;)
+            text.replace(at, 2, "]" + shared);
+        return text;
+    };
+
+    for (int b = 0; b < 2; b++) {
+        k[b] = T((b + c->Slip(2)) % 2);
+        offset[b] =
+            Of(c->Slip(5), {first + "cp * m", first + "cp", first + "m",
+                            first + "cp * m + 1", first + "2 * cp * m"}) +
+            (b == 0 ? "" : " - " + back);
+    }
+    return {
+        "heddle 2 tensor" + with("") +
+            "{ %g = set %k %h = set %v "
+            "%o, %l = attention %q, %g, %h blocks causal " +
+            first + "cp * m step 0 - " + back + " }",
+        "heddle 2 host" + with(" shared") +
+            "{ %g = all_gather %k[cp] "
+            "%h = all_gather %v[cp] %o[cp], %l[cp] = attention %q[cp], %g[" +
+            k[0] + "], %h[" + k[0] + "] causal " + offset[0] +
+            " %o[cp], %l[cp] = attention %q[cp], %g[" + k[1] + "], %h[" + k[1] +
+            "] accumulate causal " + offset[1] + " }"};
 }
 
 Pair Sizes(Choices *c)
 {
     int high = 2 + c->Fix(6);
 
-    switch (c->Fix(8)) {
+    switch (c->Fix(10)) {
     case 5:
         return Gathered(c, high);
     case 6:
+    case 7:
         return Keys(c, high);
+    case 8:
+        return InBlocks(c, high);
     case 0:
         return Hoisted(c, high);
     case 1:

@@ -264,10 +264,10 @@ bool Names(const Expr &e, const std::string &name)
     return e.op == "name" && e.name == name;
 }
 
-bool IsSized(const Program &program, const Dim &dim)
+bool IsSized(const Program &program, const Expr &e)
 {
     for (const Size &size : program.sizes)
-        if (Names(dim.extent, size.name))
+        if (Names(e, size.name))
             return true;
     return false;
 }
@@ -363,7 +363,8 @@ Piece Unroller::Resolve(const View &view)
         if (index.all || !index.past.empty() || !index.of.empty()) {
             auto kept = Kept(decl, dim, index);
 
-            region.nothing |= kept.second == 0 && !IsSized(program_, dim);
+            region.nothing |=
+                kept.second == 0 && !IsSized(program_, dim.extent);
             region.offset += kept.first * stride;
             region.dims.insert(region.dims.begin(), {kept.second, stride});
         } else {
@@ -542,7 +543,7 @@ int64_t Unroller::SecondLast(const View &view, bool *sized)
                       view.index[i].past.empty() && view.index[i].of.empty();
 
         if (!picked && ++kept == 2)
-            *sized |= IsSized(program_, decl.dims[i]);
+            *sized |= IsSized(program_, decl.dims[i].extent);
     }
     return region.dims[region.dims.size() - 2].first;
 }
@@ -555,7 +556,7 @@ bool Unroller::SeesNothing(const Stmt &stmt)
         program_.level != "host" || !stmt.Find("accumulate") ||
         !stmt.Find("causal"))
         return false;
-    bool sized = false;
+    bool sized = IsSized(program_, stmt.Find("causal")->expr[0]);
     int64_t rows = SecondLast(stmt.operands[0], &sized);
     int64_t keys = SecondLast(stmt.operands[1], &sized);
     int64_t causal = values_.Value(stmt.Find("causal")->expr[0]);

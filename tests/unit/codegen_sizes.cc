@@ -415,6 +415,21 @@ void ExpectOneText(const std::string &body, const std::vector<Sizes> &runs)
     }
 }
 
+// Where rows lie among keys a run says, too.
+std::string Attended(int64_t high)
+{
+    std::string to = std::to_string(high);
+    std::string lines = " : f32[3, 2, m, 8] ", keys = " : f32[3, 2, k, 8] ";
+    std::string sizes = "param m in 0.." + to + " param k in 0.." + to;
+
+    return sizes + " in %q" + lines + "in %x" + keys + "in %v" + keys +
+           "in %g" + lines + "inout %o" + lines + "inout %l : f32[3, 2, m] " +
+           "inout %a" + lines + "inout %b" + keys + "inout %c" + keys +
+           "{ %o, %l = attention %q, %x, %v accumulate causal k - m "
+           "%a, %b, %c = attention_grad %q, %x, %v, %o, %l, %g accumulate "
+           "causal 2 * k - 7 window 5 }";
+}
+
 TEST(CodegenSizes, OneTextDoesForAllRuns)
 {
     const std::vector<Sizes> runs = {{1, 1},       {7, 1},    {4096, 4096},
@@ -429,6 +444,7 @@ TEST(CodegenSizes, OneTextDoesForAllRuns)
         all.push_back(body);
     for (const std::string &body : Products("bf16", 4096))
         all.push_back(body);
+    all.push_back(Attended(4096));
     for (const std::string &body : all)
         ExpectOneText(body, runs);
 }

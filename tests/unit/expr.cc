@@ -426,6 +426,35 @@ TEST_F(Expr, UsesAreFound)
     EXPECT_FALSE(hd_expr_uses_var(module, HD_EXPR_NONE, 0));
 }
 
+TEST_F(Expr, OfSizesHaveBoundsWhereTheyAreLinear)
+{
+    hd_expr m = hd_expr_size(module, 0), n = hd_expr_size(module, 1);
+    auto make = [&](hd_expr_kind kind, hd_expr a, hd_expr b) {
+        return hd_expr_binary(module, kind, a, b);
+    };
+    hd_expr three = hd_expr_const(module, 3), tp = hd_expr_coord(module, 0);
+    hd_expr less = make(HD_EXPR_SUB, n, make(HD_EXPR_MUL, three, m));
+    hd_expr far = make(HD_EXPR_MUL, less, hd_expr_const(module, INT64_MAX / 9));
+    hd_env env = {{-2}, nullptr};
+    int64_t low = 0, high = 0;
+
+    module->nsizes = 2;
+    module->size[0] = {"m", 1, 4, 0, {}, 5, 4};
+    module->size[1] = {"n", 0, 7, 0, {}, 7, 7};
+    EXPECT_TRUE(
+        hd_expr_bounds(module, make(HD_EXPR_MUL, less, tp), &env, &low, &high));
+    EXPECT_EQ(low, -8);
+    EXPECT_EQ(high, 30);
+    EXPECT_TRUE(hd_expr_is_linear(module, less));
+    EXPECT_TRUE(hd_expr_uses_size(module, less));
+    EXPECT_FALSE(hd_expr_uses_size(module, make(HD_EXPR_MUL, three, tp)));
+    EXPECT_TRUE(hd_expr_is_linear(module, make(HD_EXPR_DIV, three, tp)));
+    for (hd_expr_kind kind : {HD_EXPR_MUL, HD_EXPR_DIV, HD_EXPR_MOD,
+                              HD_EXPR_MIN, HD_EXPR_LT, HD_EXPR_CDIV})
+        EXPECT_FALSE(hd_expr_is_linear(module, make(kind, less, n)));
+    EXPECT_FALSE(hd_expr_bounds(module, far, &env, &low, &high));
+}
+
 TEST_F(Expr, ReplacingFoldsAgain)
 {
     hd_expr expr = Read("(tp - x * 2) mod 4 + x");

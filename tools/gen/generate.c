@@ -2426,6 +2426,13 @@ static void draw_zigzag(maker *m, statement *s)
                 axis_names[axis], own, blocks);
 }
 
+// To a number that a run may say.
+static void add_size(maker *m, statement *s)
+{
+    if (m->nsizes > 0 && once_in(m, 2))
+        add_key(s, " + %d * m%d", pick(m, 5) - 2, pick(m, m->nsizes));
+}
+
 // A mask that some rows may see nothing by. Blocks of keys stand one behind the
 // other, or in any other way.
 static void draw_sight(maker *m, statement *s)
@@ -2438,8 +2445,11 @@ static void draw_sight(maker *m, statement *s)
     if (axis >= 0 && once_in(m, 2))
         add_key(s, " + %d * %s", pick(m, 2 * rows + 1) - rows,
                 axis_names[axis]);
-    if (row_has(s->row, KEY_BLOCKS) && once_in(m, 2))
+    add_size(m, s);
+    if (row_has(s->row, KEY_BLOCKS) && once_in(m, 2)) {
         add_key(s, " step %d", pick(m, 2 * rows + 1) - rows);
+        add_size(m, s);
+    }
     if (once_in(m, 3))
         add_key(s, " window %d", 1 + pick(m, rows));
 }

@@ -93,6 +93,15 @@ static hd_status plan_call(hd_cuda_plan *plan, const hd_step *step,
     return HD_OK;
 }
 
+// Of gradients those of the keys may not be where those of the rows are.
+static bool are_empty(const hd_step *step)
+{
+    for (int i = 0; i < step->op->noutputs; i++)
+        if (hd_span_elements(&step->span[i]) > 0)
+            return false;
+    return true;
+}
+
 static hd_status plan_single(hd_cuda_plan *plan, const hd_step *step,
                              hd_diag *diag)
 {
@@ -103,7 +112,7 @@ static hd_status plan_single(hd_cuda_plan *plan, const hd_step *step,
         (hd_op_has_counts(step->op) && !hd_op_meets_keys(step->op) &&
          step->op->code != HD_OP_MATMUL))
         return hd_cuda_add_step(plan, stream_of(step), step, diag);
-    if (hd_span_elements(to) == 0 && !hd_op_has_counts(step->op) &&
+    if (are_empty(step) && !hd_op_has_counts(step->op) &&
         !hd_op_has_sequences(step->op))
         return HD_OK;
     if (hd_op_family(step->op) == HD_FAMILY_CALL)
