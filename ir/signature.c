@@ -478,8 +478,11 @@ static bool find_form(const hd_op *op, const int *ndims, judge_fn *judge,
     b.ndims = ndims;
     for (int parts = 0; parts < 2; parts++) {
         b.parts = parts > 0;
-        if (try_forms(&b, judge, context, out, &first))
-            return !b.parts || !fail(why, &first);
+        if (!try_forms(&b, judge, context, out, &first))
+            continue;
+        if (b.parts && why != NULL)
+            *why = first;
+        return true;
     }
     return fail(why, &first);
 }
