@@ -8,7 +8,7 @@
 
 // In bytes that one rank sends another meanwhile, of a GPU of some years: as
 // many operations of a product, as many bytes of its own memory, and what any
-// transfer takes, or a collective.
+// transfer takes, or a collective that adds nothing up.
 static const double FLOPS = 2048, LOCAL = 12, LATENCY = 4 << 20,
                     COLLECTIVE = 10 << 20;
 
@@ -66,7 +66,9 @@ static double time_of_op(const hd_module *module, const hd_op *op)
     int n = op->noutputs + op->ninputs;
 
     if (hd_op_is(op, HD_UNIT_TRANSFER))
-        return (hd_op_is_collective(op) ? COLLECTIVE : LATENCY) +
+        return (hd_op_is_collective(op) && hd_op_fold(op) == HD_FOLD_NONE
+                    ? COLLECTIVE
+                    : LATENCY) +
                hd_op_received(op, (double)module->axis[op->axis].size,
                               bytes_of(&op->view[0]));
     if (!hd_op_is(op, HD_UNIT_COMPUTE))
