@@ -2120,6 +2120,13 @@ static hd_status parse_run_size(parser *p, const hd_token *name)
         push_scope(p, name, hd_expr_size(m, m->nsizes++));
         return HD_OK;
     }
+    if (define->value == 0 && size.low == 0) {
+        add_param(p, name, 1);
+        return hd_error(p->diag, HD_E0202, name->loc,
+                        "-D %s=0: what -D says is so in every run, and at "
+                        "least 1; `--run %s=0` gives one run 0",
+                        size.name, size.name);
+    }
     add_param(p, name, define->value);
     if (define->value >= size.low && define->value <= size.high)
         return HD_OK;
