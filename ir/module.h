@@ -275,7 +275,8 @@ bool hd_view_picks(const hd_view *view, int dim);
 int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim);
 int hd_view_lead(const hd_view *view);
 // Of a view of a tensor program the ranks that have what it names: those that
-// its buffer is on, or the one whose index of a dimension over ranks it picks.
+// its buffer is on, or the one whose index of a dimension over ranks it picks;
+// what it picks of a dimension in blocks of several is brought to all.
 hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view);
 // Whether a statement of a tensor program is done as it stands, where its
 // operands are declared: it has counts, names coordinates, or is of tensors

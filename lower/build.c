@@ -349,6 +349,24 @@ int hd_view_next_long(const hd_view *view, int dim)
     return dim;
 }
 
+bool hd_op_uses(const hd_op *op, const hd_buffer *root, bool writing)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (hd_buffer_root(op->view[i].buffer) == root &&
+            (!writing || hd_op_access(op, i) != HD_ACCESS_READ))
+            return true;
+    return false;
+}
+
+bool hd_op_conflicts(const hd_op *a, const hd_op *b)
+{
+    for (int i = 0; i < a->nviews; i++)
+        if (hd_op_uses(b, hd_buffer_root(a->view[i].buffer),
+                       hd_op_access(a, i) == HD_ACCESS_READ))
+            return true;
+    return false;
+}
+
 bool hd_op_has_ranges(const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)

@@ -97,6 +97,10 @@ int64_t hd_view_blocks(const hd_view *view, int dim);
 // The next dimension from `dim` on that the view keeps and of which a rank has
 // more than one index; past the last one if there is none.
 int hd_view_next_long(const hd_view *view, int dim);
+// Whether the op has a view of the buffer, or writes one.
+bool hd_op_uses(const hd_op *op, const hd_buffer *root, bool writing);
+// Whether both touch the same, and one of them writes it.
+bool hd_op_conflicts(const hd_op *a, const hd_op *b);
 // Whether any view has a range that is no block.
 bool hd_op_has_ranges(const hd_op *op);
 // The view of a buffer that has one dimension more, at `dim`, of which it has

@@ -243,8 +243,6 @@ static bool may_make_parts(const hd_module *module, const hd_lines *lines,
     hd_op product = *op;
     hd_bound bound;
 
-    if (rounds_twice(lines) || ndims > HD_MAX_DIMS)
-        return false;
     for (int i = 0; i < 3; i++) {
         hd_placement p = at[i];
 
@@ -280,8 +278,6 @@ static bool may_lead(const hd_module *module, const hd_lines *lines, int axis,
     hd_op product = *op;
     hd_bound bound;
 
-    if (rounds_twice(lines) || ndims > HD_MAX_DIMS)
-        return false;
     for (int i = 0; i < 3; i++) {
         hd_placement p = at[i];
 
@@ -312,6 +308,18 @@ static bool may_lead(const hd_module *module, const hd_lines *lines, int axis,
         product.nkeys++;
     }
     return hd_signature_fits(&product, type, true, &bound, NULL);
+}
+
+// Whether there is a product that makes parts, of blocks that ranks of `axis`
+// have of the contracted dimension.
+static bool may_contract(const hd_module *module, const hd_lines *lines,
+                         int axis, const hd_placement at[HD_MAX_VIEWS])
+{
+    if (rounds_twice(lines) || lines->type[0].ndims == HD_MAX_DIMS)
+        return false;
+    return hd_lines_lead(module, lines, axis)
+               ? may_lead(module, lines, axis, at)
+               : may_make_parts(module, lines, axis, at);
 }
 
 // ---------------------------------------------------------------- dividing
@@ -516,8 +524,7 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
         return true;
     return fits(module, lines, cut, at) &&
            (joined == NONE || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
-            (hd_lines_lead(module, lines, joined) ? may_lead : may_make_parts)(
-                module, lines, joined, at));
+            may_contract(module, lines, joined, at));
 }
 
 hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,

@@ -1,5 +1,7 @@
 #include "lower/order.h"
 
+#include "lower/build.h"
+
 enum { NEAR = 64 }; // statements further on stay there
 
 typedef struct order {
@@ -16,30 +18,24 @@ static const hd_op *op_at(const order *o, int n)
 
 // ------------------------------------------------------------- what may pass
 
-static bool same_bytes(hd_buffer *a, hd_buffer *b)
+// Whether one writes counts of what the other touches.
+static bool counts_for(const hd_op *a, const hd_op *b)
 {
-    return hd_buffer_root(a) == hd_buffer_root(b);
-}
+    for (int i = 0; i < b->nviews; i++) {
+        hd_buffer *by = b->view[i].buffer->by;
 
-// Whether one writes what the other touches; counts are read with what has
-// them.
-static bool writes_of(const hd_op *a, const hd_op *b)
-{
-    for (int i = 0; i < a->nviews; i++)
-        for (int k = 0; k < b->nviews && hd_op_writes(a, i); k++) {
-            hd_buffer *x = a->view[i].buffer, *y = b->view[k].buffer;
-
-            if (same_bytes(x, y) || (y->by != NULL && same_bytes(x, y->by)))
-                return true;
-        }
+        if (by != NULL && hd_op_uses(a, hd_buffer_root(by), true))
+            return true;
+    }
     return false;
 }
 
 static bool may_come(const order *o, int n)
 {
     for (int k = o->first; k < n; k++)
-        if (!o->done[k] && (writes_of(op_at(o, k), op_at(o, n)) ||
-                            writes_of(op_at(o, n), op_at(o, k))))
+        if (!o->done[k] && (hd_op_conflicts(op_at(o, k), op_at(o, n)) ||
+                            counts_for(op_at(o, k), op_at(o, n)) ||
+                            counts_for(op_at(o, n), op_at(o, k))))
             return false;
     return true;
 }

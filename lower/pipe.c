@@ -123,24 +123,6 @@ bool hd_pipe_begins(const hd_pipe *p, const hd_op *op)
     return false;
 }
 
-bool hd_pipe_touches(const hd_op *op, const hd_buffer *root, bool writing)
-{
-    for (int i = 0; i < op->nviews; i++)
-        if (hd_buffer_root(op->view[i].buffer) == root &&
-            (!writing || hd_op_access(op, i) != HD_ACCESS_READ))
-            return true;
-    return false;
-}
-
-bool hd_pipe_conflicts(const hd_op *a, const hd_op *b)
-{
-    for (int i = 0; i < a->nviews; i++)
-        if (hd_pipe_touches(b, hd_buffer_root(a->view[i].buffer),
-                            hd_op_access(a, i) == HD_ACCESS_READ))
-            return true;
-    return false;
-}
-
 // What is begun is there twice.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer)

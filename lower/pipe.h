@@ -156,10 +156,6 @@ bool hd_pipe_ends_in_trips(const hd_trips *s);
 // By the statements of an iteration before `end`; NULL is all of them.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer);
-// Whether the op has a view of the buffer, or writes one.
-bool hd_pipe_touches(const hd_op *op, const hd_buffer *root, bool writing);
-// Whether both touch the same, and one of them writes it.
-bool hd_pipe_conflicts(const hd_op *a, const hd_op *b);
 // Nothing but this loop needs the buffer.
 bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer);
 // Nor does another reduction of the loop need what this one reduces.

@@ -1613,14 +1613,21 @@ static void stream_back(writer *w, const hd_stmt *s, const bool *parts)
                        hd_dim_blocks(made->dim[dim]));
 }
 
-static void stream_all_back(writer *w)
+// By buffer id: which are parts of a tensor.
+static const bool *mark_parts(const writer *w)
 {
     bool *parts = hd_new_array(w->p->scratch, bool, w->module->nbuffers + 1);
-    const hd_stmt **all;
-    int n = 0;
 
     for (int i = 0; i < w->nparts; i++)
         parts[w->parts[i]->id] = true;
+    return parts;
+}
+
+static void stream_all_back(writer *w, const bool *parts)
+{
+    const hd_stmt **all;
+    int n = 0;
+
     for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
         n++;
     all = hd_new_array(w->p->scratch, const hd_stmt *, n + 1);
@@ -1642,22 +1649,19 @@ static bool is_whole(const hd_op *op)
     return all;
 }
 
-static bool touches(const hd_op *op, hd_buffer *buffer)
+// Whether a statement is a move, or adds up parts: what it makes has to arrive
+// first.
+static bool is_moved(const hd_op *op, const bool *parts)
 {
-    for (int i = op->noutputs; i < op->nviews; i++)
-        if (hd_buffer_root(op->view[i].buffer) == hd_buffer_root(buffer))
-            return true;
-    return false;
+    return op->code == HD_OP_SET ||
+           (op->code == HD_OP_SUM && parts[op->view[op->noutputs].buffer->id]);
 }
 
-// Whether what a statement makes has to arrive first.
-static bool is_moved(const writer *w, const hd_op *op)
+static bool may_add(const hd_op *op)
 {
-    bool parts = false;
-
-    for (int i = 0; i < w->nparts; i++)
-        parts |= w->parts[i] == op->view[op->noutputs].buffer;
-    return op->code == HD_OP_SET || (parts && op->code == HD_OP_SUM);
+    return op->code == HD_OP_MATMUL && !hd_place_has_ends(op) &&
+           !hd_op_has_counts(op) && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
+           op->view[0].nindex == 0;
 }
 
 // The operand of the addition behind a product that the product can add: the
@@ -1667,17 +1671,18 @@ static int addend_of(const hd_op *op, const hd_op *sum, const int *views,
                      const bool *there)
 {
     hd_buffer *made = op->view[0].buffer;
-    int i = sum->view[1].buffer == made ? 1 : 2;
-    const hd_buffer *other = sum->view[3 - i].buffer;
+    const hd_buffer *other;
     hd_type type[3];
+    int i;
 
-    if (op->code != HD_OP_MATMUL || hd_place_has_ends(op) ||
-        hd_op_has_counts(op) || hd_op_key(op, HD_KEY_GROUPS) != NULL ||
-        sum->code != HD_OP_ADD || sum->nviews != 3 || !is_whole(sum) ||
-        op->view[0].nindex > 0 || made->role != HD_ROLE_TEMP ||
-        made->of != NULL || views[made->id] != 2 ||
-        sum->view[i].buffer != made || !there[other->id] ||
-        touches(op, sum->view[0].buffer))
+    if (!may_add(op) || sum->code != HD_OP_ADD || sum->nviews != 3 ||
+        !is_whole(sum) || made->role != HD_ROLE_TEMP || made->of != NULL ||
+        views[made->id] != 2)
+        return NONE;
+    i = sum->view[1].buffer == made ? 1 : 2;
+    other = sum->view[3 - i].buffer;
+    if (sum->view[i].buffer != made || !there[other->id] ||
+        hd_op_uses(op, hd_buffer_root(sum->view[0].buffer), false))
         return NONE;
     for (int k = 0; k < 3; k++)
         type[k] = unstreamed(sum->view[k].buffer->type);
@@ -1693,7 +1698,7 @@ static int addend_of(const hd_op *op, const hd_op *sum, const int *views,
 }
 
 // A product with an addition right behind it adds by itself, as its bias.
-static void add_in_products(writer *w)
+static void add_in_products(writer *w, const bool *parts)
 {
     const int *views = hd_module_count_views(w->module, w->p->scratch);
     bool *there = hd_new_array(w->p->scratch, bool, w->module->nbuffers + 1);
@@ -1713,7 +1718,8 @@ static void add_in_products(writer *w)
             hd_block_remove(&w->module->body, s, s->next);
         }
         there[s->op->view[0].buffer->id] =
-            s->op->view[0].buffer->role == HD_ROLE_TEMP && !is_moved(w, s->op);
+            s->op->view[0].buffer->role == HD_ROLE_TEMP &&
+            !is_moved(s->op, parts);
     }
 }
 
@@ -1736,6 +1742,7 @@ void hd_place_write(hd_placing *p)
 {
     hd_block body = {0};
     writer w = {.p = p, .module = p->module, .b = {p->module, &body, {0}}};
+    const bool *parts;
     hd_stmt *next;
     int n = 0;
 
@@ -1752,8 +1759,9 @@ void hd_place_write(hd_placing *p)
         write_statement(&w);
     }
     p->module->body = body;
-    stream_all_back(&w);
-    add_in_products(&w);
+    parts = mark_parts(&w);
+    stream_all_back(&w, parts);
+    add_in_products(&w, parts);
     drop_unused(p);
     for (hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
         b->open = 0;

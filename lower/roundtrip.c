@@ -111,9 +111,9 @@ static bool keep_order(const hd_op *first, const hd_op *other)
     stage a = stage_of(first), b = stage_of(other);
 
     if (a != HALVED || b != HALVED)
-        return a <= b || !hd_pipe_conflicts(first, other);
+        return a <= b || !hd_op_conflicts(first, other);
     for (int i = other->noutputs; i < other->nviews; i++)
-        if (hd_pipe_touches(first, hd_buffer_root(other->view[i].buffer), true))
+        if (hd_op_uses(first, hd_buffer_root(other->view[i].buffer), true))
             return false;
     return true;
 }

@@ -385,7 +385,7 @@ static bool is_touched_beside(const hd_pipe *p, const hd_op *op,
 {
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
         if (s->op != op &&
-            hd_pipe_touches(s->op, hd_buffer_root(view->buffer), false))
+            hd_op_uses(s->op, hd_buffer_root(view->buffer), false))
             return true;
     return false;
 }
@@ -439,10 +439,10 @@ static bool follows(const hd_pipe *p, const hd_op *op, const hd_block *behind)
 {
     for (int i = 0; i < p->nmoved; i++)
         if (p->moved[i].op != op &&
-            hd_pipe_touches(op, hd_buffer_root(p->moved[i].to->buffer), false))
+            hd_op_uses(op, hd_buffer_root(p->moved[i].to->buffer), false))
             return true;
     for (const hd_stmt *s = behind->first; s != NULL; s = s->next)
-        if (hd_pipe_conflicts(s->op, op))
+        if (hd_op_conflicts(s->op, op))
             return true;
     return false;
 }
