@@ -10,6 +10,8 @@ enum {
     MAX_STATEMENTS = 400, // and of statements under loops, unrolled
     MAX_RANKS = 16,
     MAX_TOTAL = 1 << 14, // elements of all buffers of a rank
+    // And of all ranks where counts have both evaluated some hundred times.
+    MAX_COUNTED = 1 << 14,
 };
 
 void must(bool holds, const char *property, const char *detail)
@@ -173,6 +175,31 @@ static void print_context(const char *text, const hd_lower_options *o)
             o->defer_sends, o->comm_stream, o->wire);
 }
 
+static int64_t count_elements(const hd_module *module)
+{
+    int64_t total = 0;
+
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        total += hd_type_elements(&b->type);
+    return total;
+}
+
+static bool has_counts(const hd_module *module)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->by != NULL)
+            return true;
+    return false;
+}
+
+// Whether what it makes can be compared with another program in little time.
+static bool compares_soon(const hd_module *tensor)
+{
+    return module_info(tensor).stage == HD_STAGE_TENSOR &&
+           (!has_counts(tensor) ||
+            count_elements(tensor) * tensor->nranks <= MAX_COUNTED);
+}
+
 // It neither deadlocks nor races, and makes what the program `text` does.
 static void must_check(const hd_module *host, const char *text,
                        const hd_lower_options *lowering, hd_diag *diag)
@@ -181,8 +208,7 @@ static void must_check(const hd_module *host, const char *text,
     hd_module *tensor = parse(text, diag);
     hd_status status;
 
-    options.against =
-        module_info(tensor).stage == HD_STAGE_TENSOR ? tensor : NULL;
+    options.against = compares_soon(tensor) ? tensor : NULL;
     status = hd_check(host, &options, diag);
     if (status != HD_OK)
         print_context(text, lowering);
