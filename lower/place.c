@@ -12,6 +12,9 @@
 
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/dtype.h"
 #include "ir/verify.h"
 #include "lower/order.h"
@@ -275,11 +278,11 @@ typedef struct search {
 
 static uint64_t hash_version(const hd_placed *v)
 {
-    uint64_t h = (uint64_t)v->tensor + 1;
+    int8_t key[sizeof v->tensor + sizeof v->at.dim];
 
-    for (int a = 0; a < HD_MAX_AXES; a++)
-        h = (h ^ (uint64_t)(v->at.dim[a] + 3)) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 29;
+    memcpy(key, &v->tensor, sizeof v->tensor);
+    memcpy(key + sizeof v->tensor, v->at.dim, sizeof v->at.dim);
+    return XXH3_64bits(key, sizeof key);
 }
 
 static void count_move(state *to, const hd_moves *move)
