@@ -63,6 +63,7 @@ void hd_nest_add_counts(hd_nest *nest, const hd_step *step,
     hd_nest_add_span(nest, step, space, view)->counts = true;
     counts->operand = nest->n - 1;
     counts->inner = space->counted >= space->nparallel;
+    counts->folded = hd_space_folded(space, view) >= 0;
     counts->room = space->extent[space->counted];
     counts->times = 1;
     if (!counts->inner)
@@ -88,7 +89,7 @@ static bool fits_u32(const hd_nest *nest)
 
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
-        int64_t last = o->walked ? o->walk * (iterations - 1) : 0;
+        int64_t last = o->walked || o->counts ? o->walk * (iterations - 1) : 0;
 
         for (int d = 0; d < nest->ndims && !o->dense; d++)
             last += o->stride[d] * (nest->length[d].room - 1);
@@ -314,24 +315,31 @@ static void add_stores(const hd_nest *nest, bool vectors, hd_text *text)
     }
 }
 
+// Where the element is along what is counted.
+static void add_counted_place(const hd_nest *nest, hd_text *text)
+{
+    hd_text_puts(text, "0");
+    for (int d = 0; d < nest->ndims; d++)
+        if (nest->counts.place[d] != 0)
+            hd_text_printf(text, " + i%d * %lldu", d,
+                           (long long)nest->counts.place[d]);
+}
+
 // Leaves what is behind the elements that are counted, and clears results.
 static void add_guard(const hd_nest *nest, bool vectors, hd_text *text)
 {
     const hd_nest_counts *counts = &nest->counts;
     int at = counts->operand;
 
-    if (at == 0)
+    if (at == 0 || counts->folded)
         return;
     hd_text_printf(
         text, "        const %s most = (%s)indices_of(p%d[o%d]) * %lldu;\n",
         index_type(nest), index_type(nest), at, at, (long long)counts->times);
     if (counts->inner)
         return;
-    hd_text_puts(text, "        if (0");
-    for (int d = 0; d < nest->ndims; d++)
-        if (counts->place[d] != 0)
-            hd_text_printf(text, " + i%d * %lldu", d,
-                           (long long)counts->place[d]);
+    hd_text_puts(text, "        if (");
+    add_counted_place(nest, text);
     hd_text_puts(text, " >= most) {\n");
     for (int i = 0; i < nest->n; i++) {
         if (!nest->operand[i].write || nest->operand[i].read)
@@ -435,6 +443,20 @@ static void add_identity(const hd_nest *nest, bool vectors, hd_text *text)
     hd_text_puts(text, ";\n");
 }
 
+// Leaves an iteration that does not count the element.
+static void add_folded_guard(const hd_nest *nest, hd_text *text)
+{
+    int at = nest->counts.operand;
+
+    hd_text_puts(text, "            if (");
+    add_counted_place(nest, text);
+    hd_text_printf(text,
+                   " >= (%s)indices_of(p%d[o%d + s * %lldu]) * %lldu)\n"
+                   "                continue;\n",
+                   index_type(nest), at, at, (long long)nest->operand[at].walk,
+                   (long long)nest->counts.times);
+}
+
 // The value of the first iteration, then each other one's joined to it.
 static void add_reduction(const hd_nest *nest, int width, hd_text *text)
 {
@@ -446,16 +468,21 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
     const char *each = vectors ? "for (int e = 0; e < W; e++)" : "";
     const char *x = vectors ? "x[e]" : "x";
     const char *code = vectors ? "v.e[e]" : "v";
+    bool folded = nest->counts.folded;
 
     if (vectors)
         hd_text_printf(text, "        %s x[W];\n", lane);
     else
         hd_text_printf(text, "        %s x;\n", lane);
-    if (nest->iterations.sized || nest->counts.inner)
+    if (nest->iterations.sized || nest->counts.inner || folded)
         add_identity(nest, vectors, text);
+    if (folded)
+        hd_text_puts(text, "        bool none = true;\n");
     hd_text_printf(text, "        for (%s s = 0; s < ", type);
     add_iterations(nest, text);
     hd_text_puts(text, "; s++) {\n");
+    if (folded)
+        add_folded_guard(nest, text);
     if (vectors)
         hd_text_printf(text,
                        "            const vector%d v = *(const vector%d *)(p%d "
@@ -467,9 +494,11 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
     hd_text_printf(
         text, "            %s {\n                const %s y = ", each, lane);
     hd_prelude_load(text, o->dtype, nest->lane, code);
-    hd_text_printf(text, ";\n                %s = s == 0 ? y : ", x);
+    hd_text_printf(text, ";\n                %s = %s ? y : ", x,
+                   folded ? "none" : "s == 0");
     hd_prelude_fold(text, nest->fold, nest->lane, x, "y");
-    hd_text_puts(text, ";\n            }\n        }\n");
+    hd_text_printf(text, ";\n            }\n%s        }\n",
+                   folded ? "            none = false;\n" : "");
 }
 
 // The index that operand `i` says, of those that there are.

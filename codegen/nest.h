@@ -40,6 +40,7 @@ typedef struct hd_operand {
 typedef struct hd_nest_counts {
     int operand;   // of the nest: the count of each element; 0: there is none
     bool inner;    // of the inner loop
+    bool folded;   // each iteration of that has a count of its own
     int64_t room;  // of the dimension
     int64_t times; // places that one index has: neighbours may be joined to it
     int64_t place[HD_MAX_DIMS];    // strides of an element's place

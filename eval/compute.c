@@ -1,6 +1,7 @@
 // See compute.h.
 #include "eval/compute.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -83,8 +84,44 @@ static void compute_map(const hd_evaluator *e, const hd_work_item *item)
     }
 }
 
+// Of a fold the counts that each index of what is reduced has of its own.
+typedef struct folded_counts {
+    const hd_slabs *slabs; // borrowed; NULL: each index counts each element
+    hd_span span;          // of the first index's counts, along the result
+    int64_t inner; // elements of the result that lie behind one counted index
+} folded_counts;
+
+static folded_counts folded_counts_of(const computation *c,
+                                      const hd_slabs *slabs)
+{
+    folded_counts counts = {.slabs = slabs, .inner = 1};
+
+    if (slabs == NULL)
+        return counts;
+    counts.span = operand(c, slabs->view);
+    for (int d = c->space.counted + 1; d < c->space.nparallel; d++)
+        counts.inner *= c->space.extent[d];
+    return counts;
+}
+
+// Whether index `k` of what is reduced counts element `i` of the result.
+static bool is_counted(const computation *c, const folded_counts *counts,
+                       int64_t i, int64_t k)
+{
+    const hd_slabs *slabs = counts->slabs;
+    const hd_evaluator *e = c->e;
+
+    return slabs == NULL ||
+           i / counts->inner % slabs->room <
+               e->algebra->count(e->memory,
+                                 hd_span_place(&counts->span, i) +
+                                     k * slabs->apart,
+                                 slabs->room);
+}
+
 // Several operands, or the indices of the reduced dimension of one.
-static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item)
+static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item,
+                              const hd_slabs *slabs)
 {
     computation c = computation_of(e, item);
     const hd_op *op = item->step.op;
@@ -95,18 +132,22 @@ static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item)
     int64_t unit = reduces ? item->unit[1][dim] : 1;
     int64_t n =
         reduces ? c.space.extent[c.space.nparallel] : hd_op_operands(op);
+    folded_counts counts = folded_counts_of(&c, slabs);
     operands in;
     int64_t *from;
 
+    assert(slabs == NULL || unit == 1); // each is told apart
     HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
     find_operands(&c, &in);
     for (int64_t i = 0; i < c.n; i++) {
-        int64_t first = operand_at(&in, 0, i);
+        int64_t first = operand_at(&in, 0, i), terms = 0;
 
         for (int k = 0; k < n; k++)
-            from[k] = reduces ? first + k * stride : operand_at(&in, k, i);
+            if (is_counted(&c, &counts, i, k))
+                from[terms++] =
+                    reduces ? first + k * stride : operand_at(&in, k, i);
         e->algebra->join(e->memory, hd_op_fold(op), dtype, result_at(&c, i),
-                         from, n, unit);
+                         from, terms, unit);
     }
     free(from);
     return HD_OK;
@@ -157,7 +198,7 @@ static hd_status compute_all(const hd_evaluator *e, const hd_work_item *item)
         compute_map(e, item);
         break;
     case HD_FAMILY_FOLD:
-        return compute_fold(e, item);
+        return compute_fold(e, item, NULL);
     case HD_FAMILY_TAKE:
         compute_take(e, item);
         break;
@@ -186,12 +227,15 @@ static void clear(const hd_evaluator *e, const hd_span *span)
         e->algebra->clear(e->memory, hd_span_place(span, i));
 }
 
-// Each slab has the indices that are counted, and zeros behind them.
+// Each slab has the indices that are counted, and zeros behind them. What is
+// folded over slabs is, where none of them counts it, a fold of nothing.
 static hd_status compute_slabs(const hd_evaluator *e, const hd_work_item *item)
 {
     hd_slabs slabs = hd_slabs_of(&item->step);
     hd_work_item slab = *item;
 
+    if (slabs.folded >= 0)
+        return compute_fold(e, item, &slabs);
     slab.step.span = slab.span;
     for (int64_t i = 0; i < slabs.n; i++) {
         int64_t n =

@@ -126,17 +126,93 @@ static int64_t find_limit(const hd_module *module, const hd_block *block,
     return least;
 }
 
-// The least extent of a dimension that the buffer counts; -1: there is none.
-static int64_t find_counted(const hd_module *module, const hd_buffer *counts)
+// How many terms of a sum each have their share of it.
+static int64_t count_terms(const hd_op *op)
 {
-    int64_t least = -1;
+    int64_t terms = 0;
+    hd_space space;
+
+    hd_space_of_op(op, &space);
+    if (space.ndims > space.nparallel)
+        terms = space.extent[space.nparallel];
+    else
+        for (int k = 0; k < hd_op_operands(op); k++)
+            terms += hd_op_operand(op, k) >= 0;
+    return terms > 0 ? terms : 1;
+}
+
+// What each operand's numbers may be at most so that the result's are `limit`
+// or less; -1: that depends on others.
+static int64_t limit_through(const hd_module *module, const hd_op *op,
+                             int64_t limit)
+{
+    if (hd_op_family(op) == HD_FAMILY_COPY ||
+        hd_op_family(op) == HD_FAMILY_TRANSPOSE)
+        return limit;
+    if (hd_op_family(op) == HD_FAMILY_MOVE)
+        return hd_op_fold(op) == HD_FOLD_SUM
+                   ? limit / module->axis[op->axis].size
+                   : limit;
+    if (hd_op_family(op) == HD_FAMILY_FOLD && hd_op_fold(op) != HD_FOLD_SUM)
+        return limit;
+    if (hd_op_family(op) != HD_FAMILY_FOLD && op->code != HD_OP_ADD)
+        return -1;
+    for (int k = 0; k < hd_op_operands(op); k++)
+        if (hd_op_operand(op, k) < 0)
+            limit -= (int64_t)hd_op_number(op, k);
+    return limit > 0 ? limit / count_terms(op) : 0;
+}
+
+static bool reads(const hd_op *op, const hd_buffer *buffer)
+{
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
+        if (hd_buffer_root(op->view[i].buffer) == buffer)
+            return true;
+    return false;
+}
+
+static int64_t least_of(int64_t a, int64_t b)
+{
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
+static int64_t find_counted(const hd_module *module, const hd_buffer *counts,
+                            int deep);
+
+// Likewise of what statements make of the buffer.
+static int64_t find_made(const hd_module *module, const hd_block *block,
+                         const hd_buffer *counts, int deep)
+{
+    int64_t least = -1, own;
+
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        least = least_of(least, find_made(module, &s->body, counts, deep));
+        least = least_of(least, find_made(module, &s->otherwise, counts, deep));
+        if (s->kind != HD_STMT_OP || s->op->noutputs == 0 ||
+            !reads(s->op, counts))
+            continue;
+        own = find_counted(module, hd_buffer_root(s->op->view[0].buffer),
+                           deep - 1);
+        if (own >= 0)
+            least = least_of(least, limit_through(module, s->op, own));
+    }
+    return least;
+}
+
+// The least extent of a dimension that the buffer counts, or that what is made
+// of it does; -1: there is none.
+static int64_t find_counted(const hd_module *module, const hd_buffer *counts,
+                            int deep)
+{
+    int64_t least =
+        deep > 0 ? find_made(module, &module->body, counts, deep) : -1;
 
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
         bool found = b->by != NULL && hd_buffer_root(b->by) == counts;
         int64_t extent = found ? b->type.dim[b->counted].extent : 0;
 
-        if (found && (least < 0 || extent < least))
-            least = extent;
+        if (found)
+            least = least_of(least, extent);
     }
     return least;
 }
@@ -180,7 +256,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
             find_limit(module, &module->body, buffer, rows_of_counts);
         told.taken_extent =
             find_limit(module, &module->body, buffer, extent_of_indices);
-        told.counted = find_counted(module, buffer);
+        told.counted = find_counted(module, buffer, 4);
     }
     told.local_bytes = (size_t)hd_type_local_bytes(type);
     for (int d = 0; d < type->ndims; d++) {

@@ -76,9 +76,14 @@ hd_slabs hd_slabs_of(const hd_step *step)
     hd_slabs slabs = {.step = step,
                       .view = hd_op_key_view(step->op, HD_KEY_COUNTS)};
 
+    const hd_span *counts = &step->span[slabs.view];
+
     hd_space_of_step(step, &slabs.space);
-    slabs.n = hd_span_elements(&step->span[slabs.view]);
+    slabs.n = hd_span_elements(counts);
     slabs.room = slabs.space.extent[slabs.space.counted];
+    slabs.folded = hd_space_folded(&slabs.space, slabs.view);
+    slabs.counts = slabs.folded < 0 ? 1 : counts->extent[slabs.folded];
+    slabs.apart = slabs.folded < 0 ? 0 : counts->stride[slabs.folded];
     return slabs;
 }
 
@@ -87,6 +92,15 @@ int64_t hd_slab_count(const hd_slabs *slabs, int64_t i)
     const hd_span *counts = &slabs->step->span[slabs->view];
 
     return counts->offset + hd_span_offset(counts, 0, counts->ndims, i);
+}
+
+bool hd_slab_leads(const hd_slabs *slabs, int64_t i)
+{
+    const hd_span *counts = &slabs->step->span[slabs->view];
+
+    for (int own = counts->ndims - 1; own > slabs->folded; own--)
+        i /= counts->extent[own];
+    return slabs->folded < 0 || i % slabs->counts == 0;
 }
 
 // Of dimension `d` of the space indices [from, end) alone.

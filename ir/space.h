@@ -64,6 +64,13 @@ static inline bool hd_space_is_grained(const hd_space *space, int view, int d)
     return (space->grained[view] >> d & 1) != 0;
 }
 
+// Which dimension of a view lies along the reduced one; -1 if none does.
+static inline int hd_space_folded(const hd_space *space, int view)
+{
+    return space->ndims > space->nparallel ? space->dim[view][space->nparallel]
+                                           : HD_REPEATED;
+}
+
 // The dimension of the space that dimension `own` of view `view` lies along, -1
 // if it repeats there.
 int hd_space_along(const hd_space *space, int view, int own);

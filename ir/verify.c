@@ -2421,7 +2421,8 @@ static hd_status check_counted_view(verifier *v, const hd_op *op, int i)
                         "%%%s; `copy` it to a tensor without",
                         op_text(op), x->counted, x->said, x->by->said);
     for (int d = 0; d < c.ndims; d++)
-        if (c.along[d] < 0 || c.along[d] >= v->bound.nparallel)
+        if (c.along[d] < 0 || (c.along[d] >= v->bound.nparallel &&
+                               hd_op_family(op) != HD_FAMILY_FOLD))
             return hd_error(v->diag, HD_E0319, view->loc,
                             "dimension %d of %%%s has a count each of %%%s: "
                             "the result of %s has it, too",

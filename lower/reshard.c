@@ -777,27 +777,64 @@ static hd_build on_holders(hd_build *b, hd_dim dim, hd_build *none)
                        none);
 }
 
-// What a rank has of a dimension in blocks, folded to one index, which it has
-// instead. The last ranks may have nothing to fold.
-static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
-                               int dim, int axis)
+// What the caller brings in an inout goes by its own name: it is copied.
+static hd_buffer *renamable(hd_build *b, hd_buffer *from)
 {
-    hd_dim all = from->type.dim[dim];
-    int64_t n = ranks_of(b, axis);
+    hd_buffer *copy;
+
+    if (hd_buffer_root(from)->role != HD_ROLE_INOUT)
+        return from;
+    copy = add_temp(b, from, from->type);
+    copy->by = from->by;
+    copy->counted = from->counted;
+    hd_build_unary(b, HD_OP_COPY, -1, whole(b, copy), whole(b, from));
+    return copy;
+}
+
+// What each rank has of a tensor whose dimension `dim` is over ranks, with its
+// counts: of one index each, by a name that has that index without its rank.
+static hd_buffer *held_buffer(hd_build *b, hd_buffer *from, int dim)
+{
     hd_type type = from->type;
+    hd_buffer *counts = from->by, *name;
+
+    if (hd_dim_is_cut(type.dim[dim]))
+        return from;
+    if (counts != NULL && dim < counts->type.ndims)
+        counts = held_buffer(b, counts, dim);
+    from = renamable(b, from);
+    type.dim[dim] = hd_dim_whole(1);
+    name = hd_build_name(b->module, from, &type);
+    name->by = counts;
+    name->counted = from->counted;
+    return name;
+}
+
+// What a rank has of a dimension, folded to one index, which it has instead:
+// where that is a block, or each index of it has counts of its own. The last
+// ranks may have nothing to fold.
+static hd_buffer *reduce_part(hd_build *b, const hd_op *op, int dim, int axis)
+{
+    hd_view in = op->view[1];
+    hd_type type = hd_view_type(&in);
+    hd_dim all = type.dim[dim];
+    int64_t n = ranks_of(b, axis);
     hd_build here, none = {0};
     hd_buffer *to;
     hd_view out;
 
+    in.buffer = held_buffer(b, in.buffer, hd_view_kept_dim(&in, dim));
     type.dim[dim] = sharded(b, hd_dim_whole(n), axis);
-    type.dtype = partial_dtype(op);
-    to = add_temp(b, from, type);
+    type.dtype =
+        hd_dim_is_cut(all) ? partial_dtype(op) : op->view[0].buffer->type.dtype;
+    to = add_temp(b, in.buffer, type);
     out = own(b, whole(b, to), dim, axis);
     here = on_holders(b, all, &none);
     if (none.module != NULL)
         fill_neutral(&none, hd_op_fold(op), out);
-    hd_build_number(hd_build_unary(&here, op->code, -1, out, whole(b, from)),
-                    HD_KEY_DIM, hd_op_dim(op));
+    hd_build_number(
+        hd_build_unary(&here, op->code, -1, out, hd_view_own(b->module, in)),
+        HD_KEY_DIM, hd_op_dim(op));
     return to;
 }
 
@@ -876,11 +913,11 @@ static void emit_reduction(hd_build *b, const hd_op *op)
     }
     goal = goal_of(b, op);
     if (hd_dim_is_sharded(reduced)) {
-        hd_buffer *from = part_buffer(b, &op->view[1]);
+        bool folds = hd_dim_is_cut(reduced) || hd_op_has_counts(op);
+        hd_buffer *from = folds ? reduce_part(b, op, dim, reduced.mark)
+                                : part_buffer(b, &op->view[1]);
 
-        if (hd_dim_is_cut(reduced))
-            from = reduce_block(b, op, from, dim, reduced.mark);
-        else if (op->code == HD_OP_SUM)
+        if (!folds && op->code == HD_OP_SUM)
             from = widen(b, from, goal);
         to = reduce_across(b, op, from, goal, dim, reduced.mark);
         if (op->code == HD_OP_SUM)
@@ -930,32 +967,14 @@ static void write_start(hd_build *b, const hd_op *op, hd_dim dim, hd_op *fresh)
         hd_build_key(fresh, HD_KEY_START, start);
 }
 
-// What each rank has of a tensor whose dimension `dim` is over ranks: of one
-// index each, by a name that has that index without its rank. What the caller
-// brings in an inout goes by its own name.
-static hd_buffer *held_buffer(hd_build *b, const hd_view *view, int dim)
-{
-    hd_buffer *from = part_buffer(b, view), *copy;
-    hd_type type = from->type;
-
-    if (hd_dim_is_cut(type.dim[dim]))
-        return from;
-    if (hd_buffer_root(from)->role == HD_ROLE_INOUT) {
-        copy = add_temp(b, from, type);
-        hd_build_unary(b, HD_OP_COPY, -1, whole(b, copy), whole(b, from));
-        from = copy;
-    }
-    type.dim[dim] = hd_dim_whole(1);
-    return hd_build_name(b->module, from, &type);
-}
-
 // View `i` of a product of what a rank has of dimension `dim` of it.
 static hd_view held_view(hd_build *b, const hd_op *op, int i, int dim)
 {
     hd_dim all = hd_view_type(&op->view[i]).dim[dim];
 
-    return hd_dim_is_cut(all) ? own_view(b, op, i)
-                              : whole(b, held_buffer(b, &op->view[i], dim));
+    return hd_dim_is_cut(all)
+               ? own_view(b, op, i)
+               : whole(b, held_buffer(b, part_buffer(b, &op->view[i]), dim));
 }
 
 // The own one of the parts that view `i` has; of a bias that is for all parts,
@@ -1027,7 +1046,8 @@ static void emit_take(hd_build *b, hd_stmt *stmt)
     rest = hd_bound_result(op->bound, type);
     to = add_temp(b, goal, rest);
     view[0] = whole(b, to);
-    view[1] = whole(b, held_buffer(b, &op->view[1], hd_op_dim(op)));
+    view[1] =
+        whole(b, held_buffer(b, part_buffer(b, &op->view[1]), hd_op_dim(op)));
     view[2] = own_view(b, op, 2);
     here = on_holders(b, all, &none);
     if (none.module != NULL)

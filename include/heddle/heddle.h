@@ -273,7 +273,8 @@ typedef struct hd_argument {
     // that it takes from, at most, which may be 0. Else -1.
     int64_t taken_extent;
     // Where the argument is the counts of a dimension (`[e, cap by %n, k]`):
-    // its extent, of several the least. Else -1.
+    // its extent, of several the least. Where copies, sums, maxima or minima
+    // make counts of it: what keeps these within that. Else -1.
     int64_t counted;
     // Where data says how many indices of a dimension there are: which one, and
     // the argument that has the counts; else -1, as that is of counts that are

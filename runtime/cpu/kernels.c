@@ -416,36 +416,52 @@ static void fill_neutral(const job *job, hd_dtype dtype, size_t n, lane *out)
     }
 }
 
-static void reduce_block(const loop *l, const job *job, int64_t n_slices,
-                         int64_t slice_stride, char *to, const char *from,
-                         size_t n)
+// What a reduction joins. Slices may have a count each, of indices of the
+// result: then those alone that count these ones.
+typedef struct slices {
+    int64_t n, stride;
+    const int32_t *count; // of the first one; NULL: they have none
+    int64_t apart;        // from one slice's to the next one's
+    int64_t past;         // the indices end there
+} slices;
+
+static bool is_counted(const slices *all, int64_t s)
+{
+    return all->count == NULL || all->count[s * all->apart] >= all->past;
+}
+
+static void reduce_block(const loop *l, const job *job, const slices *all,
+                         char *to, const char *from, size_t n)
 {
     const operand *in = &l->operand[1];
+    bool none = true; // a run may have none
     lane result, next;
 
-    if (n_slices == 0) // a run may have none
-        fill_neutral(job, l->operand[0].dtype, n, &result);
-    for (int64_t s = 0; s < n_slices; s++) {
-        load_block(in, from + s * slice_stride * (int64_t)in->size,
-                   row_stride(l, 1), n, job->integers,
-                   s == 0 ? &result : &next);
-        if (s > 0)
+    for (int64_t s = 0; s < all->n; s++) {
+        if (!is_counted(all, s))
+            continue;
+        load_block(in, from + s * all->stride * (int64_t)in->size,
+                   row_stride(l, 1), n, job->integers, none ? &result : &next);
+        if (!none)
             fold_blocks(job->fold, &next, n, job->integers, &result);
+        none = false;
     }
+    if (none)
+        fill_neutral(job, l->operand[0].dtype, n, &result);
     store_block(&l->operand[0], &result, n, job->integers, to,
                 row_stride(l, 0));
 }
 
 static void compute_reduction(const hd_step *step, const hd_space *space,
-                              void *const *base)
+                              slices all, void *const *base)
 {
     job job = {.fold = hd_op_fold(step->op)};
-    int64_t iterations = space->extent[space->nparallel];
-    int64_t walk, length;
+    int64_t length;
     loop l;
 
     lay_loop(step, space, base, &l);
-    walk = l.operand[1].stride[space->nparallel];
+    all.n = space->extent[space->nparallel];
+    all.stride = l.operand[1].stride[space->nparallel];
     join_dims(&l);
     job.integers = hd_dtype_is_integer(l.operand[0].dtype);
     length = l.extent[l.ndims - 1];
@@ -453,7 +469,7 @@ static void compute_reduction(const hd_step *step, const hd_space *space,
         for (int64_t at = 0; at < length; at += BLOCK) {
             int64_t left = length - at;
 
-            reduce_block(&l, &job, iterations, walk,
+            reduce_block(&l, &job, &all,
                          find_row(&l, 0, r) + at * row_stride(&l, 0) *
                                                   (int64_t)l.operand[0].size,
                          find_row(&l, 1, r) + at * row_stride(&l, 1) *
@@ -521,7 +537,7 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
         return;
     case HD_FAMILY_FOLD:
         if (space.ndims > space.nparallel)
-            compute_reduction(step, &space, base);
+            compute_reduction(step, &space, (slices){.n = 0}, base);
         else
             compute_elementwise(step, &space, base);
         return;
@@ -563,6 +579,44 @@ static void clear_rest(const hd_slabs *slabs, int64_t i, int64_t n,
             clear_span(&span[v], base[v]);
 }
 
+// The first one of the counts that is more than `from`.
+static int64_t next_count(const hd_slabs *slabs, const int32_t *count,
+                          int64_t from)
+{
+    int64_t past = slabs->room;
+
+    for (int64_t k = 0; k < slabs->counts; k++) {
+        int64_t n = count[k * slabs->apart];
+
+        if (n > from && n < past)
+            past = n;
+    }
+    return past;
+}
+
+// A reduction over what slabs have counts of their own of: from one count to
+// the next one as many of them count what there is.
+static void reduce_slabs(const hd_slabs *slabs, int64_t i, void *const *base)
+{
+    const int32_t *count =
+        (const int32_t *)base[slabs->view] + hd_slab_count(slabs, i);
+    hd_span span[HD_MAX_VIEWS];
+    hd_step slab = *slabs->step;
+    hd_space space;
+
+    slab.span = span;
+    for (int64_t from = 0, past; from < slabs->room; from = past) {
+        past = next_count(slabs, count, from);
+        hd_slab_spans(slabs, i, from, past, span);
+        hd_space_of_step(&slab, &space);
+        if (hd_span_elements(&span[0]) > 0)
+            compute_reduction(
+                &slab, &space,
+                (slices){.count = count, .apart = slabs->apart, .past = past},
+                base);
+    }
+}
+
 static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
                           void *const *base)
 {
@@ -577,6 +631,11 @@ static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
             hd_miscount_clamp(&scratch->miscount, i,
                               counts[hd_slab_count(&slabs, i)], slabs.room);
 
+        if (slabs.folded >= 0) {
+            if (hd_slab_leads(&slabs, i))
+                reduce_slabs(&slabs, i, base);
+            continue;
+        }
         clear_rest(&slabs, i, n, base);
         hd_slab_spans(&slabs, i, 0, n, span);
         compute_whole(scratch, &slab, base);

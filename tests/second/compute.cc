@@ -141,7 +141,7 @@ void Fold(const Work &work, const Shape &shape, Memory *memory)
     Span operand(memory, from.region, all, extents);
     Span result(memory, to.region, kept,
                 to.region.dims.size() < all.size() ? extents : outer);
-    bool within = counts.Loop() == static_cast<int>(d);
+    bool within = counts.ChangesWith(static_cast<int>(d));
     ForEach(outer, [&](const Point &at) {
         Point inner = at;
         Scalar sum = None(work.op, to.dtype);

@@ -108,9 +108,12 @@ Pair CountedAttention(Choices *c, const Text &batch, int cap)
 Text CountedEnd(Choices *c, const Text &batch, int dims, const Text &cp,
                 const Text &by)
 {
-    int end = c->Fix(5);
+    int end = c->Fix(dims > 0 ? 6 : 5);
     Text x = "[" + batch;
 
+    if (end == 5)
+        return "out %y : f32[" + cp + ", 2] { %y = " + Folding(c->Edit(3)) +
+               " %d dim 0 ";
     if (end == 0)
         return "out %y : f32" + x + "2] { %y = " + Folding(c->Edit(3)) +
                " %d dim " + T(dims) + " ";

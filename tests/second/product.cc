@@ -243,7 +243,7 @@ void Multiply(const Work &work, const Shape &shape, Memory *memory)
     Scales of_left(work, shape, "scale_a", of_a, all, memory);
     Scales of_right(work, shape, "scale_b", of_b, all, memory);
     Epilogue epilogue(work, of_c, of_c, all, memory);
-    bool within = counts.Loop() == k;
+    bool within = counts.ChangesWith(k);
     ForEach(extents, [&](const Point &point) {
         Point at = point;
         Scalar sum;

@@ -31,13 +31,13 @@ Counted::Counted(Memory *memory, const Seen &seen, const Loops &loops,
 {
     if (seen.counted < 0)
         return;
-    Loops ahead(loops.begin(),
-                loops.begin() + static_cast<long>(seen.counts[0].dims.size()));
-
+    ahead_.assign(loops.begin(),
+                  loops.begin() +
+                      static_cast<long>(seen.counts[0].dims.size()));
     loop_ = loops[static_cast<size_t>(seen.counted)];
     first_ = seen.first;
     all_ = seen.all;
-    counts_.emplace_back(memory, seen.counts[0], ahead, extents);
+    counts_.emplace_back(memory, seen.counts[0], ahead_, extents);
 }
 
 int64_t Counted::Count(const Point &point) const

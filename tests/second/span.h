@@ -3,6 +3,8 @@
 #ifndef HD_TESTS_SECOND_SPAN_H
 #define HD_TESTS_SECOND_SPAN_H
 
+#include <algorithm>
+
 #include "tests/second/number.h"
 #include "tests/second/unroll.h"
 
@@ -72,15 +74,18 @@ class Counted
     {
         return loop_ >= 0 && point[static_cast<size_t>(loop_)] >= Count(point);
     }
-    int Loop() const
+    // Whether what is behind them is another thing at each step of the loop.
+    bool ChangesWith(int loop) const
     {
-        return loop_;
+        return loop_ == loop ||
+               std::find(ahead_.begin(), ahead_.end(), loop) != ahead_.end();
     }
 
   private:
     int64_t Count(const Point &point) const;
 
     int loop_ = -1;
+    Loops ahead_; // those of the counts
     int64_t first_ = 0, all_ = 0;
     std::vector<Span> counts_; // one, or none
 };

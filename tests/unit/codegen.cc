@@ -897,6 +897,10 @@ const std::vector<std::string> kCounted = {
     "{ %y = min %a[:, 4] dim 2 }",
     "in %a : $[3, 5, 24 by %n, 16] inout %y : $[3, 5, 24] "
     "{ %y = sum %a dim 3 }",
+    "in %a : $[3, 5, 24 by %n, 16] inout %y : $[5, 24, 16] "
+    "{ %y = max %a dim 0 }",
+    "in %a : $[3, 5, 7, 3 by %n] inout %y : $[3, 1, 7, 3] { %y = sum %a dim 1 "
+    "}",
 };
 
 const std::vector<std::string> kCountedMatmuls = {

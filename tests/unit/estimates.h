@@ -3,6 +3,7 @@
 #ifndef HD_TESTS_UNIT_ESTIMATES_H
 #define HD_TESTS_UNIT_ESTIMATES_H
 
+#include <algorithm>
 #include <vector>
 
 #include <heddle/verify.h>
@@ -52,6 +53,7 @@ class Estimates
             item.span[i] = step.span[i];
             item.span[i].offset += static_cast<int64_t>(
                 first_[static_cast<size_t>(step.span[i].buffer->id)]);
+            std::fill_n(item.unit[i], HD_MAX_DIMS, 1);
         }
         return hd_compute(&e, &item);
     }

@@ -2234,7 +2234,7 @@ static void begin_counted(maker *m, counting *c, int x)
 // What is left of it: dense, placed otherwise or summed.
 static void leave_counted(maker *m, counting *c)
 {
-    int over = c->lead + pick(m, c->t.ndims - c->lead);
+    int over = pick(m, c->t.ndims);
     tensor t = c->t, sum = c->t;
 
     sum.dtype = draw_held(m, sum.dtype, true);
