@@ -91,6 +91,15 @@ static void stream(const writer *w, hd_type *type, int dim, int64_t n)
     d->mark = HD_STREAM;
 }
 
+// A tensor along the pieces in which another version of it comes.
+static void stream_as(const writer *w, hd_type *type, const hd_type *as)
+{
+    int dim = hd_type_stream_dim(as);
+
+    if (dim >= 0)
+        stream(w, type, dim, hd_dim_blocks(as->dim[dim]));
+}
+
 // Whether a piece of so many is less than is worth it, in a program that has
 // larger things: what a loop's trips take is more than what they hide then.
 static bool is_too_small(const writer *w, const hd_type *type, int64_t n)
@@ -114,26 +123,6 @@ static int read_dim(reader by, int dim)
     return NONE;
 }
 
-// What a product adds up along is no loop's: it works on tiles of its rows
-// then, while columns of the next ones are gathered.
-static bool stream_rows(const writer *w, hd_type *type, int gathered, reader by)
-{
-    const hd_lines *lines = by.lines;
-    int d = read_dim(by, gathered), rows;
-
-    if (d < 0 || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
-        by.i != lines->op->noutputs || lines->at[by.i][d] != lines->joined)
-        return false;
-    rows = lines->type[0].ndims - 2;
-    for (int k = 0; rows >= 0 && k < lines->type[by.i].ndims; k++)
-        if (lines->at[by.i][k] >= 0 &&
-            lines->at[by.i][k] == lines->at[0][rows] &&
-            lines->type[by.i].dim[k].extent % TILES == 0 &&
-            !is_too_small(w, type, TILES))
-            stream(w, type, hd_view_kept_dim(&lines->op->view[by.i], k), TILES);
-    return true;
-}
-
 // Whether pieces of a product's columns would be so few that it is slow then.
 static bool is_narrow(const writer *w, const hd_type *type, int dim, int64_t n,
                       reader by)
@@ -144,6 +133,46 @@ static bool is_narrow(const writer *w, const hd_type *type, int dim, int64_t n,
            type->dim[dim].extent < n * COLUMNS;
 }
 
+// Of an operand of which a product adds up along what is gathered: in tiles of
+// its rows, or of its columns. For each of these all of the other operand is
+// read, so they are twice as wide.
+static void stream_tiles(const writer *w, hd_type *type, reader by)
+{
+    const hd_lines *lines = by.lines;
+    int second = by.i - lines->op->noutputs;
+    int made = lines->type[0].ndims - 2 + second;
+
+    for (int k = 0; made >= 0 && k < lines->type[by.i].ndims; k++) {
+        int dim = hd_view_kept_dim(&lines->op->view[by.i], k);
+
+        if (lines->at[by.i][k] >= 0 &&
+            lines->at[by.i][k] == lines->at[0][made] &&
+            lines->type[by.i].dim[k].extent % TILES == 0 &&
+            !is_too_small(w, type, TILES) &&
+            !is_narrow(w, type, dim, 2 * TILES, by))
+            stream(w, type, dim, TILES);
+    }
+}
+
+// What a product adds up along is no loop's: it works on tiles then, while the
+// next ones are gathered; on those of its second operand, by which all of the
+// first is read again, if it would wait for that.
+static bool stream_across(const writer *w, hd_type *type, int gathered,
+                          reader by)
+{
+    const hd_lines *lines = by.lines;
+    int d = read_dim(by, gathered), second;
+
+    if (d < 0 || hd_op_family(lines->op) != HD_FAMILY_PRODUCT ||
+        lines->at[by.i][d] != lines->joined)
+        return false;
+    second = by.i - lines->op->noutputs;
+    if (second > 1 || (second == 1 && w->waits == 0))
+        return false;
+    stream_tiles(w, type, by);
+    return true;
+}
+
 // Along the first dimension that was gathered.
 static void stream_gathered(const writer *w, hd_type *type, hd_placement from,
                             hd_placement to, reader by)
@@ -152,8 +181,8 @@ static void stream_gathered(const writer *w, hd_type *type, hd_placement from,
         int64_t n = w->module->axis[a].size;
 
         if (from.dim[a] < 0 || to.dim[a] != HD_PLACED_NOWHERE ||
-            stream_rows(w, type, from.dim[a], by) || is_too_small(w, type, n) ||
-            is_narrow(w, type, from.dim[a], n, by))
+            stream_across(w, type, from.dim[a], by) ||
+            is_too_small(w, type, n) || is_narrow(w, type, from.dim[a], n, by))
             continue;
         stream(w, type, from.dim[a], n);
     }
@@ -394,15 +423,24 @@ static hd_placed source_at(const writer *w, hd_buffer *tensor, int i)
                                 .buffer = tensor};
 }
 
+// Whether the product at hand works on what it reads piece by piece.
+static bool comes_in_tiles(const writer *w, const hd_type *type)
+{
+    return hd_op_family(w->lines->op) == HD_FAMILY_PRODUCT &&
+           hd_type_stream_dim(type) >= 0;
+}
+
 // Of what all ranks get while nothing hides it.
 static void tell_gathered(const writer *w, const hd_buffer *tensor,
-                          hd_placement from, hd_placement to)
+                          const hd_type *type, hd_placement from,
+                          hd_placement to)
 {
     hd_moves move = hd_placement_move(w->module, &tensor->type, from, to, 0);
 
     for (int a = 0; a < w->module->naxes; a++)
         if (from.dim[a] >= 0 && to.dim[a] == HD_PLACED_NOWHERE &&
             w->module->axis[a].size > 1 && w->waits >= move.ahead &&
+            !comes_in_tiles(w, type) &&
             hd_placement_bytes(w->module, &tensor->type, to) >= HD_PLACE_MUCH)
             hd_warning(
                 w->p->diag, HD_E0507, w->b.loc,
@@ -428,10 +466,12 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
 
     if (hd_placement_same(v.at, to))
         return v.buffer;
-    tell_gathered(w, tensor, v.at, to);
     type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
     stream_wanted(w, tensor, &type, 0);
     stream_gathered(w, &type, v.at, to, by);
+    tell_gathered(w, tensor, &type, v.at, to);
+    if (!parts && is_open(w, tensor))
+        stream_as(w, &v.buffer->type, &type);
     if (parts && v.buffer != NULL)
         stream_sums(w, &type, v.buffer, hd_placement_parts(v.at), to);
     if (parts)
