@@ -447,6 +447,15 @@ bool hd_op_has_counts(const hd_op *op)
            hd_op_key(op, HD_KEY_COUNTS_OF_KEYS) != NULL;
 }
 
+int hd_op_said_views(const hd_op *op)
+{
+    int n = op->nviews;
+
+    for (int i = 0; i < op->nkeys; i++)
+        n -= hd_key_info_get(op->key[i].code)->value == HD_VALUE_BY;
+    return n;
+}
+
 hd_move hd_op_move(const hd_op *op)
 {
     return op_info[op->code].move;

@@ -313,6 +313,9 @@ bool hd_op_has_blocks(const hd_op *op, int i);
 bool hd_op_has_sequences(const hd_op *op);
 // Whether it goes by counts of a dimension, as ir/counts.h gives it to read.
 bool hd_op_has_counts(const hd_op *op);
+// How many views its statement says: those of keys that no statement names come
+// behind them, a view each.
+int hd_op_said_views(const hd_op *op);
 // Whether view `i` has scales of an operand of a product; of how many indices
 // each of them may be, 1 without the key GRAIN.
 bool hd_op_has_scales(const hd_op *op, int i);

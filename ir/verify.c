@@ -2399,11 +2399,13 @@ static hd_status check_attended_view(verifier *v, const hd_op *op, int i)
 }
 
 // All that is counted is there, and each of the counts is of one slab of what
-// the op makes.
+// the op makes, or of one index that it folds.
 static hd_status check_counted_view(verifier *v, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
     const hd_buffer *x = view->buffer;
+    bool takes = hd_op_family(op) == HD_FAMILY_TAKE;
+    bool folds = hd_op_family(op) == HD_FAMILY_FOLD;
     counted c;
 
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
@@ -2415,19 +2417,21 @@ static hd_status check_counted_view(verifier *v, const hd_op *op, int i)
                         "dimension %d of %%%s, which %%%s counts, repeats in "
                         "%s",
                         x->counted, x->said, x->by->said, op_text(op));
-    if (hd_op_family(op) == HD_FAMILY_TAKE && c.dim >= v->bound.nparallel)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "%s takes from dimension %d of %%%s, which has counts, "
-                        "%%%s; `copy` it to a tensor without",
-                        op_text(op), x->counted, x->said, x->by->said);
-    for (int d = 0; d < c.ndims; d++)
-        if (c.along[d] < 0 || (c.along[d] >= v->bound.nparallel &&
-                               hd_op_family(op) != HD_FAMILY_FOLD))
+    for (int d = 0; d <= c.ndims && !folds; d++) {
+        bool own = d == c.ndims; // which a product may contract
+        int along = !own ? c.along[d] : takes ? c.dim : 0;
+
+        if (along >= v->bound.nparallel)
             return hd_error(v->diag, HD_E0319, view->loc,
-                            "dimension %d of %%%s has a count each of %%%s: "
-                            "the result of %s has it, too",
-                            hd_view_kept_dim(view, d), x->said, x->by->said,
-                            op_text(op));
+                            "%s %s dimension %d of %%%s, %s %%%s; `copy` it to "
+                            "a tensor without",
+                            op_text(op), takes ? "takes from" : "contracts",
+                            own ? x->counted : hd_view_kept_dim(view, d),
+                            x->said,
+                            own ? "which has counts,"
+                                : "each index of which has a count of",
+                            x->by->said);
+    }
     return HD_OK;
 }
 
@@ -2485,17 +2489,15 @@ static hd_status refuse_counts(verifier *v, const hd_op *op,
                                const hd_view *view)
 {
     const hd_key *alone = find_alone(op);
+    bool attends = hd_op_meets_keys(op);
 
-    if (alone != NULL && hd_op_meets_keys(op))
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "%%%s has counts, %%%s: %s takes none with %s",
-                        view->buffer->said, view->buffer->by->said, op_text(op),
-                        hd_key_info_get(alone->code)->text);
     return hd_error(v->diag, HD_E0319, view->loc,
-                    "%%%s has counts, %%%s: %s takes none; `copy` it to a "
-                    "tensor without",
+                    "%%%s has counts, %%%s: %s takes none%s%s",
                     view->buffer->said, view->buffer->by->said,
-                    alone != NULL ? "a grouped matmul" : op_text(op));
+                    alone != NULL && !attends ? "a grouped matmul"
+                                              : op_text(op),
+                    attends ? " with " : "; `copy` it to a tensor without",
+                    attends ? hd_key_info_get(alone->code)->text : "");
 }
 
 // Of an attention what counts rows, of which `first` is a view, or keys; of

@@ -57,10 +57,11 @@ hd_op *hd_build_copy(hd_build *b, const hd_op *op)
     hd_op *copy =
         hd_build_op(b, op->code, op->axis, op->noutputs, op->ninputs, op->view);
 
-    assert(!hd_op_has_counts(op) && "there is room for the keys of its row");
-    for (; copy->nviews < op->nviews; copy->nviews++)
+    // There is room for the keys of its row.
+    for (int views = hd_op_said_views(op); copy->nviews < views; copy->nviews++)
         copy->view[copy->nviews] = op->view[copy->nviews];
-    for (; copy->nkeys < op->nkeys; copy->nkeys++)
+    for (int keys = op->nkeys - (op->nviews - copy->nviews); copy->nkeys < keys;
+         copy->nkeys++)
         copy->key[copy->nkeys] = op->key[copy->nkeys];
     copy->loc = op->loc;
     return copy;

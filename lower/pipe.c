@@ -88,8 +88,11 @@ hd_expr hd_trip_is_past_end(const hd_trip *t)
 
 // ------------------------------------------------------------------ chunks
 
+// What has counts has them by its other name, too: their own, where a dimension
+// of theirs is split. What they count is not.
 static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
 {
+    hd_buffer *counts = buffer->by;
     hd_type type;
     hd_alias *a;
 
@@ -97,6 +100,8 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
         if (a->buffer == buffer && a->dim == dim)
             return a->split;
     assert(dim >= 0 && buffer->type.dim[dim].extent % p->chunks == 0);
+    if (counts != NULL && dim < counts->type.ndims)
+        counts = split_buffer(p, counts, dim);
     type = hd_type_with(&buffer->type, dim, hd_dim_whole(p->chunks));
     type.dim[dim + 1].extent /= p->chunks;
     a = hd_new(p->scratch, hd_alias);
@@ -106,6 +111,8 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
         HD_ROLE_TEMP, &type);
     a->split->said = buffer->said;
     a->split->of = hd_buffer_root(buffer);
+    a->split->by = counts;
+    a->split->counted = buffer->counted + (dim < buffer->counted);
     p->aliases = a;
     return a->split;
 }
@@ -361,12 +368,11 @@ static void find_splits(hd_pipe *p)
 // Whether the op needs whole what is split along `d` of its space, or along
 // what lies along nothing there: which rows and matrices go together, and what
 // goes where in each element of a batch, is data; a call takes that as a whole.
-static bool needs_whole(const hd_op *op, int d)
+static bool needs_whole(const hd_op *op, const hd_space *space, int d)
 {
-    return hd_op_has_counts(op) ||
-           (d >= 0
-                ? !hd_bound_parts(op->bound, d)
-                : hd_op_is_batched(op) || hd_op_key(op, HD_KEY_GROUPS) != NULL);
+    return d >= 0
+               ? d == space->counted || !hd_bound_parts(op->bound, d)
+               : hd_op_is_batched(op) || hd_op_key(op, HD_KEY_GROUPS) != NULL;
 }
 
 // The dimension of view `i` that chunks split; where it has none along that it
@@ -379,7 +385,7 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
 
     hd_space_of_op(op, &space);
     d = chunks_along(p, op, &space);
-    if (made >= 0 && needs_whole(op, d))
+    if (made >= 0 && needs_whole(op, &space, d))
         return NO_CHUNKS;
     if (d < 0)
         return made;
@@ -433,7 +439,8 @@ hd_status hd_pipe_check_chunks(hd_pipe *p)
                                p->moved[i].op->loc));
         }
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        for (int i = 0; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
+        for (int i = 0;
+             hd_op_is(s->op, HD_UNIT_COMPUTE) && i < hd_op_said_views(s->op);
              i++)
             HD_TRY(check_view(p, s->op, i));
     return HD_OK;
@@ -585,12 +592,16 @@ static bool bind_all(hd_pipe *p, const hd_op *op, int shards[HD_MAX_VIEWS],
     hd_type type[HD_MAX_VIEWS];
     int ndims[HD_MAX_VIEWS];
     hd_key key[HD_NKEYS];
-    hd_op all = *op;
+    hd_op all = *op, said;
 
     all.key = key;
-    for (int i = 0; i < op->nkeys; i++)
+    all.nviews = hd_op_said_views(op);
+    all.nkeys -= op->nviews - all.nviews;
+    said = all;
+    said.key = op->key;
+    for (int i = 0; i < all.nkeys; i++)
         key[i] = key_of_all(p, op, op->key[i]);
-    for (int i = 0; i < op->nviews; i++) {
+    for (int i = 0; i < all.nviews; i++) {
         int dim = shard_dim(p, op, i);
         hd_view view = hd_pipe_at_shard(p, op->view[i], dim, HD_EXPR_ALL);
 
@@ -600,7 +611,7 @@ static bool bind_all(hd_pipe *p, const hd_op *op, int shards[HD_MAX_VIEWS],
                         : -1;
         ndims[i] = type[i].ndims - (shards[i] >= 0);
     }
-    return hd_bind(op, ndims, one, NULL) &&
+    return hd_bind(&said, ndims, one, NULL) &&
            hd_signature_fits(&all, type, false, out, NULL);
 }
 
@@ -620,7 +631,7 @@ static bool computes_all(hd_pipe *p, const hd_op *op)
     if (!bind_all(p, op, shards, &one, &all))
         return false;
     memset(to, HD_ALONE, sizeof to);
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < hd_op_said_views(op); i++)
         for (int d = 0; d < all.ndims[i]; d++) {
             int own = d - (shards[i] >= 0 && shards[i] < d);
 
@@ -664,8 +675,8 @@ static bool join_views(hd_pipe *p, const hd_op *op, const hd_trip_piece *at,
 
     for (int i = 0; i < op->nviews; i++)
         ndims[i] = hd_view_type(&op->view[i]).ndims;
-    if (!is_alike(op) || at->chunk >= 0 || p->slots > 0 ||
-        !hd_bind(op, ndims, &bound, NULL))
+    if (!is_alike(op) || hd_op_has_counts(op) || at->chunk >= 0 ||
+        p->slots > 0 || !hd_bind(op, ndims, &bound, NULL))
         return false;
     for (int i = 0; i < op->nviews; i++) {
         int dim = hd_pipe_index(p, &op->view[i]);
@@ -692,7 +703,7 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
     if (at->shard == HD_EXPR_ALL && hd_op_is(op, HD_UNIT_COMPUTE) &&
         !computes_all(p, op) && join_views(p, op, at, copy->view))
         return copy;
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < copy->nviews; i++)
         copy->view[i] = view_for(p, op, i, at);
     for (int i = 0; i < copy->nkeys && at->shard == HD_EXPR_ALL; i++)
         copy->key[i] = key_of_all(p, op, copy->key[i]);

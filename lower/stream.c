@@ -112,10 +112,10 @@ static bool plan_compute(const hd_op *op, int s, plan *p)
     bool parts = hd_op_has_parts(op, along, cut);
     hd_space space;
 
-    if (hd_op_has_counts(op) ||
+    hd_space_of_op(op, &space);
+    if (along == space.counted ||
         (!parts && (cut || hd_op_family(op) != HD_FAMILY_TRANSPOSE)))
         return false;
-    hd_space_of_op(op, &space);
     p->copies = !parts;
     if (p->copies && !is_beside(along, space.dim[1][along]))
         return false;

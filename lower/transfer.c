@@ -562,8 +562,10 @@ static void find_moved(hd_pipe *p)
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
         const hd_flow *flow = flow_of(p, s);
 
-        fits &= find_counted(s->op) == NULL && is_in_step(p, s->op) &&
-                (flow == &hd_flow_scatter || writes_apart(p, s->op));
+        fits &=
+            (hd_op_is(s->op, HD_UNIT_COMPUTE) || find_counted(s->op) == NULL) &&
+            is_in_step(p, s->op) &&
+            (flow == &hd_flow_scatter || writes_apart(p, s->op));
         if (flow == NULL && hd_op_is_collective(s->op))
             along |= 1U << s->op->axis;
         else if (flow == NULL)
