@@ -164,20 +164,36 @@ static bool take_marks(hd_type *made, const hd_type *declared)
 
 // ------------------------------------------------------------------ counts
 
+// Whether dimensions that are as long as each other are one: of rows that are
+// contracted, or folded, another one may come to stand in their place.
+static bool lie_alike(const hd_op *op, int i, int d)
+{
+    int ndims[HD_MAX_VIEWS], n = hd_op_said_views(op);
+    hd_bound bound;
+
+    for (int k = 0; k < n; k++)
+        ndims[k] = hd_view_type(&op->view[k]).ndims;
+    return op->noutputs > 1 || (hd_bind(op, ndims, &bound, NULL) &&
+                                bound.along[i][d] == bound.along[0][d]);
+}
+
 // Counts of an operand are those of the result, which has all of the dimensions
 // that lead to them as the operand has them.
-static void infer_counts(hd_op *op, hd_buffer *made)
+static void infer_counts(const hd_op *op, hd_buffer *made)
 {
-    const hd_buffer *from = NULL;
+    int i = op->noutputs, end = i + op->ninputs;
+    const hd_buffer *from;
 
-    for (int i = op->noutputs; from == NULL && i < op->noutputs + op->ninputs;
-         i++)
-        if (op->view[i].buffer->by != NULL && op->view[i].nindex == 0)
-            from = op->view[i].buffer;
-    if (from == NULL || made->by != NULL || from->counted >= made->type.ndims)
+    while (i < end &&
+           (op->view[i].buffer->by == NULL || op->view[i].nindex > 0))
+        i++;
+    if (i == end || made->by != NULL)
         return;
+    from = op->view[i].buffer;
     for (int d = 0; d <= from->counted; d++)
-        if (!hd_dim_as_long(made->type.dim[d], from->type.dim[d]))
+        if (d >= made->type.ndims ||
+            !hd_dim_as_long(made->type.dim[d], from->type.dim[d]) ||
+            !lie_alike(op, i, d))
             return;
     made->by = from->by;
     made->counted = from->counted;

@@ -1195,7 +1195,7 @@ typedef struct folded {
     bool one;     // it is one operand
     bool all;     // its dimensions, all of them
     int dim;      // or one
-    bool counted; // data says how many indices there are
+    bool counted; // data says how many indices of that there are
 } folded;
 
 static bool folds_one(const hd_op *op)
@@ -1223,6 +1223,17 @@ static bool folds_all(const parser *p, const hd_op *op, bool mean)
             (in.ndims > 1 || in.dim[0].extent > 1));
 }
 
+// Whether what is folded is what is counted, or has a count each.
+static bool folds_counted(const hd_op *op, const folded *f)
+{
+    const hd_view *from = &op->view[1];
+    const hd_buffer *x = from->buffer;
+
+    return x->by != NULL &&
+           (f->all || f->dim < hd_view_kept_ahead(from, x->by->type.ndims) ||
+            f->dim == hd_view_kept_ahead(from, x->counted));
+}
+
 static folded find_folded(const parser *p, const hd_op *op, bool mean)
 {
     folded f = {.one = folds_one(op)};
@@ -1230,12 +1241,12 @@ static folded find_folded(const parser *p, const hd_op *op, bool mean)
     if (!f.one)
         return f;
     f.in = hd_view_type(&op->view[1]);
-    f.counted = hd_op_counted(op) >= 0;
     f.all = folds_all(p, op, mean);
     if (hd_op_key(op, HD_KEY_DIM) != NULL)
         f.dim = hd_op_dim(op);
     else
         f.one = f.all;
+    f.counted = folds_counted(op, &f);
     return f;
 }
 
@@ -1269,25 +1280,30 @@ static hd_buffer *add_part(parser *p, const hd_op *op, const hd_type *type)
     return part;
 }
 
-// Folds all dimensions but the first, the last one at first, and leaves that to
-// the statement.
+// Folds all dimensions but one, the last one at first, and leaves that to the
+// statement. What is counted is ahead of all: a fold of nothing changes none
+// behind it.
 static void fold_all(parser *p, hd_op *op, hd_block *block)
 {
     const hd_said said = {0};
     hd_type in = hd_view_type(&op->view[1]), type = {.dtype = part_dtype(op)};
     hd_buffer *made = op->view[0].buffer;
+    const hd_view *from = &op->view[1];
+    int counted = from->buffer->by != NULL && in.ndims > 0
+                      ? hd_view_kept_ahead(from, from->buffer->counted)
+                      : -1;
 
     if ((made->open & HD_OPEN_DTYPE) != 0 && type.dtype != in.dtype &&
         in.ndims > 1) { // whatever parts are of
         made->type.dtype = in.dtype;
         made->open &= ~(unsigned)HD_OPEN_DTYPE;
     }
-    for (int d = in.ndims - 1; d >= 0; d--) {
+    for (int left = in.ndims - 1; left >= 0; left--, counted = -1) {
         hd_key dim = {HD_KEY_DIM, op->loc, HD_EXPR_NONE, .view = -1,
-                      .number = d};
+                      .number = counted >= 0 ? counted : left};
         hd_stmt *first;
 
-        if (d == 0) {
+        if (left == 0) {
             op->key = hd_arena_copy(p->module->arena, &dim, sizeof dim);
             op->nkeys = 1;
             return;
@@ -1327,7 +1343,8 @@ static hd_status check_mean(parser *p, const hd_op *op, const folded *f)
                             p->module->size[f->in.dim[d].size - 1].name);
     if (f->counted)
         return hd_error(p->diag, HD_E0319, op->loc,
-                        "mean of what has counts: write 'sum' and 'scale'");
+                        "mean over as many as data counts: write 'sum' and "
+                        "'scale'");
     return HD_OK;
 }
 
