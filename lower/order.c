@@ -9,6 +9,7 @@ typedef struct order {
     bool *done;
     int first; // that is not done
     int *list, n;
+    bool *early; // which come as soon as they may
 } order;
 
 static const hd_op *op_at(const order *o, int n)
@@ -114,6 +115,33 @@ static bool is_added(const order *o, int m, int n)
     return false;
 }
 
+// Whether an axis divides what a product adds up along in view `i`, where that
+// is made.
+static bool is_joined_over(const order *o, int n, int i, int axis)
+{
+    const hd_lines *lines = &o->p->lines[n];
+    const hd_view *view = &lines->op->view[i];
+    int dim = hd_place_of_view(view, made_at(o, view->buffer)).dim[axis];
+
+    return dim >= 0 && lines->at[i][dim] == lines->joined;
+}
+
+// Whether nothing reads what a product makes, of which ranks have parts as its
+// operands lie: the sooner it does, the more there is that hides their sum.
+static bool is_gradient(const order *o, int n)
+{
+    const hd_op *op = op_at(o, n);
+    bool any = false;
+
+    if (!is_product(o, n) || o->p->lines[n].joined < 0 ||
+        o->p->last[op->view[0].buffer->id] >= 0)
+        return false;
+    for (int a = 0; a < o->p->module->naxes; a++)
+        any |= is_joined_over(o, n, op->noutputs, a) &&
+               is_joined_over(o, n, op->noutputs + 1, a);
+    return any;
+}
+
 static void append(order *o, int n)
 {
     int past = n + NEAR < o->p->nstmts ? n + NEAR : o->p->nstmts;
@@ -125,20 +153,24 @@ static void append(order *o, int n)
         o->first++;
     for (int m = n + 1; m < past; m++)
         if (!o->done[m] &&
-            (is_added(o, m, n) || (gathers && has_rows_of(o, m, n))) &&
+            (is_added(o, m, n) || (gathers && has_rows_of(o, m, n)) ||
+             o->early[m]) &&
             may_come(o, m))
             append(o, m);
 }
 
-bool hd_place_order(const hd_placing *p, hd_stmt **stmt)
+bool hd_place_order(const hd_placing *p, bool early, hd_stmt **stmt)
 {
     order o = {.p = p,
+               .early = hd_new_array(p->scratch, bool, p->nstmts + 1),
                .done = hd_new_array(p->scratch, bool, p->nstmts + 1),
                .list = hd_new_array(p->scratch, int, p->nstmts + 1)};
     hd_stmt **old =
         hd_arena_copy(p->scratch, stmt, sizeof(hd_stmt *) * (size_t)p->nstmts);
     bool moved = false;
 
+    for (int n = 0; n < p->nstmts; n++)
+        o.early[n] = early && is_gradient(&o, n);
     for (int n = 0; n < p->nstmts; n++)
         if (!o.done[n])
             append(&o, n);

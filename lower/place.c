@@ -920,31 +920,44 @@ static void put_in_order(hd_placing *p, hd_stmt *const *stmt)
     }
 }
 
-// Likewise in another order, if that costs no more.
-static const state *choose_order(hd_placing *p)
+// Likewise in another order, if that costs no more than `best`; gradients come
+// early if it costs less, and moves no more: it stands on what hides.
+static const state *try_order(hd_placing *p, bool early, const state *best)
 {
-    const state *best = choose(p), *now;
-    hd_stmt **as_it_stands = hd_new_array(p->scratch, hd_stmt *, p->nstmts + 1);
+    hd_stmt **before = hd_new_array(p->scratch, hd_stmt *, p->nstmts + 1);
     hd_stmt **stmt;
     hd_placing other = *p;
-    int n = 0;
+    const state *now;
+    int n = 0, more;
 
     for (hd_stmt *s = p->module->body.first; s != NULL; s = s->next)
-        as_it_stands[n++] = s;
-    stmt = hd_arena_copy(p->scratch, as_it_stands,
-                         sizeof(hd_stmt *) * (size_t)(n + 1));
-    if (best == NULL || !hd_place_order(p, stmt))
+        before[n++] = s;
+    stmt =
+        hd_arena_copy(p->scratch, before, sizeof(hd_stmt *) * (size_t)(n + 1));
+    if (!hd_place_order(p, early, stmt))
         return best;
     put_in_order(&other, stmt);
     find_statements(&other);
     other.exact = true;
     now = choose(&other);
-    if (now == NULL || compare_costs(&now->cost, &best->cost) > 0) {
-        put_in_order(p, as_it_stands);
+    more = now != NULL ? compare_costs(&now->cost, &best->cost) : 1;
+    if (more > 0 ||
+        (early && (more == 0 || now->cost.bytes > best->cost.bytes))) {
+        put_in_order(p, before);
         return best;
     }
     *p = other;
     return now;
+}
+
+static const state *choose_order(hd_placing *p)
+{
+    const state *best = choose(p);
+
+    if (best == NULL)
+        return NULL;
+    best = try_order(p, false, best);
+    return try_order(p, true, best);
 }
 
 // An explicit program is what it says.
