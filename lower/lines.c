@@ -230,11 +230,8 @@ bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis)
     return lines->extent[lines->joined] % module->axis[axis].size == 0;
 }
 
-// Whether there is a product of the operands as they lie whose result has an
-// index for each rank of `axis` in front: ranks have blocks of the contracted
-// dimension that are not all as long.
-static bool may_make_parts(const hd_module *module, const hd_lines *lines,
-                           int axis, const hd_placement at[HD_MAX_VIEWS])
+bool hd_lines_make_parts(const hd_module *module, const hd_lines *lines,
+                         int axis, const hd_placement *at)
 {
     const hd_op *op = lines->op;
     int ndims = lines->type[0].ndims + 1;
@@ -319,7 +316,7 @@ static bool may_contract(const hd_module *module, const hd_lines *lines,
         return false;
     return hd_lines_lead(module, lines, axis)
                ? may_lead(module, lines, axis, at)
-               : may_make_parts(module, lines, axis, at);
+               : hd_lines_make_parts(module, lines, axis, at);
 }
 
 // ---------------------------------------------------------------- dividing
@@ -346,17 +343,9 @@ static bool repeats(const hd_lines *lines, int view, int dim)
            lines->extent[lines->at[view][dim]] > 1;
 }
 
-bool hd_lines_splits(const hd_module *module, const hd_lines *lines, int axis,
-                     int line)
+bool hd_lines_splits(const hd_lines *lines, int line)
 {
-    if (line < 0 || line != lines->heads || lines->fixed)
-        return line >= 0 && line == lines->rows;
-    for (int i = 0; i < lines->op->nviews; i++)
-        for (int d = 0; d < lines->type[i].ndims; d++)
-            if (lines->at[i][d] == line && !repeats(lines, i, d) &&
-                !hd_dim_splits(module, lines->type[i].dim[d], axis))
-                return false;
-    return true;
+    return line >= 0 && line == lines->rows;
 }
 
 // Which dimension of a view a cut line divides; NONE: it has all.
@@ -364,7 +353,7 @@ static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
                         int axis, int line, hd_placement *at)
 {
     const hd_view *view = &lines->op->view[i];
-    bool even = hd_lines_splits(module, lines, axis, line);
+    bool even = hd_lines_splits(lines, line);
 
     if (line == lines->joined && hd_op_writes(lines->op, i)) {
         at->dim[axis] = HD_PLACED_PARTS;
@@ -410,8 +399,8 @@ static bool share_alike(const hd_module *module, const hd_lines *lines,
     return true;
 }
 
-// As the verifier has it, what ranks add up and what becomes dimensions of a
-// batch aside.
+// As the verifier has it, what ranks add up and rows that become a dimension of
+// the batch aside.
 static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
                  const hd_placement *at)
 {
@@ -422,7 +411,7 @@ static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
 
         for (int a = 0; a < module->naxes; a++)
             if (cut.line[a] == lines->joined ||
-                hd_lines_splits(module, lines, a, cut.line[a]) ||
+                hd_lines_splits(lines, cut.line[a]) ||
                 cut.line[a] <= HD_LINE_OF_PARTS(0))
                 p.dim[a] = HD_PLACED_NOWHERE;
         type[i] = hd_placement_type(module, &lines->type[i], p);
@@ -461,15 +450,15 @@ static bool makes_parts(const hd_lines *lines, int line)
     return line <= HD_LINE_OF_PARTS(0) || (line >= 0 && line == lines->joined);
 }
 
-// Whether each view has room for the dimensions of the batch that heads and
-// rows become, and of keys for one of blocks.
+// Whether each view has room for the dimension of the batch that rows become,
+// and of keys for one of blocks.
 static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
 {
     int more = 0;
 
     for (int a = 0; a < module->naxes; a++)
-        if (hd_lines_splits(module, lines, a, cut.line[a]))
-            more += 1 + (cut.line[a] == lines->rows);
+        if (hd_lines_splits(lines, cut.line[a]))
+            more += 2;
     for (int i = 0; i < lines->op->nviews && more > 0; i++)
         if (lines->type[i].ndims + more > HD_MAX_DIMS)
             return false;

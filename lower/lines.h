@@ -23,17 +23,14 @@ typedef struct hd_lines {
     int8_t at[HD_MAX_VIEWS][HD_MAX_DIMS]; // -1: along none
     int64_t extent[HD_MAX_LINES];
     int joined;      // the line whose parts ranks may add up behind, or -1
-    int heads, rows; // of an attention, which its signature wants whole: made
-                     // dimensions of the batch; or -1
+    int heads, rows; // of an attention, or -1: its signature wants rows whole
     unsigned beside; // lines under which a gather of what a product reads hides
     bool fixed;      // done as it stands
     unsigned group[HD_MAX_GROUPS]; // views, as bits
 } hd_lines;
 
-// Whether an axis that divides this line is made a dimension of the batch: rows,
-// and heads where each rank has as many, unless it is done as it stands.
-bool hd_lines_splits(const hd_module *module, const hd_lines *lines, int axis,
-                     int line);
+// Whether an axis that divides this line is made a dimension of the batch.
+bool hd_lines_splits(const hd_lines *lines, int line);
 
 hd_lines hd_lines_find(const hd_module *module, const hd_op *op);
 
@@ -62,6 +59,10 @@ hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
 // Whether each rank of an axis has as many indices of what a product joins, so
 // that the axis becomes a dimension of operands.
 bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis);
+// Whether there is a product of the operands as they lie whose result has an
+// index for each rank of `axis` in front: of blocks of what it joins.
+bool hd_lines_make_parts(const hd_module *module, const hd_lines *lines,
+                         int axis, const hd_placement *at);
 // Whether a key says what is done to a product's sums, once.
 bool hd_key_ends(hd_key_code code);
 

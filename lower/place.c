@@ -114,7 +114,7 @@ static bool is_made_there(const hd_placing *p, const hd_lines *lines,
                           const hd_way *way)
 {
     for (int a = 0; a < p->module->naxes; a++)
-        if (hd_lines_splits(p->module, lines, a, way->cut.line[a]))
+        if (hd_lines_splits(lines, way->cut.line[a]))
             return false;
     for (int i = 0; i < lines->op->noutputs; i++) {
         const hd_view *view = &lines->op->view[i];

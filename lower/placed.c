@@ -1,8 +1,9 @@
 // The explicit program: each move a `set` or a `sum` of its own, each tensor
 // declared where it lies. A product whose contracted dimension is over ranks
 // has them in front, `[n@axis, .., k / n]` by as much gives `[n@axis, ..]`, of
-// which a `sum` adds the parts; of uneven blocks operands stay as they are. An
-// attention whose heads or rows are divided has them in its batch.
+// which a `sum` adds the parts; of uneven blocks, and where that would copy
+// them, operands stay as they are. An attention whose rows are divided has them
+// in its batch.
 //
 // What a gather makes whole, and what sums are scattered along, is worked on in
 // pieces: it is a stream dimension, and so is what is made of it piece by
@@ -1043,6 +1044,23 @@ static hd_buffer *joined_parts(const writer *w)
     return w->have.version[from].buffer;
 }
 
+// Whether the operands of a product that makes parts get the ranks in front.
+// They stay as they lie where that would copy them, or lose their pieces.
+static bool are_led(const writer *w, int axis)
+{
+    bool stay = false;
+
+    for (int i = 1; i < 3; i++) {
+        const hd_view *view = &w->view[i];
+
+        stay |= view->nindex > 0 || view->buffer->role == HD_ROLE_INOUT ||
+                hd_type_stream_dim(&view->buffer->type) >= 0;
+    }
+    return hd_lines_lead(w->module, w->lines, axis) &&
+           !(stay &&
+             hd_lines_make_parts(w->module, w->lines, axis, w->way->at));
+}
+
 // The product of what each rank has of the contracted dimension.
 static hd_buffer *write_parts(writer *w, int axis)
 {
@@ -1050,6 +1068,7 @@ static hd_buffer *write_parts(writer *w, int axis)
     int ndims = w->lines->type[0].ndims + 1;
     hd_type type = parts_type(w, axis);
     hd_buffer *parts, *adds = joined_parts(w);
+    bool led = are_led(w, axis);
     hd_view views[3];
     hd_op *product;
 
@@ -1059,9 +1078,7 @@ static hd_buffer *write_parts(writer *w, int axis)
             stream(w, &type, d, hd_dim_blocks(adds->type.dim[d]));
     parts = add_parts(w, &type);
     for (int i = 1; i < 3; i++)
-        views[i] = hd_lines_lead(w->module, w->lines, axis)
-                       ? lead(w, i, axis, ndims)
-                       : w->view[i];
+        views[i] = led ? lead(w, i, axis, ndims) : w->view[i];
     views[0] = whole(w, parts);
     product = hd_build_op(&w->b, HD_OP_MATMUL, -1, 1, 2, views);
     product->loc = op->loc;
@@ -1271,21 +1288,21 @@ static void write_sum(writer *w, int axis)
     }
 }
 
-// -------------------------------------------------- attention by heads, rows
+// ------------------------------------------------------ attention by rows
 
-// Whether an axis divides what the signature of an attention wants whole.
+// Whether an axis divides rows, which the signature of an attention wants
+// whole.
 static bool splits(const writer *w, int axis)
 {
-    return hd_lines_splits(w->module, w->lines, axis, w->way->cut.line[axis]);
+    return hd_lines_splits(w->lines, w->way->cut.line[axis]);
 }
 
-static bool has_splits(const writer *w)
+static int rows_axis(const writer *w)
 {
-    bool any = false;
-
     for (int a = 0; a < w->module->naxes; a++)
-        any |= splits(w, a);
-    return any;
+        if (splits(w, a))
+            return a;
+    return NONE;
 }
 
 static bool is_keys(const writer *w, int i)
@@ -1299,21 +1316,19 @@ static int batch_of(const writer *w, int i)
     return hd_op_batch(w->lines->op, i, w->lines->type[i].ndims);
 }
 
-// View `i` with an index for each rank of each axis that divides heads or rows
-// behind its batch, or one index where it repeats; of keys the blocks of rows
-// are none of these.
+// View `i` with an index for each rank that has rows behind its batch, or one
+// index where it repeats; of keys blocks of rows are none of these.
 static hd_buffer *split_view(writer *w, int i, hd_buffer *x)
 {
     int batch = batch_of(w, i);
 
     for (int a = 0; a < w->module->naxes; a++) {
         int dim = w->way->at[i].dim[a];
-        bool rows = w->way->cut.line[a] == w->lines->rows;
         hd_type type = unstreamed(x->type);
 
-        if (!splits(w, a) || (rows && is_keys(w, i) && batch == 0))
+        if (!splits(w, a) || (is_keys(w, i) && batch == 0))
             continue;
-        if (dim >= 0 && !(rows && is_keys(w, i))) {
+        if (dim >= 0 && !is_keys(w, i)) {
             int now = dim + x->type.ndims - w->lines->type[i].ndims;
 
             type = split_type(w, &type, now, a);
@@ -1344,20 +1359,11 @@ static hd_buffer *block_keys(writer *w, int i, hd_buffer *x, int axis)
     return all;
 }
 
-static int rows_axis(const writer *w)
-{
-    for (int a = 0; a < w->module->naxes; a++)
-        if (splits(w, a) && w->way->cut.line[a] == w->lines->rows)
-            return a;
-    return NONE;
-}
-
 // Whether an axis is one of the batch of view `i` then: of keys rows become
 // blocks.
 static bool leads(const writer *w, int i, int axis)
 {
-    return splits(w, axis) &&
-           !(w->way->cut.line[axis] == w->lines->rows && is_keys(w, i));
+    return splits(w, axis) && !is_keys(w, i);
 }
 
 // What the split statement makes of result `i`: of gradients of keys whose
@@ -1602,7 +1608,7 @@ static void write_moves(writer *w)
     w->waits = waits_for(w, 0);
     if (axis >= 0)
         write_sum(w, axis);
-    else if (has_splits(w))
+    else if (rows_axis(w) >= 0)
         write_split(w);
     else if (tiles_axis(w) >= 0)
         write_tiles(w, tiles_axis(w));
