@@ -165,14 +165,18 @@ static bool take_marks(hd_type *made, const hd_type *declared)
 // ------------------------------------------------------------------ counts
 
 // Whether dimensions that are as long as each other are one: of rows that are
-// contracted, or folded, another one may come to stand in their place.
+// contracted, or folded, another one may come to stand in their place. Where a
+// reshape's result lies nothing says of one index that is over ranks.
 static bool lie_alike(const hd_op *op, int i, int d)
 {
     int ndims[HD_MAX_VIEWS], n = hd_op_said_views(op);
+    hd_dim own = op->view[i].buffer->type.dim[d];
     hd_bound bound;
 
     for (int k = 0; k < n; k++)
         ndims[k] = hd_view_type(&op->view[k]).ndims;
+    if (op->code == HD_OP_RESHAPE)
+        return own.extent != 1 || !hd_dim_is_sharded(own);
     return op->noutputs > 1 || (hd_bind(op, ndims, &bound, NULL) &&
                                 bound.along[i][d] == bound.along[0][d]);
 }

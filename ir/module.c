@@ -549,10 +549,11 @@ hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view)
 
 bool hd_op_stands(const hd_module *module, const hd_op *op)
 {
-    bool stands = hd_op_has_counts(op);
+    bool stands = false;
 
     for (int i = 0; i < op->nviews; i++)
-        stands |= hd_view_ranks(module, &op->view[i]).some;
+        stands |= op->view[i].buffer->by != NULL ||
+                  hd_view_ranks(module, &op->view[i]).some;
     for (int i = 0; i < op->nkeys; i++)
         stands |= op->key[i].expr != HD_EXPR_NONE &&
                   !hd_expr_is_const(module, op->key[i].expr);
@@ -580,6 +581,8 @@ int hd_op_counted(const hd_op *op)
 {
     int i = 0, end = op->nviews;
 
+    if (op->code == HD_OP_RESHAPE) // which leaves rows where they are
+        return -1;
     if (!hd_op_is(op, HD_UNIT_COMPUTE)) {
         i = op->noutputs;
         end = hd_op_moves_counted(op) ? i + op->ninputs : i;

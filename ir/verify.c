@@ -1316,6 +1316,29 @@ static hd_status check_sized_apart(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
+// So do a dimension that has counts and all in front of it, by the same ones. A
+// temporary need have nothing behind them.
+static hd_status check_counts_apart(verifier *v, const hd_op *op)
+{
+    const hd_buffer *to = op->view[0].buffer, *from = op->view[1].buffer;
+    const hd_buffer *x = from->by != NULL ? from : to;
+    bool same = to->by == from->by &&
+                (x->by == NULL ||
+                 (to->counted == from->counted && to->role == HD_ROLE_TEMP));
+
+    for (int d = 0; x->by != NULL && d <= x->counted && same; d++)
+        same = hd_dim_same(to->type.dim[d], from->type.dim[d]) ||
+               (is_unplaced(v, op) &&
+                hd_dim_as_long(to->type.dim[d], from->type.dim[d]));
+    if (same)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0319, op->view[x == from].loc,
+                    "%%%s has counts, %%%s: reshape keeps that dimension and "
+                    "those in front of it, in a temp with the same counts; "
+                    "`copy` it to a tensor without",
+                    x->said, x->by->said);
+}
+
 static hd_status check_reshape(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
@@ -1333,6 +1356,7 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                              "cast");
     if (hd_type_elements(&out) == hd_type_elements(&in)) {
         HD_TRY(check_sized_apart(v, op, &out, &in));
+        HD_TRY(check_counts_apart(v, op));
         return is_unplaced(v, op) ? HD_OK : check_shares(v, op, &out, &in);
     }
     snprintf(why, sizeof why, "%lld elements for %lld",
@@ -2480,8 +2504,7 @@ static const hd_key *find_alone(const hd_op *op)
 
 static bool takes_counts(const hd_op *op)
 {
-    return op->code != HD_OP_RESHAPE && hd_op_family(op) != HD_FAMILY_IOTA &&
-           find_alone(op) == NULL &&
+    return hd_op_family(op) != HD_FAMILY_IOTA && find_alone(op) == NULL &&
            (!hd_op_is_batched(op) || hd_op_meets_keys(op));
 }
 

@@ -606,6 +606,8 @@ static void give_bytes(hd_build *b, hd_buffer *temp, hd_buffer *root,
     if (temp->id < root->id) {
         r.to = hd_module_add_buffer(b->module, temp->name, HD_ROLE_TEMP,
                                     &temp->type);
+        r.to->by = temp->by;
+        r.to->counted = temp->counted;
         r.to->on = temp->on;
         hd_block_each(b->block, rename_views, &r);
         for (; rest != NULL; rest = rest->next)

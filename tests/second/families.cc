@@ -222,17 +222,21 @@ Pair Counts(Choices *c)
     auto counted = [&](const Text &who) {
         return " : f32[" + batch + cp + who + ", 2] ";
     };
-    bool recount = c->Fix(2);
+    bool recount = c->Fix(2), reshapes = !recount && c->Fix(3) == 0;
     Text last = recount ? again : by;
     Text text = begin + "in %x" + dense + "in %z" + dense + "temp %c" +
                 counted(by) + "temp %e" + counted(by) + "temp %f" + dense +
                 "temp %d" + counted(last);
+    if (reshapes)
+        text += "temp %q : f32[" + batch + cp + by + ", 2, 1] ";
     Text end = CountedEnd(c, batch, dims, cp, last);
     size_t body = end.find('{');
 
     text +=
         end.substr(0, body + 1) + made + " %c = copy %x " + Mapped(c, "e", "c");
-    text += recount ? "%f = copy %e %d = copy %f " : "%d = copy %e ";
+    text += recount    ? "%f = copy %e %d = copy %f "
+            : reshapes ? "%q = reshape %e %d = reshape %q "
+                       : "%d = copy %e ";
     return {text + end.substr(body + 1) + "}", ""};
 }
 
