@@ -49,6 +49,13 @@ bool hd_causal_names(const hd_module *module, const hd_op *op, int axis)
            (step != NULL && names(module, step->expr, axis));
 }
 
+hd_dim hd_causal_line(const hd_view *view)
+{
+    hd_type type = hd_view_type(view);
+
+    return type.dim[type.ndims - 2];
+}
+
 static const hd_dim *find_inner(const hd_op *op, int which, hd_type *type)
 {
     int keys = op->noutputs + 1;
@@ -109,6 +116,88 @@ static void place_view(const hd_module *module, const hd_op *op, int view,
                 : -1;
     }
 }
+
+// --------------------------------------------------------------- completing
+
+enum { WIDEST = 1 << 30 }; // of both sides together is less than 2^31
+
+// The axis by which ranks have rows that are one of the blocks of keys each:
+// as many, and as long. -1 if there is none.
+static hd_status find_own_block(const hd_op *op, hd_loc loc, hd_diag *diag,
+                                int *out)
+{
+    hd_type q = hd_view_type(&op->view[op->noutputs]), k;
+    const hd_dim *keys = find_inner(op, 0, &k);
+
+    *out = -1;
+    if (!hd_dim_as_long(q.dim[q.ndims - 2], keys[2]))
+        return HD_OK;
+    for (int d = 0; d < q.ndims - 3; d++) {
+        hd_dim dim = q.dim[d];
+
+        if (hd_dim_is_cut(dim) || dim.extent != keys->extent)
+            continue;
+        if ((op->view[op->noutputs].buffer->open & HD_OPEN_PLACE) != 0 ||
+            (hd_dim_is_sharded(dim) && *out >= 0))
+            return hd_error(diag, HD_E0312, loc,
+                            "a window to both sides of rows that may be any of "
+                            "%lld blocks, which nothing says: 'causal' does",
+                            (long long)keys->extent);
+        if (hd_dim_is_sharded(dim))
+            *out = dim.mark;
+    }
+    return HD_OK;
+}
+
+static void add_causal(hd_module *module, hd_op *op, hd_expr place)
+{
+    hd_key *key = hd_new_array(module->arena, hd_key, (size_t)op->nkeys + 1);
+    int n = 0;
+
+    for (int i = 0; i < op->nkeys; i++) {
+        if (op->key[i].code == HD_KEY_WINDOW) {
+            hd_expr last =
+                hd_expr_const(module, (int64_t)op->key[i].number - 1);
+
+            key[n++] = (hd_key){
+                HD_KEY_CAUSAL, op->key[i].loc,
+                hd_expr_binary(module, HD_EXPR_ADD, place, last), .view = -1};
+        }
+        key[n++] = op->key[i];
+        if (op->key[i].code == HD_KEY_WINDOW)
+            key[n - 1].number = 2 * op->key[i].number - 1;
+    }
+    op->key = key;
+    op->nkeys = n;
+}
+
+hd_status hd_causal_complete(hd_module *module, hd_op *op, hd_diag *diag)
+{
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+    int q = op->noutputs, own = -1;
+    hd_expr place = hd_expr_const(module, 0);
+
+    if (!hd_op_meets_keys(op) || window == NULL || hd_causal_key(op) != NULL ||
+        hd_op_key(op, HD_KEY_STEP) != NULL || window->number < 1)
+        return HD_OK;
+    if (window->number > WIDEST)
+        return hd_error(diag, HD_E0312, window->loc,
+                        "a window of %.0f keys to both sides; it has 2^30 at "
+                        "most",
+                        window->number);
+    if (op->ninputs > 1 && hd_op_has_blocks(op, q + 1) &&
+        hd_view_type(&op->view[q]).ndims > 2 &&
+        hd_view_type(&op->view[q + 1]).ndims > 3)
+        HD_TRY(find_own_block(op, window->loc, diag, &own));
+    if (own >= 0)
+        place = hd_expr_binary(
+            module, HD_EXPR_MUL, hd_expr_coord(module, own),
+            hd_module_count(module, hd_causal_line(&op->view[q])));
+    add_causal(module, op, place);
+    return HD_OK;
+}
+
+// --------------------------------------------------------------- evaluating
 
 bool hd_causal_eval(const hd_module *module, const hd_op *op, const hd_env *env,
                     int32_t out[HD_MAX_KEY_BLOCKS])
@@ -180,13 +269,6 @@ bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
 }
 
 // ------------------------------------------------------------------- sight
-
-hd_dim hd_causal_line(const hd_view *view)
-{
-    hd_type type = hd_view_type(view);
-
-    return type.dim[type.ndims - 2];
-}
 
 hd_sight hd_sight_of_op(const hd_op *op, int64_t rows, int64_t keys)
 {

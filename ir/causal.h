@@ -8,6 +8,13 @@
 // Of keys in blocks it is said of the first block, and `step` of how much more
 // it is of each next one: as many keys less where nothing else is said.
 //
+// `window n` by itself is to both sides of where rows lie: keys that are less
+// than n before a row or behind it. It is short for `causal` with as many keys
+// more and a `window` of both sides, which is what a module has:
+//
+//     window n               causal n - 1 window 2 * n - 1
+//     blocks window n        causal cp * Sk + n - 1 window 2 * n - 1
+//
 // Of a sequence in 2 n chunks block b may be chunks b and 2 n - 1 - b, and so
 // may rows: `zigzag` says how many blocks rows are behind keys. The halves are
 // chunks, so that the second half of the keys of a block before is behind all
@@ -44,6 +51,9 @@ bool hd_causal_is_sized(const hd_module *module, const hd_op *op);
 // What `causal` or `zigzag` is of a block, in the module's expressions;
 // HD_EXPR_NONE of an op with neither.
 hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block);
+
+// Says where rows lie of an op that has a window and does not say it.
+hd_status hd_causal_complete(hd_module *module, hd_op *op, hd_diag *diag);
 
 // The key that says where rows lie, `causal` or `zigzag`; NULL if none does.
 const hd_key *hd_causal_key(const hd_op *op);

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/locale.h"
 #include "base/text.h"
+#include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/declare.h"
 #include "ir/infer.h"
@@ -1511,12 +1512,14 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     if (folded.all)
         fold_all(p, op, block);
     HD_TRY(take_said(p, op, &said));
+    if (hd_causal_complete(p->module, op, p->diag) != HD_OK)
+        p->failed = true; // of a statement that is over
     hd_op_add_counts(p->module, op);
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))
         return unknown_key(p, op);
     if (mean && take_mean(p, stmt, block, &folded) != HD_OK)
-        p->failed = true; // of a statement that is over
+        p->failed = true; // likewise
     else if (!mean && folded.all && rounds_parts(op, &folded))
         end_sum(p, stmt, block, HD_OP_COPY);
     return HD_OK;

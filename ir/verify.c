@@ -2039,9 +2039,6 @@ static hd_status check_causal(verifier *v, const hd_op *op)
 
     if (hd_op_key(op, HD_KEY_ZIGZAG) != NULL)
         return check_zigzag(v, op, hd_op_key(op, HD_KEY_ZIGZAG));
-    if (window != NULL && causal == NULL)
-        return hd_error(v->diag, HD_E0302, window->loc,
-                        "%s takes window with causal only", op_text(op));
     if (step != NULL && (causal == NULL || blocks == NULL))
         return hd_error(v->diag, HD_E0302, step->loc,
                         "%s takes step with blocks and causal only",

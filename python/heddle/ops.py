@@ -133,7 +133,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     [.., Hkv, Sk, Dv], H a multiple of Hkv. Without `scale` it is 1 / sqrt(D).
 
     Row i of q sees the keys up to i + `causal`, of which True is 0, False is all keys
-    and a text is an expression (docs/semantics.md); of those the last `window`. With
+    and a text is an expression (docs/semantics.md); of those the last `window`, or without
+    `causal` those that are less than `window` from the row's own, to both sides. With
     `blocks` k is [.., n, Hkv, Sk, D] and v likewise, and `causal` is more by `step`, a
     number or a text, of each next block; without it, less by Sk. Of blocks that are two
     chunks of a sequence each, one from either end, `zigzag` is which block q is, a number

@@ -495,13 +495,17 @@ class Built(unittest.TestCase):
         k, v = b.input("k", "f32", (2, 2, 3, 8)), b.input("v", "f32", (2, 2, 3, 6))
         b.output("o", ops.attention(q, k, v, causal=2, blocks=True)[0])
         b.output("r", ops.attention(q, k, v, causal=-1, blocks=True, step="3")[0])
+        b.output("w", ops.attention(q, k, v, blocks=True, window=3)[0])
         arrays = {x.name: floats(*x.shape) for x in (q, k, v)}
         with heddle.Group.local() as group:
             got = heddle.compile(b.build(), group, {})(**arrays)
-        for result, order in zip(got, (slice(None), slice(None, None, -1))):
+        apart = np.arange(6) - np.arange(5)[:, None]
+        forward, backward = slice(None), slice(None, None, -1)
+        for result, order, sees in zip(got, (forward, backward, forward),
+                                       (apart <= 2, apart <= 2, abs(apart) < 3)):
             keys, values = (np.concatenate(arrays[x][order], 1).repeat(2, 0) for x in "kv")
             s = np.einsum("hqd,hkd->hqk", arrays["q"].astype(float), keys) / 8 ** 0.5
-            s[:, ~(np.arange(6) <= 2 + np.arange(5)[:, None])] = -np.inf
+            s[:, ~sees] = -np.inf
             p = np.exp(s - s.max(-1, keepdims=True))
             expected = p / p.sum(-1, keepdims=True) @ values
             np.testing.assert_allclose(result, expected, rtol=0,

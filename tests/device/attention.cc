@@ -331,13 +331,15 @@ std::string Mask(int rows, int keys, std::mt19937 &random)
 {
     int offset = Between(-rows, keys, random);
 
-    switch (Between(0, 3, random)) {
+    switch (Between(0, 4, random)) {
     case 0:
         return "";
     case 1:
         return "causal 0";
     case 2:
         return "causal " + std::to_string(offset);
+    case 3:
+        return "window " + std::to_string(Between(1, keys, random));
     default:
         return "causal " + std::to_string(offset) + " window " +
                std::to_string(Between(1, keys, random));
@@ -353,6 +355,10 @@ std::string SightedMask(int rows, int keys, std::mt19937 &random)
         int offset = 2 * keys, window = rows + 2 * keys;
 
         sscanf(mask.c_str(), "causal %d window %d", &offset, &window);
+        if (sscanf(mask.c_str(), "window %d", &window) == 1) { // both sides
+            offset = window - 1;
+            window = 2 * window - 1;
+        }
         if (EachSees(rows, 2 * keys, offset, window))
             return mask;
     }

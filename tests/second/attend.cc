@@ -135,9 +135,9 @@ class Sight
     size_t batch_;
     std::vector<int64_t> extents_;
     Counted rows_, keys_;
-    bool blocks_, causal_, zigzag_, packed_;
+    bool blocks_, causal_, zigzag_, packed_, both_;
     // Of the element of the batch that is entered.
-    int64_t offset_ = 0, step_ = 0, window_ = 0;
+    int64_t offset_ = 0, step_ = 0, window_ = 0, own_ = 0;
     std::vector<int64_t> sequence_, within_; // of each row
 };
 
@@ -155,6 +155,7 @@ Sight::Sight(const Work &work, const Shape &shape, Memory *memory)
     causal_ = stmt.Find("causal") != nullptr;
     zigzag_ = stmt.Find("zigzag") != nullptr;
     packed_ = stmt.Find("groups") != nullptr;
+    both_ = stmt.Find("window") != nullptr && !causal_ && !zigzag_;
     batch_ = result.size() - 3;
     extents_ = result;
     extents_.resize(batch_);
@@ -218,6 +219,14 @@ void Sight::Enter(const Point &batch)
     offset_ = key(zigzag_ ? "zigzag" : "causal", 0);
     step_ = key("step", -Extent(KEY));
     window_ = key("window", std::numeric_limits<int32_t>::max());
+    own_ = 0;
+    for (const auto &axis : work_.coordinates) {
+        size_t d = static_cast<size_t>(axis.second);
+
+        if (d < batch_ && extents_[d] == Extent(BLOCK) &&
+            Extent(ROW) == Extent(KEY))
+            own_ = batch[d];
+    }
     if (!packed_)
         return;
     const Seen &counts = work_.keys.at("groups");
@@ -241,7 +250,10 @@ bool Sight::Leaves(int64_t row, int64_t key, int64_t block) const
 {
     int64_t half = Extent(KEY) / 2, ahead = offset_ - block;
     int64_t last = row + offset_ + block * step_;
+    int64_t apart = (block - own_) * Extent(KEY) + key - row;
 
+    if (both_)
+        return apart < window_ && -apart < window_;
     if (zigzag_)
         return ahead > 0   ? key < half
                : ahead < 0 ? row >= Extent(ROW) / 2

@@ -114,6 +114,19 @@ const char *const kEach[] = {
     "inout %dv : f32[2@cp, 2, 1, 2, 2] { %dq, %dk, %dv = attention_grad %q, "
     "%k, %v, %o, %l, %g scale 0.3 accumulate blocks causal cp * 3 step 0 - 1 "
     "window 2 }",
+    "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 2, 2] "
+    "in %k : f32[2, 1, 2, 2] in %v : f32[2, 1, 2, 2] in %g : f32[2@cp, 1, 2, "
+    "2] out %o : f32[2@cp, 1, 2, 2] out %l : f32[2@cp, 1, 2] "
+    "out %dq : f32[2@cp, 1, 2, 2] out %dk : f32[2@cp, 2, 1, 2, 2] "
+    "out %dv : f32[2@cp, 2, 1, 2, 2] { %o, %l = attention %q, %k, %v blocks "
+    "window 2 %dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g blocks "
+    "window 2 }",
+    "tensor program t in %q : f64[2, 3, 2] in %k : f64[1, 5, 2] "
+    "in %v : f64[1, 5, 2] out %o : f64[2, 3, 2] out %l : f64[2, 3] "
+    "{ %o, %l = attention %q, %k, %v window 2 }",
+    "tensor program t in %q : f64[1, 6, 2] in %n : i32[3] "
+    "out %o : f64[1, 6, 2] out %l : f64[1, 6] "
+    "{ %o, %l = attention %q, %q, %q groups %n window 2 }",
     "tensor program t in %q : f64[2, 1, 6, 2] in %k : f64[2, 1, 6, 2] "
     "in %v : f64[2, 1, 6, 2] in %n : i32[2, 3] in %g : f64[2, 1, 6, 2] "
     "out %o : f64[2, 1, 6, 2] out %l : f64[2, 1, 6] out %dq : f64[2, 1, 6, 2] "

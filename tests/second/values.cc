@@ -457,6 +457,43 @@ TEST(Values, AreThoseOfTheReferenceOfNaNsAndInfinities)
                            &tally);
 }
 
+void ExpectSame(const Arrays &want, const Arrays &have)
+{
+    ASSERT_EQ(want.size(), have.size());
+    for (const auto &array : want)
+        for (size_t i = 0; i < array.second.size(); i++)
+            ASSERT_TRUE(MayBeEqual(array.second[i], have.at(array.first).at(i)))
+                << array.first << " " << i;
+}
+
+// What is printed says where rows lie of which a text says it by the lengths
+// of its dimensions alone.
+TEST(Values, AreThoseOfTheTextOfWindowsToBothSides)
+{
+    std::mt19937 random(Seed());
+    Draw draw;
+    int windows = 0;
+
+    for (const char *body : kEach) {
+        std::string text = std::string("heddle 2 ") + body;
+        Module module(text);
+        Program said = Parse(text), printed = Parse(module.Text());
+
+        if (text.find("window") == text.npos ||
+            text.find("causal") != text.npos ||
+            text.find("zigzag") != text.npos)
+            continue;
+        for (int i = 0; i < 5; i++) {
+            Arrays given = DrawInputs(said, draw, random);
+
+            ExpectSame(EvaluateTensor(said, given),
+                       EvaluateTensor(printed, given));
+        }
+        windows++;
+    }
+    EXPECT_EQ(windows, 3);
+}
+
 TEST(Values, AreThoseOfTheReferenceOfEachOperationAndKey)
 {
     std::mt19937 random(Seed());

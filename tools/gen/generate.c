@@ -2410,6 +2410,19 @@ static int placed_axis(const maker *m, const statement *s)
     return -1;
 }
 
+// Whether rows are not one of the blocks of keys by two axes.
+static bool knows_block(const maker *m, const statement *s)
+{
+    int blocks = s->lies[LETTER_n][0].extent, n = 0;
+
+    for (int at = 0; at < s->n[LETTER_B]; at++) {
+        dim d = s->lies[LETTER_B][at];
+
+        n += d.mark >= 0 && d.extent == m->axis[d.mark] && d.extent == blocks;
+    }
+    return !row_has(s->row, KEY_BLOCKS) || n < 2;
+}
+
 // Which of so many blocks the rows are: all ranks' the same one, or each's
 // another, in order or not.
 static void draw_zigzag(maker *m, statement *s)
@@ -2433,14 +2446,17 @@ static void add_size(maker *m, statement *s)
         add_key(s, " + %d * m%d", pick(m, 5) - 2, pick(m, m->nsizes));
 }
 
-// A mask that some rows may see nothing by. Blocks of keys stand one behind the
-// other, or in any other way.
+// A mask that some rows may see nothing by, or keys about the row's own. Blocks
+// of keys stand one behind the other, or in any other way.
 static void draw_sight(maker *m, statement *s)
 {
     int rows = s->lies[LETTER_s][0].extent, axis = placed_axis(m, s);
 
-    if (once_in(m, 2))
+    if (once_in(m, 2)) {
+        if (once_in(m, 3) && knows_block(m, s))
+            add_key(s, " window %d", 1 + pick(m, rows));
         return;
+    }
     add_key(s, " causal %d", pick(m, 2 * rows + 1) - rows);
     if (axis >= 0 && once_in(m, 2))
         add_key(s, " + %d * %s", pick(m, 2 * rows + 1) - rows,
@@ -2523,7 +2539,7 @@ static void make_attention(maker *m, int x)
         s = start(m, OP_ATTENTION, draw_heads_dtype(m));
     zigzag = row_has(s.row, KEY_BLOCKS) && !once_in(m, 4);
     draw_heads(m, &s, zigzag);
-    zigzag = zigzag && first_of(&s, LETTER_s).extent % 2 == 0;
+    zigzag = zigzag && first_of(&s, LETTER_s).extent % 2 == 0 && !once_in(m, 4);
     if (!supply_all(m, &s))
         return;
     (zigzag ? draw_zigzag : draw_sight)(m, &s);
