@@ -252,11 +252,12 @@ static void add_times(const field *f, uint64_t *to, uint64_t factor, int view,
 
 // `at` is a row of a result, of which `sum` is the new part. What nothing is
 // added to is not rounded anew, but where keys come in blocks, whose sums for
-// rows are of a wider dtype.
+// rows are of a wider dtype, and those for keys that rows meet in parts.
 static void put_row(const field *f, int view, int64_t at, const uint64_t *sum)
 {
     const hd_span *to = &f->a.view[view];
-    bool joins = view == DQ && hd_op_has_blocks(f->a.step->op, K);
+    bool joins = hd_op_has_blocks(f->a.step->op, K) &&
+                 (view == DQ || hd_causal_parts(f->a.step->op) > 1);
     bool adds = hd_step_access(f->a.step, view) == HD_ACCESS_UPDATE;
 
     for (int64_t d = 0; d < to->extent[2]; d++) {

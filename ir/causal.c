@@ -117,6 +117,53 @@ static void place_view(const hd_module *module, const hd_op *op, int view,
     }
 }
 
+// Of three parts the first half of the rows and of the keys, the second half of
+// the rows and the first of the keys, both second halves. A window of all of
+// the sequence is none.
+int hd_causal_parts(const hd_op *op)
+{
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+    int64_t rows = hd_causal_line(&op->view[op->noutputs]).extent;
+
+    return hd_op_key(op, HD_KEY_ZIGZAG) != NULL && window != NULL &&
+                   window->number < (double)(rows * hd_causal_blocks(op))
+               ? 3
+               : 1;
+}
+
+int hd_causal_half(int part, bool of_keys)
+{
+    return part >= (of_keys ? 2 : 1);
+}
+
+// How many keys chunk `a` is behind chunk `b`.
+static hd_expr chunks_apart(hd_module *module, hd_expr a, hd_expr b,
+                            int64_t chunk)
+{
+    return hd_expr_binary(module, HD_EXPR_MUL,
+                          hd_expr_binary(module, HD_EXPR_SUB, a, b),
+                          hd_expr_const(module, chunk));
+}
+
+hd_expr hd_causal_of_part(hd_module *module, const hd_op *op, hd_expr block,
+                          int part)
+{
+    int64_t chunk = hd_causal_line(&op->view[op->noutputs]).extent / 2;
+    hd_expr own;
+
+    if (hd_causal_parts(op) == 1)
+        return hd_causal_of_block(module, op, block);
+    own = hd_causal_key(op)->expr;
+    if (part == 0)
+        return chunks_apart(module, own, block, chunk);
+    if (part == 2) // both from the end
+        return chunks_apart(module, block, own, chunk);
+    own = hd_expr_binary(module, HD_EXPR_SUB,
+                         hd_expr_const(module, 2 * hd_causal_blocks(op) - 1),
+                         own);
+    return chunks_apart(module, own, block, chunk);
+}
+
 // --------------------------------------------------------------- completing
 
 enum { WIDEST = 1 << 30 }; // of both sides together is less than 2^31
@@ -276,8 +323,10 @@ hd_sight hd_sight_of_op(const hd_op *op, int64_t rows, int64_t keys)
 
     return (hd_sight){
         // Of a step that a rank has halves are views of their own.
-        .zigzag = hd_op_key(op, HD_KEY_ZIGZAG) != NULL &&
-                  hd_op_has_blocks(op, op->noutputs + 1),
+        .blocks = hd_op_key(op, HD_KEY_ZIGZAG) != NULL &&
+                          hd_op_has_blocks(op, op->noutputs + 1)
+                      ? hd_causal_blocks(op)
+                      : 0,
         .window = window != NULL ? (int64_t)window->number : 0,
         .rows = rows,
         .keys = keys};
@@ -295,12 +344,45 @@ hd_sight hd_sight_of(const hd_step *step)
     return sight;
 }
 
+// The place in the sequence of an index of a block: of chunk `block` from the
+// start, or from the end.
+static int64_t place_of(int64_t index, int64_t block, int64_t blocks,
+                        int64_t chunk)
+{
+    return index < chunk ? block * chunk + index
+                         : (2 * blocks - 2 - block) * chunk + index;
+}
+
+// How many keys of a block stand before place `end`.
+static int64_t keys_before(int64_t end, int64_t block, int64_t blocks,
+                           int64_t chunk)
+{
+    int64_t first = end - block * chunk;
+    int64_t second = end - (2 * blocks - 1 - block) * chunk;
+
+    first = first < 0 ? 0 : first > chunk ? chunk : first;
+    second = second < 0 ? 0 : second > chunk ? chunk : second;
+    return first + second;
+}
+
+void hd_sight_zigzag(const hd_sight *sight, int64_t row, int64_t block,
+                     int64_t *from, int64_t *past)
+{
+    int64_t chunk = sight->keys / 2, n = sight->blocks;
+    int64_t end = 1 + place_of(row, sight->causal[0], n, chunk);
+
+    *past = keys_before(end, block, n, chunk);
+    *from = sight->window > 0
+                ? keys_before(end - sight->window, block, n, chunk)
+                : 0;
+}
+
 void hd_sight_tile(const hd_sight *sight, int64_t row, int64_t n, int64_t *from,
                    int64_t *past)
 {
     int64_t unused;
 
-    assert(!sight->zigzag);
+    assert(sight->blocks == 0);
     hd_sight_keys(sight, row, 0, from, &unused);
     hd_sight_keys(sight, row + n - 1, 0, &unused, past);
 }

@@ -16,14 +16,20 @@
 //     blocks window n        causal cp * Sk + n - 1 window 2 * n - 1
 //
 // Of a sequence in 2 n chunks block b may be chunks b and 2 n - 1 - b, and so
-// may rows: `zigzag` says how many blocks rows are behind keys. The halves are
-// chunks, so that the second half of the keys of a block before is behind all
-// rows, and that of the rows behind all keys of a block that is not:
+// may rows: `zigzag` says how many blocks rows are behind keys. Keys of a block
+// stand in the sequence's order, so that a row sees some in a row of them, as
+// of other blocks: those up to its own place, or the last ones of these. The
+// halves are chunks, so that without a window the second half of the keys of a
+// block before is behind all rows, and that of the rows behind all keys of a
+// block that is not:
 //
 //     zigzag   rows          keys
 //     > 0      all           of the first half, all
 //       0      all           as by causal 0
 //     < 0      second half   all
+//
+// With a window each half meets halves as rows meet keys by `causal`: the first
+// half of the rows sees none of the second of the keys of any block.
 #ifndef HD_IR_CAUSAL_H
 #define HD_IR_CAUSAL_H
 
@@ -55,6 +61,15 @@ hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block);
 // Says where rows lie of an op that has a window and does not say it.
 hd_status hd_causal_complete(hd_module *module, hd_op *op, hd_diag *diag);
 
+// In how many parts rows meet the keys of a block: 1, or by a window in zigzag
+// halves meet halves.
+int hd_causal_parts(const hd_op *op);
+// Which halves are in a part: 0 the first, 1 the second.
+int hd_causal_half(int part, bool of_keys);
+// What `causal` is of a part of a block; hd_causal_of_block of the only one.
+hd_expr hd_causal_of_part(hd_module *module, const hd_op *op, hd_expr block,
+                          int part);
+
 // The key that says where rows lie, `causal` or `zigzag`; NULL if none does.
 const hd_key *hd_causal_key(const hd_op *op);
 
@@ -79,15 +94,19 @@ hd_dim hd_causal_line(const hd_view *view);
 // Which keys each row of an attention sees.
 typedef struct hd_sight {
     const int32_t *causal; // of each block of keys, as hd_step has it
-    bool zigzag;           // or how many blocks rows are behind it
-    int64_t window;        // 0: none
-    int64_t rows, keys;    // keys in a block
+    int64_t blocks;     // in zigzag: how many there are, and of each `causal`
+                        // says how many blocks rows are behind it; else 0
+    int64_t window;     // 0: none
+    int64_t rows, keys; // keys in a block
 } hd_sight;
 
 // Of a step, which outlives it: of all rows and keys that its spans have.
 hd_sight hd_sight_of(const hd_step *step);
 // Of so many rows and keys, but where these lie among each other.
 hd_sight hd_sight_of_op(const hd_op *op, int64_t rows, int64_t keys);
+// Of a block in zigzag likewise, of a sequence.
+void hd_sight_zigzag(const hd_sight *sight, int64_t row, int64_t block,
+                     int64_t *from, int64_t *past);
 // Row `row` sees keys [from, past) of a block; none where from >= past. Asked
 // of each pair of a row and a key.
 static inline void hd_sight_keys(const hd_sight *sight, int64_t row,
@@ -95,15 +114,12 @@ static inline void hd_sight_keys(const hd_sight *sight, int64_t row,
 {
     int64_t causal = sight->causal[block], end = row + causal + 1;
 
-    *from = 0;
-    *past = sight->keys;
-    if (sight->zigzag && causal != 0) {
-        if (causal > 0)
-            *past /= 2;
-        else if (2 * row < sight->rows)
-            *past = 0;
+    if (sight->blocks > 0) {
+        hd_sight_zigzag(sight, row, block, from, past);
         return;
     }
+    *from = 0;
+    *past = sight->keys;
     if (causal == HD_SEES_ALL)
         return;
     if (end < *past)

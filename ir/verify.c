@@ -1974,11 +1974,15 @@ static hd_status check_zigzag(verifier *v, const hd_op *op,
            keys = inner_dim(op, op->noutputs + 1, ROWS);
 
     if (hd_op_key(op, HD_KEY_CAUSAL) != NULL ||
-        hd_op_key(op, HD_KEY_STEP) != NULL ||
-        hd_op_key(op, HD_KEY_WINDOW) != NULL)
+        hd_op_key(op, HD_KEY_STEP) != NULL)
         return hd_error(v->diag, HD_E0302, zigzag->loc,
-                        "%s takes zigzag without causal, step and window: it "
-                        "is causal, of the places that it says",
+                        "%s takes zigzag without causal and step: it is "
+                        "causal, of the places that it says",
+                        op_text(op));
+    if (!is_tensor(v) && hd_op_key(op, HD_KEY_WINDOW) != NULL)
+        return hd_error(v->diag, HD_E0302, zigzag->loc,
+                        "%s takes zigzag with window in tensor programs only: "
+                        "halves of rows see halves of keys by causal",
                         op_text(op));
     if (is_tensor(v) && hd_op_key(op, HD_KEY_BLOCKS) == NULL)
         return hd_error(v->diag, HD_E0302, zigzag->loc,
@@ -2037,6 +2041,10 @@ static hd_status check_causal(verifier *v, const hd_op *op)
     const hd_key *blocks = hd_op_key(op, HD_KEY_BLOCKS);
     const hd_key *step = hd_op_key(op, HD_KEY_STEP);
 
+    if (window != NULL && !(window->number >= 1))
+        return hd_error(v->diag, HD_E0312, window->loc,
+                        "a window of %.0f keys; it has one at least",
+                        window->number);
     if (hd_op_key(op, HD_KEY_ZIGZAG) != NULL)
         return check_zigzag(v, op, hd_op_key(op, HD_KEY_ZIGZAG));
     if (step != NULL && (causal == NULL || blocks == NULL))
@@ -2045,10 +2053,6 @@ static hd_status check_causal(verifier *v, const hd_op *op)
                         op_text(op));
     HD_TRY(check_linear(v, causal));
     HD_TRY(check_linear(v, step));
-    if (window != NULL && !(window->number >= 1))
-        return hd_error(v->diag, HD_E0312, window->loc,
-                        "a window of %.0f keys; it has one at least",
-                        window->number);
     return causal != NULL && is_tensor(v) ? check_placed(v, op, causal) : HD_OK;
 }
 

@@ -1080,20 +1080,52 @@ static int keys_dim(const hd_op *op, int i, const hd_view *view)
     return hd_view_kept_dim(view, hd_op_batch(op, i, hd_view_type(view).ndims));
 }
 
-// The attention to block `i` of the keys, by the views that the rank has. With
-// `adds` it is merged with what results have of the blocks before it.
-static void attend_block(hd_build *b, const hd_op *op, const hd_view *view,
-                         hd_expr i, bool adds)
+// Half `which` of the rows of what the rank has of view `k`, or of its keys. It
+// is a block, of which pipelines know, but that of one index would be an index.
+static hd_view half_of(hd_build *b, const hd_op *op, int k, hd_view view,
+                       int which)
+{
+    int n = hd_op_batch(op, k, hd_view_type(&op->view[k]).ndims) + 1 +
+            hd_op_has_blocks(op, k);
+    int64_t half = hd_view_type(&op->view[k]).dim[n].extent / 2;
+    int dim = hd_view_kept_dim(&view, n);
+    const hd_range *range = hd_view_range(&view, dim);
+    hd_expr low = hd_expr_const(b->module, which * half);
+
+    if (range == NULL)
+        view = hd_view_at(view, dim, HD_EXPR_ALL);
+    else
+        low = hd_expr_binary(b->module, HD_EXPR_ADD, range->low, low);
+    if (range == NULL && half > 1)
+        hd_view_keep_block(b->module, &view, dim,
+                           hd_expr_const(b->module, which), 2);
+    else
+        hd_view_keep(b->module, &view, dim, low,
+                     hd_expr_binary(b->module, HD_EXPR_ADD, low,
+                                    hd_expr_const(b->module, half)));
+    return view;
+}
+
+// The attention to a part of block `i` of the keys, by the views that the rank
+// has. With `adds` it is merged with what results have of those before it.
+static void attend_part(hd_build *b, const hd_op *op, const hd_view *view,
+                        hd_expr i, int part, bool adds)
 {
     const hd_key *scale = hd_op_key(op, HD_KEY_SCALE);
     const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
-    hd_expr causal = hd_causal_of_block(b->module, op, i);
+    bool whole = hd_causal_parts(op) == 1;
+    hd_expr causal = hd_causal_of_part(b->module, op, i, part);
     hd_op *fresh =
         hd_build_op(b, op->code, -1, op->noutputs, op->ninputs, view);
 
-    for (int k = 0; k < op->noutputs + op->ninputs; k++)
+    for (int k = 0; k < op->noutputs + op->ninputs; k++) {
+        if (!whole)
+            fresh->view[k] = half_of(
+                b, op, k, view[k], hd_causal_half(part, hd_op_has_keys(op, k)));
         if (hd_op_has_blocks(op, k))
-            fresh->view[k] = pick(b, view[k], keys_dim(op, k, &view[k]), i);
+            fresh->view[k] =
+                pick(b, fresh->view[k], keys_dim(op, k, &view[k]), i);
+    }
     if (scale != NULL && scale->view >= 0)
         hd_build_key_view(fresh, HD_KEY_SCALE, view[scale->view]);
     else if (scale != NULL)
@@ -1101,29 +1133,36 @@ static void attend_block(hd_build *b, const hd_op *op, const hd_view *view,
     if (adds)
         hd_build_key(fresh, HD_KEY_ACCUMULATE, HD_EXPR_NONE);
     if (causal != HD_EXPR_NONE) {
-        hd_build_key(fresh, hd_causal_key(op)->code, causal);
+        hd_build_key(fresh, whole ? hd_causal_key(op)->code : HD_KEY_CAUSAL,
+                     causal);
         fresh->key[fresh->nkeys - 1].loc = hd_causal_key(op)->loc;
     }
-    if (window != NULL)
+    if (window != NULL && hd_op_key(fresh, HD_KEY_ZIGZAG) == NULL)
         hd_build_number(fresh, HD_KEY_WINDOW, window->number);
 }
 
 // What blocks add up in is not rounded until all have: a temporary of the
 // logarithm's dtype, where the result's is narrower.
-static hd_view wide_result(hd_build *b, const hd_op *op)
+static bool is_narrow(const hd_op *op, int k)
 {
-    hd_type type = hd_view_type(&op->view[0]);
-
-    type.dtype = op->view[hd_op_lse(op)].buffer->type.dtype;
-    return whole(b, add_temp(b, op->view[0].buffer, type));
+    return op->view[k].buffer->type.dtype !=
+           op->view[hd_op_lse(op)].buffer->type.dtype;
 }
 
-// Block by block: the first makes what the others add to.
+static hd_view wide_result(hd_build *b, const hd_op *op, int k)
+{
+    hd_type type = hd_view_type(&op->view[k]);
+
+    type.dtype = op->view[hd_op_lse(op)].buffer->type.dtype;
+    return whole(b, add_temp(b, op->view[k].buffer, type));
+}
+
+// Block by block: the first makes what the others add to. Of its parts those of
+// the second half of the keys add to what the first half has made.
 static void emit_blocks(hd_build *b, const hd_op *op)
 {
     bool updates = hd_op_access(op, 0) == HD_ACCESS_UPDATE;
-    bool wide =
-        op->view[0].buffer->type.dtype != op->view[1].buffer->type.dtype;
+    bool wide = is_narrow(op, 0);
     hd_view view[HD_MAX_VIEWS], out = own_view(b, op, 0);
     hd_build loop, others, first;
     hd_expr i;
@@ -1131,19 +1170,22 @@ static void emit_blocks(hd_build *b, const hd_op *op)
     for (int k = 0; k < op->nviews; k++)
         view[k] = own_view(b, op, k);
     if (wide)
-        view[0] = wide_result(b, op);
+        view[0] = wide_result(b, op, 0);
     if (wide && updates)
         hd_build_unary(b, HD_OP_COPY, -1, view[0], out);
-    others = loop = hd_build_for(
-        b, "b", hd_expr_const(b->module, hd_causal_blocks(op)), &i);
-    if (!updates) {
-        first = hd_build_if(&loop,
-                            hd_expr_binary(b->module, HD_EXPR_EQ, i,
-                                           hd_expr_const(b->module, 0)),
-                            &others);
-        attend_block(&first, op, view, i, false);
+    loop = hd_build_for(b, "b", hd_expr_const(b->module, hd_causal_blocks(op)),
+                        &i);
+    for (int part = 0; part < hd_causal_parts(op); part++) {
+        others = loop;
+        if (!updates && hd_causal_half(part, true) == 0) {
+            first = hd_build_if(&loop,
+                                hd_expr_binary(b->module, HD_EXPR_EQ, i,
+                                               hd_expr_const(b->module, 0)),
+                                &others);
+            attend_part(&first, op, view, i, part, false);
+        }
+        attend_part(&others, op, view, i, part, true);
     }
-    attend_block(&others, op, view, i, true);
     if (wide)
         hd_build_unary(b, HD_OP_COPY, -1, out, view[0]);
 }
@@ -1155,29 +1197,35 @@ static void clear(hd_build *b, hd_view to)
 }
 
 // Likewise gradients. All blocks add to dq, and each to its own of dk and dv,
-// which are zeros before.
+// which are zeros before; of a block in parts, two of these.
 static void emit_gradients(hd_build *b, const hd_op *op)
 {
     bool updates = hd_op_access(op, 0) == HD_ACCESS_UPDATE;
-    bool wide = op->view[0].buffer->type.dtype !=
-                op->view[hd_op_lse(op)].buffer->type.dtype;
-    hd_view view[HD_MAX_VIEWS], out = own_view(b, op, 0);
+    int parts = hd_causal_parts(op);
+    hd_view view[HD_MAX_VIEWS], own;
     hd_build loop;
     hd_expr i;
 
-    for (int k = 0; k < op->nviews; k++)
-        view[k] = own_view(b, op, k);
-    if (wide)
-        view[0] = wide_result(b, op);
-    if (wide && updates)
-        hd_build_unary(b, HD_OP_COPY, -1, view[0], out);
+    for (int k = 0; k < op->nviews; k++) {
+        bool wide =
+            k < op->noutputs && (k == 0 || parts > 1) && is_narrow(op, k);
+
+        own = own_view(b, op, k);
+        view[k] = wide ? wide_result(b, op, k) : own;
+        if (wide && updates)
+            hd_build_unary(b, HD_OP_COPY, -1, view[k], own);
+    }
     for (int k = 0; k < op->noutputs && !updates; k++)
         clear(b, view[k]);
     loop = hd_build_for(b, "b", hd_expr_const(b->module, hd_causal_blocks(op)),
                         &i);
-    attend_block(&loop, op, view, i, true);
-    if (wide)
-        hd_build_unary(b, HD_OP_COPY, -1, out, view[0]);
+    for (int part = 0; part < parts; part++)
+        attend_part(&loop, op, view, i, part, true);
+    for (int k = 0; k < op->noutputs; k++) {
+        own = own_view(b, op, k);
+        if (view[k].buffer != own.buffer)
+            hd_build_unary(b, HD_OP_COPY, -1, own, view[k]);
+    }
 }
 
 static void emit_on_ranks(hd_build *b, hd_stmt *stmt)

@@ -294,26 +294,17 @@ static const hd_stmt *only(const hd_block *block)
     return stmt != NULL && stmt == block->last ? stmt : NULL;
 }
 
-// The attention that adds block VAR of the keys to those before it, as reshard
-// writes it; NULL if the loop is another one:
-//
-//     for VAR in 0..n {
-//         if VAR == 0 { attention } else { attention .. accumulate }
-//     }
-//
-// or, without the branch, every block is added, as gradients are.
-static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
+// The attention that adds block VAR of the keys to those before it; NULL if the
+// statement is another one.
+static hd_op *find_added(hd_module *module, hd_var var, const hd_stmt *stmt)
 {
-    const hd_stmt *stmt = only(&loop->body), *first;
-
-    if (loop->kind != HD_STMT_FOR || stmt == NULL)
-        return NULL;
     if (stmt->kind == HD_STMT_IF) {
-        first = only(&stmt->body);
+        const hd_stmt *first = only(&stmt->body);
+
         if (first == NULL || first->kind != HD_STMT_OP ||
             first->op->code != HD_OP_ATTENTION ||
             stmt->a != hd_expr_binary(module, HD_EXPR_EQ,
-                                      hd_expr_of_var(module, loop->var),
+                                      hd_expr_of_var(module, var),
                                       hd_expr_const(module, 0)))
             return NULL;
         stmt = only(&stmt->otherwise);
@@ -323,6 +314,46 @@ static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
                    hd_op_access(stmt->op, 0) == HD_ACCESS_UPDATE
                ? stmt->op
                : NULL;
+}
+
+// Whether an iteration has the same index of the same buffers in both.
+static bool steps_alike(hd_module *module, hd_var var, const hd_op *a,
+                        const hd_op *b)
+{
+    if (a->nviews != b->nviews)
+        return false;
+    for (int i = 0; i < a->nviews; i++)
+        if (a->view[i].buffer != b->view[i].buffer ||
+            index_of_var(module, &a->view[i], var) !=
+                index_of_var(module, &b->view[i], var))
+            return false;
+    return true;
+}
+
+// Of a loop over blocks of keys, as reshard writes it, the first such op; NULL
+// if the loop is another one:
+//
+//     for VAR in 0..n {
+//         if VAR == 0 { attention } else { attention .. accumulate }
+//     }
+//
+// or, without the branch, every block is added, as gradients are. There may be
+// several, of halves of the rows and of the keys.
+static hd_op *find_keys(hd_module *module, const hd_stmt *loop)
+{
+    hd_op *found = NULL;
+
+    if (loop->kind != HD_STMT_FOR)
+        return NULL;
+    for (const hd_stmt *s = loop->body.first; s != NULL; s = s->next) {
+        hd_op *op = find_added(module, loop->var, s);
+
+        if (op == NULL ||
+            (found != NULL && !steps_alike(module, loop->var, found, op)))
+            return NULL;
+        found = found == NULL ? op : found;
+    }
+    return found;
 }
 
 // Keys or values are a stream dimension.
@@ -982,7 +1013,10 @@ static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
     body->loc = mine->op->loc;
     if (is_keys(m->stmt)) {
         rename_block(r->module, &m->stmt->body, m->stmt->var, j);
-        hd_block_append(body->block, m->stmt->body.first);
+        for (hd_stmt *s = m->stmt->body.first, *next; s != NULL; s = next) {
+            next = s->next;
+            hd_block_append(body->block, s);
+        }
     } else if (m->stmt->kind == HD_STMT_IF) {
         index_views(r->module, mine->op, &m->plan, j);
         if (recv_of(m->stmt) != NULL)

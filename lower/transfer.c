@@ -380,18 +380,59 @@ static bool is_written_apart(const hd_pipe *p, const hd_view *written)
     return j >= 0;
 }
 
+// Whether views are at other indices of a dimension, or other blocks of it.
+static bool are_apart(const hd_pipe *p, const hd_view *a, const hd_view *b)
+{
+    for (int d = 0; d < a->nindex && d < b->nindex; d++) {
+        hd_expr x = hd_view_index(a, d), y = hd_view_index(b, d);
+
+        if (x != y && x >= 0 && y >= 0 && hd_expr_is_const(p->module, x) &&
+            hd_expr_is_const(p->module, y))
+            return true;
+    }
+    return false;
+}
+
+// Whether both add to the same results over all iterations, in any order, or to
+// other parts of these.
+static bool add_alike(const hd_pipe *p, const hd_op *a, const hd_op *b)
+{
+    bool same = true, other = true;
+
+    if (a->code != b->code || hd_op_access(b, 0) != HD_ACCESS_UPDATE)
+        return false;
+    for (int i = 0; i < a->noutputs; i++) {
+        const hd_view *x = &a->view[i], *y = &b->view[i];
+
+        if (x->buffer != y->buffer)
+            return false;
+        if (hd_pipe_index(p, x) >= 0) // of one iteration
+            continue;
+        same &= same_view(x, y);
+        other &= are_apart(p, x, y);
+    }
+    return same || other;
+}
+
+// Whether anything else in the loop touches it, but results of what adds to
+// these likewise.
 static bool is_touched_beside(const hd_pipe *p, const hd_op *op,
                               const hd_view *view)
 {
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        if (s->op != op &&
-            hd_op_uses(s->op, hd_buffer_root(view->buffer), false))
-            return true;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        bool alike = add_alike(p, op, s->op);
+
+        for (int i = alike ? s->op->noutputs : 0; i < s->op->nviews; i++)
+            if (s->op != op && hd_buffer_root(s->op->view[i].buffer) ==
+                                   hd_buffer_root(view->buffer))
+                return true;
+    }
     return false;
 }
 
 // Whether what the op adds up over all iterations, in any order, is touched by
-// nothing else in the loop, and other results are of an iteration each.
+// nothing in the loop that does not add to it likewise, and other results are
+// of an iteration each.
 static bool adds_apart(const hd_pipe *p, const hd_op *op)
 {
     if (hd_op_family(op) != HD_FAMILY_ATTEND ||

@@ -519,9 +519,11 @@ class Built(unittest.TestCase):
         q, do = b.input("q", "f32", (1, 4, 4, 8), ("cp", None, None, None)), \
             b.input("do", "f32", (1, 4, 4, 6), ("cp", None, None, None))
         k, v = b.input("k", "f32", (3, 2, 4, 8)), b.input("v", "f32", (3, 2, 4, 6))
+        windows = (3, None, 7)
         for own, said in enumerate((0, "cp + 1", heddle.Expr("2"))):
-            o, lse = ops.attention(q, k, v, blocks=True, zigzag=said)
-            grads = ops.attention_grad(q, k, v, o, lse, do, blocks=True, zigzag=said)
+            o, lse = ops.attention(q, k, v, blocks=True, zigzag=said, window=windows[own])
+            grads = ops.attention_grad(q, k, v, o, lse, do, blocks=True, zigzag=said,
+                                       window=windows[own])
             for name, x in zip(("o", "dq", "dk", "dv"), (o, *grads)):
                 b.output(name + str(own), x)
         arrays = {x.name: floats(*x.shape) for x in (q, do, k, v)}
@@ -532,7 +534,8 @@ class Built(unittest.TestCase):
         rows, up = (arrays[x][0].astype(float) for x in ("q", "do"))
         for own in range(3):
             s = np.einsum("hqd,hkd->hqk", rows, heads["k"]) / 8 ** 0.5
-            s[:, place[own][:, None] < place.reshape(-1)] = -np.inf
+            behind = place[own][:, None] - place.reshape(-1)
+            s[:, (behind < 0) | (behind >= (windows[own] or 12))] = -np.inf
             p = np.exp(s - s.max(-1, keepdims=True))
             p /= p.sum(-1, keepdims=True)
             o = p @ heads["v"]

@@ -128,10 +128,11 @@ const char *const kZigzag[] = {
     "inout %c : $[size tp @tp, B, size tp + 1, G, 2 * S, 2, W] "
     "{ %o[1], %l[:, :, :, 1] = attention %q[1, :, :, :, S..3 * S, 1], "
     "%k[:, :, :, :, 2], %v[:, :, :, S..3 * S] scale %f accumulate blocks "
-    "zigzag size tp - tp %a[1, :, :, :, S..3 * S], %b, %c[:, :, :, :, :, 1] = "
+    "zigzag size tp - tp window 2 * S "
+    "%a[1, :, :, :, S..3 * S], %b, %c[:, :, :, :, :, 1] = "
     "attention_grad %q[1, :, :, :, S..3 * S, 1], %k[:, :, :, :, 2], "
     "%v[:, :, :, S..3 * S], %o[1], %l[:, :, :, 1], %g scale %f accumulate "
-    "blocks zigzag size tp - tp }",
+    "blocks zigzag size tp - tp window 2 * S }",
 };
 
 // Each element of the batch has as many rows and keys as counts say.

@@ -128,6 +128,14 @@ class Sight
     // Sets what one element of the batch is seen by.
     void Enter(const Point &batch);
     bool Leaves(int64_t row, int64_t key, int64_t block) const;
+    // Where an index of a block in zigzag stands in the sequence.
+    int64_t Place(int64_t index, int64_t block) const
+    {
+        int64_t half = Extent(KEY) / 2, from_end = 2 * Extent(BLOCK) - 1;
+        int64_t chunk = index < half ? block : from_end - block;
+
+        return chunk * half + index % half;
+    }
 
     const Work &work_;
     const Shape &shape_;
@@ -254,6 +262,11 @@ bool Sight::Leaves(int64_t row, int64_t key, int64_t block) const
 
     if (both_)
         return apart < window_ && -apart < window_;
+    if (zigzag_ && window_ < std::numeric_limits<int32_t>::max()) {
+        int64_t behind = Place(row, offset_) - Place(key, block);
+
+        return behind >= 0 && behind < window_;
+    }
     if (zigzag_)
         return ahead > 0   ? key < half
                : ahead < 0 ? row >= Extent(ROW) / 2

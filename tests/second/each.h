@@ -121,6 +121,13 @@ const char *const kEach[] = {
     "out %dv : f32[2@cp, 2, 1, 2, 2] { %o, %l = attention %q, %k, %v blocks "
     "window 2 %dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g blocks "
     "window 2 }",
+    "tensor program t mesh cp=2 in %q : f32[2@cp, 1, 4, 2] "
+    "in %k : f32[2, 1, 4, 2] in %v : f32[2, 1, 4, 2] in %g : f32[2@cp, 1, 4, "
+    "2] out %o : f32[2@cp, 1, 4, 2] out %l : f32[2@cp, 1, 4] "
+    "out %dq : f32[2@cp, 1, 4, 2] out %dk : f32[2@cp, 2, 1, 4, 2] "
+    "out %dv : f32[2@cp, 2, 1, 4, 2] { %o, %l = attention %q, %k, %v blocks "
+    "zigzag cp window 3 %dq, %dk, %dv = attention_grad %q, %k, %v, %o, %l, %g "
+    "blocks zigzag cp window 3 }",
     "tensor program t in %q : f64[2, 3, 2] in %k : f64[1, 5, 2] "
     "in %v : f64[1, 5, 2] out %o : f64[2, 3, 2] out %l : f64[2, 3] "
     "{ %o, %l = attention %q, %k, %v window 2 }",

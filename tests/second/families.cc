@@ -472,13 +472,16 @@ int Kept(Choices *c, bool edited, int n)
 
 Text MaskOf(Choices *c, Part part, int offset)
 {
-    int mask = part == MASK ? c->Edit(3) : part == WINDOW ? 2 : 1 + c->Fix(2);
+    int mask = part == MASK     ? c->Edit(4)
+               : part == WINDOW ? 2 + c->Fix(2)
+                                : 1 + c->Fix(2);
     int e = Kept(c, part == OFFSET, 4) - 1 + offset;
     int window = 1 + Kept(c, part == WINDOW, 4);
 
     return mask == 0   ? ""
            : mask == 1 ? " causal " + T(e)
-                       : " causal " + T(e) + " window " + T(window);
+           : mask == 2 ? " causal " + T(e) + " window " + T(window)
+                       : " window " + T(window);
 }
 
 // At once, and of the keys in two parts, the second merged to the first.
@@ -530,7 +533,9 @@ Pair InBlocks(Choices *c, Part part)
                 (made ? "%kn = add %kg, %vg %o, %l = attention %q, %kn"
                       : "%o, %l = attention %q, %kg") +
                 ", %vg blocks";
-    int mask = part == MASK ? c->Edit(4) : part == WINDOW ? 2 : 1 + c->Fix(2);
+    int mask = part == MASK     ? c->Edit(5)
+               : part == WINDOW ? 2 + c->Fix(3)
+                                : 1 + c->Fix(2);
     Text e = Of(Kept(c, part == OFFSET, 4),
                 {"cp * " + T(rows), "cp * " + T(rows) + " + 1",
                  "cp * " + T(rows) + " - 1", "cp"});
@@ -539,10 +544,10 @@ Pair InBlocks(Choices *c, Part part)
 
     if (mask == 1 || mask == 2)
         text += " causal " + e + step;
-    if (mask == 2)
-        text += " window " + T(1 + Kept(c, part == WINDOW, 5));
     if (mask == 3)
         text += " zigzag cp";
+    if (mask == 2 || mask == 4 || (mask == 3 && part == WINDOW))
+        text += " window " + T(1 + Kept(c, part == WINDOW, 5));
     return {text + " }", ""};
 }
 

@@ -16,7 +16,7 @@ struct Mask {
     hd_sight sight;
 
     Mask(int64_t rows, int64_t keys, int32_t offset, int64_t window)
-        : causal(offset), sight{&causal, false, window, rows, keys}
+        : causal(offset), sight{&causal, 0, window, rows, keys}
     {
     }
     Mask(const Mask &) = delete;
@@ -105,31 +105,34 @@ TEST(Sight, RowsTilesAndAllAreWhatEachPairSays)
 }
 
 // Of a sequence in 2 `blocks` chunks block b is chunks b and 2 blocks - 1 - b.
+// A window leaves the last of the keys up to the row's place.
 TEST(Sight, InZigzagARowSeesWhatIsBeforeItInTheSequence)
 {
-    enum { BLOCKS = 5, HALF = 3 };
+    enum { BLOCKS = 5, HALF = 3, KEYS = 2 * BLOCKS * HALF };
     auto place = [](int64_t block, int64_t i) {
         int64_t chunk = i < HALF ? block : 2 * BLOCKS - 1 - block;
 
         return chunk * HALF + i % HALF;
     };
 
-    for (int64_t mine = 0; mine < BLOCKS; mine++) {
+    for (int64_t n = 0; n < BLOCKS * (KEYS + 2); n++) {
+        int64_t mine = n % BLOCKS, window = n / BLOCKS;
         int32_t behind[BLOCKS];
-        hd_sight sight = {behind, true, 0, 2 * HALF, 2 * HALF};
+        hd_sight sight = {behind, BLOCKS, window, 2 * HALF, 2 * HALF};
 
         for (int b = 0; b < BLOCKS; b++)
             behind[b] = int32_t(mine) - b;
-        for (int64_t row = 0; row < 2 * HALF; row++)
-            for (int64_t block = 0; block < BLOCKS; block++) {
-                int64_t from, past;
+        for (int64_t i = 0; i < 2 * HALF * KEYS; i++) {
+            int64_t row = i / KEYS, block = i % KEYS / (2 * HALF);
+            int64_t key = i % (2 * HALF), from, past;
+            int64_t before = place(mine, row) - place(block, key);
 
-                hd_sight_keys(&sight, row, block, &from, &past);
-                for (int64_t key = 0; key < 2 * HALF; key++)
-                    EXPECT_EQ(key >= from && key < past,
-                              place(mine, row) >= place(block, key))
-                        << mine << " " << row << " " << block << " " << key;
-            }
+            hd_sight_keys(&sight, row, block, &from, &past);
+            ASSERT_EQ(key >= from && key < past,
+                      before >= 0 && (window == 0 || before < window))
+                << mine << " " << row << " " << block << " " << key
+                << " window " << window;
+        }
     }
 }
 

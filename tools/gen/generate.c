@@ -2437,6 +2437,9 @@ static void draw_zigzag(maker *m, statement *s)
     else
         add_key(s, " zigzag (%d * %s + %d) mod %d", 1 + pick(m, 3),
                 axis_names[axis], own, blocks);
+    if (once_in(m, 3))
+        add_key(s, " window %d",
+                1 + pick(m, blocks * s->lies[LETTER_s][0].extent));
 }
 
 // To a number that a run may say.
