@@ -530,6 +530,28 @@ TEST(Reflection, WhoCountsADimensionIsTold)
     EXPECT_EQ(x.counted_dim, -1);
 }
 
+// A sum leaves each of its terms a share, beside its numbers.
+TEST(Reflection, CountsThatAProgramMakesFitTheirRoom)
+{
+    Program p("tensor program p\n"
+              "in %n : i32[4]\nin %z : i32[2, 4]\nin %k : i32[4]\n"
+              "in %i : i32[4]\ntemp %a : i32[4]\ntemp %s : i32[4]\n"
+              "temp %m : i32[4]\nin %x : f32[4, 13 by %m, 8]\n"
+              "out %y : f32[4, 8]\nout %j : i32[4]\n{\n"
+              "    %s = sum %z dim 0\n    %a = add %n, %s\n"
+              "    %m = max %a, %k\n    %y = sum %x dim 1\n"
+              "    %j = mul %i, %m\n}\n");
+    const int64_t most[] = {6, 3, 13, -1};
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    for (size_t i = 0; i < 4; i++) {
+        hd_argument x = HD_EMPTY(hd_argument);
+
+        ASSERT_TRUE(hd_module_argument(p.module, i, &x));
+        EXPECT_EQ(x.counted, most[i]) << x.name;
+    }
+}
+
 TEST(Reflection, RanksAndArgumentsThatAreNotThereHaveNoShard)
 {
     Program p("tensor program p\nmesh tp=2\nin %x : f32[4@tp]\n{\n}\n");
