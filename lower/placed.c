@@ -251,6 +251,36 @@ static void want_all(writer *w)
         }
 }
 
+static bool is_product(const writer *w, int n)
+{
+    return hd_op_family(w->p->lines[n].op) == HD_FAMILY_PRODUCT;
+}
+
+// Whether sums that all ranks get of what the product at hand makes, and
+// nothing reads, hide under what is computed behind it, up to the next parts:
+// whole they take less than in pieces.
+static bool hides_behind(const writer *w, const hd_buffer *parts, int axis,
+                         hd_placement to)
+{
+    const hd_placing *p = w->p;
+    int n = (int)(w->lines - p->lines);
+    hd_type type = hd_type_without(&parts->type, 0);
+    hd_placement from = to;
+    int64_t bytes;
+
+    if (to.dim[axis] >= 0 || !is_product(w, n) ||
+        p->last[w->lines->op->view[0].buffer->id] >= 0)
+        return false;
+    from.dim[axis] = HD_PLACED_PARTS;
+    bytes = hd_placement_move(w->module, &type, from, to, 0).bytes;
+    for (n++; n < p->nstmts && bytes > 0; n++) {
+        bytes -= p->way[n]->work;
+        if (is_product(w, n) && hd_placement_parts(p->way[n]->at[0]) >= 0)
+            break;
+    }
+    return bytes <= 0;
+}
+
 // Parts that are scattered along a dimension; of sums that all ranks get along
 // the rows of matrices, or else the first dimension that has enough indices.
 static void stream_parts(const writer *w, hd_buffer *parts, int axis,
@@ -265,7 +295,8 @@ static void stream_parts(const writer *w, hd_buffer *parts, int axis,
     for (int d = 1; dim == 0 && d < type->ndims; d++)
         if (type->dim[d].extent >= n && !hd_dim_is_sharded(type->dim[d]))
             dim = d;
-    if (dim > 0 && !is_too_small(w, type, n))
+    if (dim > 0 && !is_too_small(w, type, n) &&
+        !hides_behind(w, parts, axis, to))
         stream(w, type, dim, n);
 }
 
