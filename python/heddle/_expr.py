@@ -13,6 +13,8 @@ def word(value: Any) -> str:
     """An operand of an expression, as the text form has it."""
     if isinstance(value, Expr):
         return value.text
+    if hasattr(value, "as_word"):
+        return value.as_word()
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         refuse(f"{value!r} is neither a whole number nor an expression")
     found = int(value)

@@ -17,7 +17,7 @@ from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Se
                     Tuple, Union)
 
 from ._error import Diag, Site, caller_site, refuse
-from ._expr import Expr, word
+from ._expr import Expr, joined as expression, word
 from ._library import DTYPES, ROLES, ffi, lib
 from ._program import Program
 
@@ -39,17 +39,38 @@ def integer(value: Any, what: str) -> int:
 @dataclasses.dataclass(frozen=True)
 class Extent:
     """An extent that is no plain number: of a size that runs are given, `m` or
-    `2 * m`, or one that is cut into blocks, `blocks(4093, 8)`."""
+    `2 * m`, or one that is cut into blocks, `blocks(4093, 8)`. `n - m` and `cp * m`
+    say where rows of an attention lie among its keys."""
     times: int
     size: Optional[str] = None
     cut: Optional[int] = None
 
-    def __mul__(self, n: int) -> Extent:
+    def __mul__(self, n: Any) -> Any:
+        if isinstance(n, Expr):
+            return expression(n, "*", self)
         if not isinstance(n, int) or self.cut is not None:
             return NotImplemented
         return dataclasses.replace(self, times=n * self.times)
 
     __rmul__ = __mul__
+
+    def __add__(self, other: Any) -> Expr:
+        return expression(self, "+", other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return expression(other, "+", self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return expression(self, "-", other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return expression(other, "-", self)
+
+    def as_word(self) -> str:
+        """As an operand of an expression."""
+        if self.cut is not None:
+            refuse(f"{self} is in blocks: an expression takes the size itself")
+        return str(self) if self.times == 1 else f"({self})"
 
     def __str__(self) -> str:
         text = str(self.times)
@@ -512,7 +533,7 @@ def value_of(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return f"({', '.join(str(integer(one, 'a number')) for one in value)})"
-    return value.text if isinstance(value, Expr) else number(value)
+    return word(value) if isinstance(value, (Expr, Extent)) else number(value)
 
 
 def builder_of(*operands: Any) -> Maker:

@@ -13,14 +13,14 @@ from . import _maps
 from ._error import refuse
 from ._expr import Expr
 from ._maps import *
-from ._symbolic import (Attributes, Axes, Operand, Result, Shape, Tensor, apply_map,
+from ._symbolic import (Attributes, Axes, Extent, Operand, Result, Shape, Tensor, apply_map,
                         attributes_of, builder_of, dims_of, integer, shape_text, told)
 
 __all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "mean", "merge",
            "min", "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
 
-Causal = Union[bool, int, str, Expr]
-Place = Union[None, int, str, Expr]
+Causal = Union[bool, int, str, Expr, Extent]
+Place = Union[None, int, str, Expr, Extent]
 
 
 def axis_of(x: Tensor, dim: int) -> int:
@@ -186,7 +186,7 @@ def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
         "step": step, "zigzag": zigzag, "window": window}
     return attributes_of({
         "scale": scale, "groups": groups, "accumulate": accumulate, "blocks": blocks,
-        **{key: at if at is None or isinstance(at, (str, Expr)) else integer(at, key)
+        **{key: at if at is None or isinstance(at, (str, Expr, Extent)) else integer(at, key)
            for key, at in places.items()}})
 
 

@@ -66,6 +66,7 @@ class Rebuilt:
         self.names = {axis: self.b.axis(axis) for axis in mesh}
         self.sizes = {size["name"]: self.b.size(size["name"], size["low"], size["high"])
                       for size in told["sizes"]}
+        self.names.update(self.sizes)
         self.buffers = {}
         for buffer in told["buffers"]:
             self.declare(buffer)
@@ -193,6 +194,8 @@ class Host(unittest.TestCase):
         chosen = [(files[i], ()) for i in RANDOM.choice(len(files), 80, replace=False)]
         # Which has a block, by its number, of a size that runs are given.
         chosen.append((ROOT / "tests/golden/against/partial_block.hd", ()))
+        # Which has sizes in expressions.
+        chosen.append((ROOT / "tests/golden/sizes/masks.hd", ()))
         chosen += [(file, ways[RANDOM.integers(len(ways))])
                    for file in sorted((ROOT / "examples").glob("*.hd"))]
         built = 0
