@@ -1029,8 +1029,8 @@ static bool is_followed_by(const parser *p, const char *mark)
     return next.kind == HD_TOKEN_MARK && is_text(&next, mark);
 }
 
-// No operation of its own: take_mean.
-static const char MEAN[] = "mean";
+// No operations of their own: take_mean, take_concat.
+static const char MEAN[] = "mean", CONCAT[] = "concat";
 
 // Operations that there were, and what is written in the place of each.
 static const struct {
@@ -1076,6 +1076,7 @@ static hd_status unknown_op(parser *p, bool behind)
     }
     near.strict = true;
     hd_suggest_consider(&near, MEAN);
+    hd_suggest_consider(&near, CONCAT);
     for (int i = 0; i < HD_NOPS; i++)
         hd_suggest_consider(&near, hd_op_info_get((hd_opcode)i)->text);
     for (size_t i = 0; i < COUNT(statement_words); i++)
@@ -1409,6 +1410,166 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
     return HD_OK;
 }
 
+static hd_status check_concat(parser *p, const hd_op *op, int dim)
+{
+    hd_type first = hd_view_type(&op->view[1]);
+
+    if (!may_be_open(p))
+        return hd_error(p->diag, HD_E0303, op->loc,
+                        "concat stands in tensor programs of form 2 only: "
+                        "write a copy to each range of the result");
+    if (hd_op_counted(op) >= 0)
+        return hd_error(p->diag, HD_E0319, op->loc,
+                        "concat of what has counts: pieces of a result begin "
+                        "where the program says");
+    if (dim < 0 || dim >= first.ndims)
+        return hd_error(p->diag, HD_E0302, op->loc,
+                        "concat along dimension %d of %d dimension%s", dim,
+                        first.ndims, first.ndims == 1 ? "" : "s");
+    for (int i = 1; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+        hd_type type = hd_view_type(view);
+
+        if (type.ndims != first.ndims)
+            return hd_error(p->diag, HD_E0311, view->loc,
+                            "concat of %d and of %d dimensions", first.ndims,
+                            type.ndims);
+        if (type.dtype != first.dtype)
+            return hd_error(p->diag, HD_E0314, view->loc, "concat of %s and %s",
+                            hd_dtype_text(first.dtype),
+                            hd_dtype_text(type.dtype));
+        for (int d = 0; d < type.ndims; d++)
+            if (d != dim && !hd_dim_as_long(type.dim[d], first.dim[d]))
+                return hd_error(p->diag, HD_E0311, view->loc,
+                                "concat along dimension %d of what differs in "
+                                "dimension %d: %%%s and %%%s",
+                                dim, d, op->view[1].buffer->name,
+                                view->buffer->name);
+        if (hd_dim_is_sized(type.dim[dim]))
+            return hd_error(p->diag, HD_E0318, view->loc,
+                            "concat along %s, whose length a run says",
+                            p->module->size[type.dim[dim].size - 1].name);
+    }
+    return HD_OK;
+}
+
+// As long as its pieces together; it lies where `place` has it, if it is not
+// declared.
+static void say_concat(parser *p, hd_op *op, int dim)
+{
+    hd_buffer *made = op->view[0].buffer;
+    hd_type shape = hd_view_type(&op->view[1]);
+    hd_said said = {.shaped = true};
+    hd_op *like = hd_stmt_op(p->module, HD_OP_FILL, -1, 1, 0, 0, op->loc)->op;
+
+    for (int i = 2; i < op->nviews; i++)
+        shape.dim[dim].extent += hd_view_type(&op->view[i]).dim[dim].extent;
+    for (int d = 0; d < shape.ndims; d++)
+        shape.dim[d] = d == dim ? hd_dim_whole(shape.dim[d].extent)
+                                : hd_dim_unmarked(shape.dim[d]);
+    if ((made->open & HD_OPEN_DTYPE) != 0)
+        made->type.dtype = shape.dtype;
+    made->open &= ~(unsigned)HD_OPEN_DTYPE;
+    said.shape = shape;
+    like->view[0] = hd_view_whole(made, op->view[0].loc);
+    hd_infer(like, &said);
+    if (!made->shapeless)
+        made->open &= ~(unsigned)HD_OPEN_SHAPE;
+}
+
+// What its pieces are copied to: the result, or a temporary where that is over
+// ranks along them.
+static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
+{
+    hd_buffer *made = op->view[0].buffer, *to;
+    hd_type type = hd_type_unmarked(&made->type);
+
+    if (!hd_dim_is_sharded(made->type.dim[dim]))
+        return made;
+    to = hd_module_add_buffer(
+        p->module, hd_arena_printf(p->module->arena, "%s_concat", made->name),
+        HD_ROLE_TEMP, &type);
+    to->on = made->on;
+    to->loc = op->loc;
+    to->locs = hd_new(p->module->arena, hd_locs);
+    to->open = HD_OPEN_PLACE;
+    return to;
+}
+
+static hd_stmt *copy_to(parser *p, const hd_op *op, hd_buffer *to,
+                        const hd_view *from)
+{
+    hd_stmt *copy = hd_stmt_op(p->module, HD_OP_COPY, -1, 1, 1, 0, op->loc);
+
+    copy->op->view[0] = hd_view_whole(to, op->view[0].loc);
+    copy->op->view[1] = *from;
+    return copy;
+}
+
+// `n` indices of dimension `dim` from `low`.
+static void keep_piece(parser *p, hd_view *view, int dim, int64_t low,
+                       int64_t n)
+{
+    view->nindex = dim + 1;
+    for (int d = 0; d <= dim; d++)
+        view->index[d] = HD_EXPR_ALL;
+    hd_view_keep(p->module, view, dim, hd_expr_const(p->module, low),
+                 hd_expr_const(p->module, low + n));
+}
+
+// A concat, which was read as a sum, is a copy of each operand to its range of
+// the result.
+static hd_status take_concat(parser *p, hd_stmt *stmt, hd_block *block)
+{
+    hd_op *all = stmt->op;
+    hd_buffer *made = all->noutputs > 0 ? all->view[0].buffer : NULL;
+    bool right = all->noutputs == 1 && all->ninputs > 0 && all->nkeys == 1 &&
+                 hd_op_key(all, HD_KEY_DIM) != NULL &&
+                 hd_op_operands(all) == all->ninputs;
+    int dim = right ? hd_op_dim(all) : 0;
+    int64_t low = 0;
+    hd_stmt *copy = NULL;
+    hd_buffer *to;
+
+    if (!right || all->view[0].nindex > 0)
+        return hd_error(p->diag, HD_E0301, all->loc,
+                        "concat has 1 result, all of a tensor, operands, and "
+                        "the key dim");
+    for (int i = 1; i < all->nviews; i++)
+        if (all->view[i].buffer->shapeless)
+            return HD_OK; // which the verifier tells of the sum
+    HD_TRY(check_concat(p, all, dim));
+    if (made->shapeless)
+        say_concat(p, all, dim);
+    if (made->shapeless || made->type.ndims <= dim)
+        return hd_error(
+            p->diag, HD_E0311, all->view[0].loc,
+            "%%%s is declared with %d dimension%s, and concat makes "
+            "%d",
+            made->name, made->type.ndims, made->type.ndims == 1 ? "" : "s",
+            hd_view_type(&all->view[1]).ndims);
+    to = concat_to(p, all, dim);
+    for (int i = 1; i < all->nviews; i++) {
+        int64_t n = hd_view_type(&all->view[i]).dim[dim].extent;
+
+        copy = copy_to(p, all, to, &all->view[i]);
+        keep_piece(p, &copy->op->view[0], dim, low, n);
+        low += n;
+        if (to != made || i + 1 < all->nviews)
+            hd_block_append(block, copy);
+    }
+    if (to != made)
+        copy = copy_to(p, all, made, &(hd_view){.buffer = to, .loc = all->loc});
+    stmt->op = copy->op;
+    if (low == made->type.dim[dim].extent)
+        return HD_OK;
+    return hd_error(p->diag, HD_E0311, all->view[0].loc,
+                    "dimension %d of %%%s is of %lld indices, and what concat "
+                    "makes of %lld",
+                    dim, made->name, (long long)made->type.dim[dim].extent,
+                    (long long)low);
+}
+
 static bool same_shape(const hd_type *a, const hd_type *b)
 {
     for (int d = 0; d < a->ndims && d < b->ndims; d++)
@@ -1461,7 +1622,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
 {
     // Another operation stands before it.
     bool behind = block->last != NULL && block->last->kind == HD_STMT_OP;
-    bool mean = false;
+    bool mean = false, concat = false;
     hd_view views[HD_MAX_OPERANDS + HD_NKEYS];
     hd_key keys[HD_NKEYS];
     hd_op *op = hd_new(p->module->arena, hd_op);
@@ -1485,7 +1646,8 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     op->noutputs = op->nviews;
     op->loc = p->token.loc;
     mean = is_text(&p->token, MEAN);
-    if (mean)
+    concat = is_text(&p->token, CONCAT);
+    if (mean || concat)
         op->code = HD_OP_SUM;
     else if (p->token.kind != HD_TOKEN_NAME ||
              !hd_op_find(p->token.text, p->token.length, &op->code))
@@ -1508,6 +1670,10 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
     HD_TRY(parse_keys(p, op, views, keys, nkeys, &said));
+    if (concat) {
+        p->failed |= take_concat(p, stmt, block) != HD_OK;
+        return HD_OK;
+    }
     folded = find_folded(p, op, mean);
     if (folded.all)
         fold_all(p, op, block);
@@ -1912,11 +2078,39 @@ static hd_status parse_of(parser *p, hd_buffer *buffer)
     return HD_OK;
 }
 
+// Its extents are known, and `place` says where it lies.
+static hd_status take_open(parser *p, hd_buffer *buffer, hd_loc loc)
+{
+    if (buffer->role != HD_ROLE_TEMP || !may_be_open(p))
+        return hd_error(p->diag, HD_E0217, loc,
+                        "%%%s is open: only a temp of a tensor program of form "
+                        "2 may be",
+                        buffer->name);
+    if ((buffer->open & HD_OPEN_SHAPE) != 0)
+        return hd_error(p->diag, HD_E0217, loc,
+                        "%%%s is declared without extents: where it lies is "
+                        "open without the word, or as its marks say",
+                        buffer->name);
+    for (int d = 0; d < buffer->type.ndims; d++)
+        if (buffer->type.dim[d].mark != HD_LOCAL)
+            return hd_error(
+                p->diag, HD_E0217, loc,
+                "%%%s is open, and its dimension %d has a mark that "
+                "says where it lies",
+                buffer->name, d);
+    buffer->open |= HD_OPEN_PLACE;
+    return HD_OK;
+}
+
 static hd_status parse_attributes(parser *p, hd_buffer *buffer)
 {
     for (;;) {
+        hd_loc loc = p->token.loc;
+
         if (accept_word(p, "shared"))
             buffer->shared = true;
+        else if (accept_word(p, "open"))
+            HD_TRY(take_open(p, buffer, loc));
         else if (accept_word(p, "on"))
             HD_TRY(parse_on(p, buffer));
         else if (accept_word(p, "of"))

@@ -316,7 +316,7 @@ static void print_declared(const hd_module *module, const hd_buffer *b,
 {
     if ((b->open & HD_OPEN_DTYPE) == 0)
         hd_text_puts(text, hd_dtype_text(b->type.dtype));
-    if ((b->open & HD_OPEN_PLACE) != 0)
+    if ((b->open & HD_OPEN_PLACE) != 0 && (b->open & HD_OPEN_SHAPE) != 0)
         return;
     hd_text_puts(text, "[");
     for (int i = 0; i < b->type.ndims; i++) {
@@ -327,6 +327,7 @@ static void print_declared(const hd_module *module, const hd_buffer *b,
             hd_buffer_print_dim(module, b, i, text);
     }
     hd_text_puts(text, b->shared ? "] shared" : "]");
+    hd_text_puts(text, (b->open & HD_OPEN_PLACE) != 0 ? " open" : "");
 }
 
 static void print_buffers(const hd_module *module, hd_text *text)

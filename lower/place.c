@@ -353,6 +353,14 @@ static void compute(search *s, const hd_lines *lines, state *to, arrival beside)
     hd_pace_compute(&to->pace, work, under);
 }
 
+// Where a tensor that is written in parts lies behind the statement.
+static hd_placement pieces_of(const search *s, const hd_versions *versions,
+                              const hd_lines *lines, int i, const hd_way *way)
+{
+    return hd_place_of_pieces(s->p, versions, &lines->op->view[i],
+                              way->ends ? way->end : way->at[i]);
+}
+
 // What is declared is moved there at once.
 static void write_view(search *s, hd_versions *versions, const hd_lines *lines,
                        int i, state *to)
@@ -364,16 +372,19 @@ static void write_view(search *s, hd_versions *versions, const hd_lines *lines,
     int64_t begins = to->pace.now - (product ? to->way->work : 0);
     hd_placed v = {.tensor = x->id, .at = made, .since = to->pace.now};
     bool parts = hd_cut_parts(to->way->cut) >= 0;
+    bool pieces = hd_place_is_open(s->p, x) && s->p->pieces[x->id] != 0;
     hd_moves move = {0};
 
     if (parts)
         begins = s->begins;
-    if (hd_placement_parts(made) >= 0 && !product && !parts)
+    if (hd_placement_parts(made) >= 0 && !product && !parts && !pieces)
         v.fold = lines->op;
+    if (pieces)
+        v.at = pieces_of(s, versions, lines, i, to->way);
     hd_versions_forget(versions, x->id);
     if (!hd_place_is_open(s->p, x))
         v.at = s->p->base[x->id];
-    else if (to->way->ends)
+    else if (to->way->ends && !pieces)
         v.at = hd_place_of_buffer(view, to->way->end);
     if (!hd_placement_same(made, v.at))
         move = hd_placement_move(s->p->module, &x->type, made, v.at, 0);
@@ -579,6 +590,20 @@ static axes find_axes(const search *s, const state *from, int n)
     return axes;
 }
 
+// Sums of parts that more is done to end where their tensor lies, if that is
+// written in parts.
+static bool ends_there(const search *s, const hd_versions *versions,
+                       const hd_lines *lines, const hd_way *way)
+{
+    const hd_view *view = &lines->op->view[0];
+
+    return !way->ends || !hd_place_is_open(s->p, view->buffer) ||
+           s->p->pieces[view->buffer->id] == 0 ||
+           hd_placement_same(
+               hd_place_of_view(view, pieces_of(s, versions, lines, 0, way)),
+               way->end);
+}
+
 static states go_on(search *s, const states *from)
 {
     const hd_lines *lines = &s->p->lines[s->at];
@@ -598,6 +623,7 @@ static states go_on(search *s, const states *from)
                 way = own;
             }
             if (!has_parts(&from->state[i].versions, lines, way) ||
+                !ends_there(s, &from->state[i].versions, lines, way) ||
                 is_too_dear(s, &to, &from->state[i], way))
                 continue;
             take(s, &from->state[i], lines, way, &new);
@@ -690,12 +716,30 @@ static const int *find_joins(const hd_placing *p)
     return joins;
 }
 
+// What is added to in parts is on all ranks.
+static void find_pieces(const hd_op *op, bool *open, unsigned *pieces)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+        int x = view->buffer->id;
+
+        if (!hd_op_writes(op, i) || view->nindex == 0)
+            continue;
+        for (int d = 0; d < view->nindex; d++)
+            if (hd_view_picks(view, d) || hd_view_range(view, d) != NULL)
+                pieces[x] |= 1u << d;
+        open[x] &= !hd_op_reads(op, i);
+    }
+}
+
 static void find_statements(hd_placing *p)
 {
     hd_placement *base =
         hd_new_array(p->scratch, hd_placement, p->module->nbuffers + 1);
     int *last = hd_new_array(p->scratch, int, p->module->nbuffers + 1);
     bool *open = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
+    unsigned *pieces =
+        hd_new_array(p->scratch, unsigned, p->module->nbuffers + 1);
     hd_lines *lines;
     int n = 0;
 
@@ -712,13 +756,15 @@ static void find_statements(hd_placing *p)
          s = s->next, n++) {
         lines[n] = hd_lines_find(p->module, s->op);
         for (int i = 0; i < s->op->nviews; i++)
-            if (hd_op_reads(s->op, i))
+            if (hd_op_reads(s->op, i) || s->op->view[i].nindex > 0)
                 last[s->op->view[i].buffer->id] = n;
+        find_pieces(s->op, open, pieces);
     }
     p->lines = lines;
     p->base = base;
     p->last = last;
     p->open = open;
+    p->pieces = pieces;
     p->nbuffers = p->module->nbuffers;
     p->way = hd_new_array(p->scratch, const hd_way *, p->nstmts + 1);
     p->joins = find_joins(p);

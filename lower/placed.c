@@ -1619,6 +1619,21 @@ static void fold_before(writer *w, const hd_buffer *written)
     }
 }
 
+// An open tensor that is written in parts is declared where the first one has
+// it.
+static void settle_pieces(writer *w, int i)
+{
+    const hd_view *view = &w->lines->op->view[i];
+    hd_buffer *x = view->buffer;
+
+    if (!is_open(w, x) || w->p->pieces[x->id] == 0)
+        return;
+    w->p->base[x->id] = hd_place_of_pieces(
+        w->p, &w->have, view, w->way->ends ? w->way->end : w->way->at[i]);
+    w->p->open[x->id] = false;
+    x->type = hd_placement_type(w->module, &x->type, w->p->base[x->id]);
+}
+
 static void write_moves(writer *w)
 {
     const hd_op *op = w->lines->op;
@@ -1634,6 +1649,7 @@ static void write_moves(writer *w)
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i)) {
             fold_before(w, op->view[i].buffer);
+            settle_pieces(w, i);
             hd_versions_forget(&w->have, op->view[i].buffer->id);
         }
     w->waits = waits_for(w, 0);

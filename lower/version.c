@@ -74,6 +74,23 @@ bool hd_place_joins(const hd_placing *p, int n)
            hd_cut_parts(p->way[n]->cut) >= 0;
 }
 
+hd_placement hd_place_of_pieces(const hd_placing *p,
+                                const hd_versions *versions,
+                                const hd_view *view, hd_placement made)
+{
+    int x = view->buffer->id;
+    hd_placement at = hd_place_of_buffer(view, made);
+
+    for (int i = 0; i < versions->n; i++)
+        if (versions->version[i].tensor == x)
+            return versions->version[i].at;
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        if (at.dim[a] == HD_PLACED_PARTS ||
+            (at.dim[a] >= 0 && (p->pieces[x] >> at.dim[a] & 1) != 0))
+            at.dim[a] = HD_PLACED_NOWHERE;
+    return at;
+}
+
 void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v)
 {
     if (!p->open[v.tensor] && hd_placement_same(v.at, p->base[v.tensor]))

@@ -53,12 +53,14 @@ typedef struct hd_placing {
     const hd_way **way;    // chosen
     const int *joins; // of each: the product that adds its other operand if it
                       // adds parts, or -1; of that product this statement
-    const hd_placement *base; // by buffer id, of what is declared
-    const int *last;          // by buffer id: the last statement that reads it
-    const bool *open; // by buffer id: the text does not say where it lies
-    int nbuffers;     // of the text
-    bool exact;       // no state was left out, and no way
-    bool why;         // comments are wanted
+    hd_placement *base;     // by buffer id, of what is declared
+    const int *last;        // by buffer id: the last statement that reads it
+    bool *open;             // by buffer id: the text does not say where it lies
+    const unsigned *pieces; // by buffer id, of open ones: dimensions of which
+                            // statements write a part, so that they stay whole
+    int nbuffers;           // of the text
+    bool exact;             // no state was left out, and no way
+    bool why;               // comments are wanted
     hd_diag *diag;
     const char **reason;   // of each statement then
     const hd_waits *waits; // of each statement
@@ -77,6 +79,11 @@ static inline bool hd_place_is_open(const hd_placing *p,
 {
     return buffer->id < p->nbuffers && p->open[buffer->id];
 }
+// Where an open tensor lies of which a view is written: as the parts before it
+// do, or as the first one is made, what statements write a part of aside.
+hd_placement hd_place_of_pieces(const hd_placing *p,
+                                const hd_versions *versions,
+                                const hd_view *view, hd_placement made);
 // One more, but where the tensor is declared, which is there without.
 void hd_versions_add(const hd_placing *p, hd_versions *to, hd_placed v);
 void hd_versions_drop(hd_versions *from, int i);

@@ -13,11 +13,11 @@ from . import _maps
 from ._error import refuse
 from ._expr import Expr
 from ._maps import *
-from ._symbolic import (Attributes, Axes, Extent, Operand, Result, Shape, Tensor, apply_map,
+from ._symbolic import (Attributes, Axes, Dim, Extent, Operand, Result, Shape, Tensor, apply_map,
                         attributes_of, builder_of, dims_of, integer, shape_text, told)
 
-__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "matmul", "max", "mean", "merge",
-           "min", "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
+__all__ = [*_maps.__all__, "attention", "attention_grad", "call", "concat", "matmul", "max", "mean",
+           "merge", "min", "permute", "reshape", "route", "scale", "sum", "take", "top_k", "transpose"]
 
 Causal = Union[bool, int, str, Expr, Extent]
 Place = Union[None, int, str, Expr, Extent]
@@ -78,6 +78,23 @@ def mean(x: Tensor, *, dim: Optional[int] = None, keepdim: bool = False, axes: O
         total.declare(dtype="f32")
     made = apply_map("scale", "ANY", (total,), [("by", f"1 / {n}")], out)
     return made if out is not None else made.declare(dtype=x.dtype)
+
+
+def concat(*operands: Tensor, dim: int, out: Result = None) -> Tensor:
+    """Several tensors one behind the other along a dimension, of one dtype and as long in all
+    others: a copy of each to a part of the result, which lies where that costs least."""
+    if not operands:
+        refuse("concat of no tensors")
+    first, total = operands[0], 0
+    d = axis_of(first, dim)
+    for x in operands:
+        extent = x.shape[axis_of(x, d)]
+        if not isinstance(extent, int):
+            refuse(f"a concat along {extent}, whose length a run says")
+        total += extent
+    dims = tuple(Dim(total if i == d else each.extent) for i, each in enumerate(first._dims))
+    return builder_of(*operands)._make("concat", first.dtype, operands, [("dim", str(d))], out,
+                                       dims=dims, free=True)
 
 
 def max(*operands: Operand, dim: Optional[int] = None, keepdim: bool = False,

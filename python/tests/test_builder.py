@@ -686,6 +686,26 @@ class Built(unittest.TestCase):
         np.testing.assert_array_equal(n, np.broadcast_to(np.arange(4, 7), (2, 3)))
         np.testing.assert_array_equal(m, np.arange(4))
 
+    def test_tensors_are_put_together(self):
+        b = heddle.Builder("together", mesh={"tp": 2})
+        x = b.input("x", "f32", (6, 4), ("tp", None))
+        y = b.input("y", "f32", (6, 3), (None, None))
+        z = ops.concat(x, y, x, dim=-1)
+        self.assertEqual(z.shape, (6, 11))
+        b.output("z", ops.scale(z, 0.5))
+        out = b.empty("f32", (12, 4), axes=("tp", None))
+        b.output("w", ops.concat(x, x, dim=0, out=out))
+        with self.assertRaisesRegex(heddle.ArgumentError, "no tensors"):
+            ops.concat(dim=0)
+        with self.assertRaisesRegex(heddle.ArgumentError, "dimension 2"):
+            ops.concat(x, y, dim=2)
+        x, y = floats(6, 4), floats(6, 3)
+        reference = b.build().reference({"x": x, "y": y})
+        want = {"z": np.concatenate([x, y, x], axis=1) / 2, "w": np.concatenate([x, x])}
+        for name, whole in want.items():
+            got = np.concatenate([reference.local(name, rank)[0] for rank in range(2)])
+            np.testing.assert_array_equal(got if len(got) == len(whole) else got[:6], whole)
+
     def test_a_fold_without_a_dimension_is_of_all(self):
         b = heddle.Builder("all", mesh={"tp": 2})
         x = b.input("x", "f32", (6, 4, 3), (None, "tp", None))

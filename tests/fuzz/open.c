@@ -75,6 +75,8 @@ char *open_temps(const char *text, uint64_t seed)
             continue;
         b->open = draw_open(byte[b->id]);
         if (b->open != 0 && !says_the_same(module))
+            b->open = HD_OPEN_PLACE; // as one written in parts
+        if (b->open != 0 && !says_the_same(module))
             b->open = 0;
         any |= b->open != 0;
     }

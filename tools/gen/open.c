@@ -1,5 +1,6 @@
 // Temporaries that a program leaves open: a declaration is left out, or says a
-// dtype alone, or a placement, where the program is one without the rest of it.
+// dtype alone, or a placement, or that it is open, where the program is one
+// without the rest of it.
 // What it computes stays: an extent or a dtype that statements say otherwise
 // is another program's, and most such are none. The fuzz targets need one that
 // has the same answer, which the public headers do not tell of: they open what
@@ -77,7 +78,7 @@ static void put_place(const line *l, FILE *to)
     }
 }
 
-typedef enum left { NOTHING, DTYPE, PLACE, BOTH } left;
+typedef enum left { NOTHING, DTYPE, PLACE, BOTH, OPEN } left;
 
 // The program without the rest of the line. The caller frees it.
 static char *leave(const char *text, const line *l, left what)
@@ -89,6 +90,12 @@ static char *leave(const char *text, const line *l, left what)
     if (to == NULL)
         return NULL;
     fwrite(text, 1, (size_t)(l->begin - text), to);
+    if (what == OPEN) {
+        fprintf(to, "%.*s open\n%s", (int)(l->end - l->begin) - 1, l->begin,
+                l->end);
+        fclose(to);
+        return made;
+    }
     if (what != NOTHING)
         fwrite(l->begin, 1, (size_t)(l->dtype - l->begin), to);
     if (what == DTYPE || what == BOTH)
@@ -139,6 +146,12 @@ char *open_declarations(char *text, bool dtypes, choices *choices)
             draw_left(choices, dtypes, &what)) {
             made = leave(text, &l, what);
             tried++;
+            if (made != NULL && !is_program(made) &&
+                !holds(l.dims, l.end, "@")) { // as one written in parts
+                free(made);
+                what = OPEN;
+                made = leave(text, &l, what);
+            }
         }
         if (made != NULL && is_program(made)) {
             free(text);
