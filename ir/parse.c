@@ -1477,14 +1477,22 @@ static void say_concat(parser *p, hd_op *op, int dim)
         made->open &= ~(unsigned)HD_OPEN_SHAPE;
 }
 
+static bool reads(const hd_op *op, const hd_buffer *buffer)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (op->view[i].buffer == buffer)
+            return true;
+    return false;
+}
+
 // What its pieces are copied to: the result, or a temporary where that is over
-// ranks along them.
+// ranks along them, or an operand, too.
 static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
 {
     hd_buffer *made = op->view[0].buffer, *to;
     hd_type type = hd_type_unmarked(&made->type);
 
-    if (!hd_dim_is_sharded(made->type.dim[dim]))
+    if (!hd_dim_is_sharded(made->type.dim[dim]) && !reads(op, made))
         return made;
     to = hd_module_add_buffer(
         p->module, hd_arena_printf(p->module->arena, "%s_concat", made->name),
