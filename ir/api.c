@@ -6,6 +6,7 @@
 #include <heddle/verify.h>
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/sized.h"
@@ -163,58 +164,68 @@ static int64_t limit_through(const hd_module *module, const hd_op *op,
     return limit > 0 ? limit / count_terms(op) : 0;
 }
 
-static bool reads(const hd_op *op, const hd_buffer *buffer)
-{
-    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
-        if (hd_buffer_root(op->view[i].buffer) == buffer)
-            return true;
-    return false;
-}
-
 static int64_t least_of(int64_t a, int64_t b)
 {
     return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
-static int64_t find_counted(const hd_module *module, const hd_buffer *counts,
-                            int deep);
-
-// Likewise of what statements make of the buffer.
-static int64_t find_made(const hd_module *module, const hd_block *block,
-                         const hd_buffer *counts, int deep)
+// By buffer id, what numbers may be at most that count; -1: nothing says.
+static void find_extents(const hd_module *module, int64_t *most)
 {
-    int64_t least = -1, own;
+    for (int i = 0; i <= module->nbuffers; i++)
+        most[i] = -1;
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->by != NULL) {
+            int64_t *at = &most[hd_buffer_root(b->by)->id];
 
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        least = least_of(least, find_made(module, &s->body, counts, deep));
-        least = least_of(least, find_made(module, &s->otherwise, counts, deep));
-        if (s->kind != HD_STMT_OP || s->op->noutputs == 0 ||
-            !reads(s->op, counts))
-            continue;
-        own = find_counted(module, hd_buffer_root(s->op->view[0].buffer),
-                           deep - 1);
-        if (own >= 0)
-            least = least_of(least, limit_through(module, s->op, own));
-    }
-    return least;
+            *at = least_of(*at, b->type.dim[b->counted].extent);
+        }
 }
 
-// The least extent of a dimension that the buffer counts, or that what is made
-// of it does; -1: there is none.
-static int64_t find_counted(const hd_module *module, const hd_buffer *counts,
-                            int deep)
+// Likewise of what statements make numbers of that may be `made` at most.
+static void find_made(const hd_module *module, const hd_block *block,
+                      const int64_t *made, int64_t *most)
 {
-    int64_t least =
-        deep > 0 ? find_made(module, &module->body, counts, deep) : -1;
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        const hd_op *op = s->op;
+        int64_t own = -1;
 
-    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        bool found = b->by != NULL && hd_buffer_root(b->by) == counts;
-        int64_t extent = found ? b->type.dim[b->counted].extent : 0;
+        find_made(module, &s->body, made, most);
+        find_made(module, &s->otherwise, made, most);
+        if (s->kind == HD_STMT_OP && op->noutputs > 0)
+            own = made[hd_buffer_root(op->view[0].buffer)->id];
+        if (own < 0)
+            continue;
+        own = limit_through(module, op, own);
+        for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++) {
+            int64_t *at = &most[hd_buffer_root(op->view[i].buffer)->id];
 
-        if (found)
-            least = least_of(least, extent);
+            *at = least_of(*at, own);
+        }
     }
-    return least;
+}
+
+enum { MOST_STATEMENTS = 4 }; // from an argument to what it counts
+
+// The least extent of a dimension that the buffer counts, or that what is made
+// of it does; -1: there is none, or no memory to look for it.
+static int64_t find_counted(const hd_module *module, const hd_buffer *counts)
+{
+    size_t n = (size_t)module->nbuffers + 1;
+    int64_t *room = calloc(2 * n, sizeof *room), *most = room, *next, found;
+
+    if (room == NULL)
+        return -1;
+    find_extents(module, most);
+    for (int i = 0; i < MOST_STATEMENTS; i++) {
+        next = most == room ? room + n : room;
+        find_extents(module, next);
+        find_made(module, &module->body, most, next);
+        most = next;
+    }
+    found = most[counts->id];
+    free(room);
+    return found;
 }
 
 // The argument that says how many indices a dimension of the buffer has; -1 if
@@ -256,7 +267,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
             find_limit(module, &module->body, buffer, rows_of_counts);
         told.taken_extent =
             find_limit(module, &module->body, buffer, extent_of_indices);
-        told.counted = find_counted(module, buffer, 4);
+        told.counted = find_counted(module, buffer);
     }
     told.local_bytes = (size_t)hd_type_local_bytes(type);
     for (int d = 0; d < type->ndims; d++) {

@@ -1267,13 +1267,13 @@ static hd_dtype part_dtype(const hd_op *op)
                : out;
 }
 
-static hd_buffer *add_part(parser *p, const hd_op *op, const hd_type *type)
+// What a statement of more than one operation makes on the way.
+static hd_buffer *add_part(parser *p, const hd_op *op, const char *word,
+                           const hd_type *type)
 {
     const hd_buffer *made = op->view[0].buffer;
     hd_buffer *part = hd_module_add_buffer(
-        p->module,
-        hd_arena_printf(p->module->arena, "%s_%s", made->name,
-                        hd_op_info_get(op->code)->text),
+        p->module, hd_arena_printf(p->module->arena, "%s_%s", made->name, word),
         HD_ROLE_TEMP, type);
 
     part->on = made->on;
@@ -1311,7 +1311,8 @@ static void fold_all(parser *p, hd_op *op, hd_block *block)
             return;
         }
         first = hd_stmt_op(p->module, op->code, -1, 1, 1, 1, op->loc);
-        first->op->view[0] = hd_view_whole(add_part(p, op, &type), op->loc);
+        first->op->view[0] = hd_view_whole(
+            add_part(p, op, hd_op_info_get(op->code)->text, &type), op->loc);
         first->op->view[0].buffer->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
         first->op->view[0].buffer->shapeless = true;
         first->op->view[1] = op->view[1];
@@ -1362,7 +1363,7 @@ static hd_op *end_sum(parser *p, hd_stmt *stmt, hd_block *block, hd_opcode code)
 
     if (hd_dtype_holds(HD_DTYPE_F32, type.dtype))
         type.dtype = HD_DTYPE_F32;
-    total = add_part(p, sum, &type);
+    total = add_part(p, sum, hd_op_info_get(sum->code)->text, &type);
     if ((made->open & HD_OPEN_PLACE) != 0)
         total->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
     made->open &= ~(unsigned)HD_OPEN_DTYPE; // the total's is wider
@@ -1477,14 +1478,6 @@ static void say_concat(parser *p, hd_op *op, int dim)
         made->open &= ~(unsigned)HD_OPEN_SHAPE;
 }
 
-static bool reads(const hd_op *op, const hd_buffer *buffer)
-{
-    for (int i = op->noutputs; i < op->nviews; i++)
-        if (op->view[i].buffer == buffer)
-            return true;
-    return false;
-}
-
 // What its pieces are copied to: the result, or a temporary where that is over
 // ranks along them, or an operand, too.
 static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
@@ -1492,14 +1485,10 @@ static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
     hd_buffer *made = op->view[0].buffer, *to;
     hd_type type = hd_type_unmarked(&made->type);
 
-    if (!hd_dim_is_sharded(made->type.dim[dim]) && !reads(op, made))
+    if (!hd_dim_is_sharded(made->type.dim[dim]) &&
+        !hd_op_reads_buffer(op, made))
         return made;
-    to = hd_module_add_buffer(
-        p->module, hd_arena_printf(p->module->arena, "%s_concat", made->name),
-        HD_ROLE_TEMP, &type);
-    to->on = made->on;
-    to->loc = op->loc;
-    to->locs = hd_new(p->module->arena, hd_locs);
+    to = add_part(p, op, CONCAT, &type);
     to->open = HD_OPEN_PLACE;
     return to;
 }

@@ -372,7 +372,7 @@ static void write_view(search *s, hd_versions *versions, const hd_lines *lines,
     int64_t begins = to->pace.now - (product ? to->way->work : 0);
     hd_placed v = {.tensor = x->id, .at = made, .since = to->pace.now};
     bool parts = hd_cut_parts(to->way->cut) >= 0;
-    bool pieces = hd_place_is_open(s->p, x) && s->p->pieces[x->id] != 0;
+    bool pieces = hd_place_in_pieces(s->p, x);
     hd_moves move = {0};
 
     if (parts)
@@ -597,8 +597,7 @@ static bool ends_there(const search *s, const hd_versions *versions,
 {
     const hd_view *view = &lines->op->view[0];
 
-    return !way->ends || !hd_place_is_open(s->p, view->buffer) ||
-           s->p->pieces[view->buffer->id] == 0 ||
+    return !way->ends || !hd_place_in_pieces(s->p, view->buffer) ||
            hd_placement_same(
                hd_place_of_view(view, pieces_of(s, versions, lines, 0, way)),
                way->end);
@@ -755,9 +754,13 @@ static void find_statements(hd_placing *p)
     for (const hd_stmt *s = p->module->body.first; s != NULL;
          s = s->next, n++) {
         lines[n] = hd_lines_find(p->module, s->op);
-        for (int i = 0; i < s->op->nviews; i++)
-            if (hd_op_reads(s->op, i) || s->op->view[i].nindex > 0)
-                last[s->op->view[i].buffer->id] = n;
+        for (int i = 0; i < s->op->nviews; i++) {
+            const hd_view *view = &s->op->view[i];
+
+            if (hd_op_reads(s->op, i) ||
+                (open[view->buffer->id] && view->nindex > 0))
+                last[view->buffer->id] = n;
+        }
         find_pieces(s->op, open, pieces);
     }
     p->lines = lines;

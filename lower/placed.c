@@ -1594,14 +1594,6 @@ static void write_name(writer *w)
     write_version(w, to, at, to);
 }
 
-static bool reads(const hd_op *op, const hd_buffer *buffer)
-{
-    for (int i = op->noutputs; i < op->nviews; i++)
-        if (op->view[i].buffer == buffer)
-            return true;
-    return false;
-}
-
 // A fold that nobody has read yet is of what was there: it is done before that
 // is written over.
 static void fold_before(writer *w, const hd_buffer *written)
@@ -1611,7 +1603,7 @@ static void fold_before(writer *w, const hd_buffer *written)
         hd_placement to = v->at;
         hd_buffer *tensor;
 
-        if (v->buffer != NULL || !reads(v->fold, written))
+        if (v->buffer != NULL || !hd_op_reads_buffer(v->fold, written))
             continue;
         tensor = v->fold->view[0].buffer;
         to.dim[hd_placement_parts(to)] = HD_PLACED_NOWHERE;
@@ -1626,7 +1618,7 @@ static void settle_pieces(writer *w, int i)
     const hd_view *view = &w->lines->op->view[i];
     hd_buffer *x = view->buffer;
 
-    if (!is_open(w, x) || w->p->pieces[x->id] == 0)
+    if (!hd_place_in_pieces(w->p, x))
         return;
     w->p->base[x->id] = hd_place_of_pieces(
         w->p, &w->have, view, w->way->ends ? w->way->end : w->way->at[i]);

@@ -53,9 +53,10 @@ typedef struct hd_placing {
     const hd_way **way;    // chosen
     const int *joins; // of each: the product that adds its other operand if it
                       // adds parts, or -1; of that product this statement
-    hd_placement *base;     // by buffer id, of what is declared
-    const int *last;        // by buffer id: the last statement that reads it
-    bool *open;             // by buffer id: the text does not say where it lies
+    hd_placement *base; // by buffer id, of what is declared
+    const int *last;    // by buffer id: the last statement that reads it, or
+                        // that writes a part of an open one
+    bool *open;         // by buffer id: the text does not say where it lies
     const unsigned *pieces; // by buffer id, of open ones: dimensions of which
                             // statements write a part, so that they stay whole
     int nbuffers;           // of the text
@@ -78,6 +79,12 @@ static inline bool hd_place_is_open(const hd_placing *p,
                                     const hd_buffer *buffer)
 {
     return buffer->id < p->nbuffers && p->open[buffer->id];
+}
+// Of an open one, whether statements write parts of it.
+static inline bool hd_place_in_pieces(const hd_placing *p,
+                                      const hd_buffer *buffer)
+{
+    return hd_place_is_open(p, buffer) && p->pieces[buffer->id] != 0;
 }
 // Where an open tensor lies of which a view is written: as the parts before it
 // do, or as the first one is made, what statements write a part of aside.

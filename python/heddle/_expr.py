@@ -11,9 +11,7 @@ Index = Union[int, "Expr"]
 
 def word(value: Any) -> str:
     """An operand of an expression, as the text form has it."""
-    if isinstance(value, Expr):
-        return value.text
-    if hasattr(value, "as_word"):
+    if isinstance(value, Summand):
         return value.as_word()
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         refuse(f"{value!r} is neither a whole number nor an expression")
@@ -25,7 +23,28 @@ def joined(a: Any, sign: str, b: Any) -> Expr:
     return Expr(f"({word(a)} {sign} {word(b)})")
 
 
-class Expr:
+class Summand:
+    """What stands in sums and differences of expressions."""
+    __slots__ = ()
+
+    def as_word(self) -> str:
+        """As an operand of an expression."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Expr:
+        return joined(self, "+", other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return joined(other, "+", self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return joined(self, "-", other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return joined(other, "-", self)
+
+
+class Expr(Summand):
     """A number that each rank computes as it goes: its coordinate on an axis, the
     variable of a loop, or what is computed of these by `+ - * // %`, compared by
     `== != < <= > >=`, and joined by `& | ~`, which are and, or, not. `%` is never
@@ -46,17 +65,8 @@ class Expr:
         raise TypeError(f"{self.text} has a value only when the program runs: `with b.when(..)` "
                         "decides by it, and `& | ~` stand for and, or, not")
 
-    def __add__(self, other: Index) -> Expr:
-        return joined(self, "+", other)
-
-    def __radd__(self, other: Index) -> Expr:
-        return joined(other, "+", self)
-
-    def __sub__(self, other: Index) -> Expr:
-        return joined(self, "-", other)
-
-    def __rsub__(self, other: Index) -> Expr:
-        return joined(other, "-", self)
+    def as_word(self) -> str:
+        return self.text
 
     def __mul__(self, other: Index) -> Expr:
         return joined(self, "*", other)

@@ -17,7 +17,7 @@ from typing import (Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Se
                     Tuple, Union)
 
 from ._error import Diag, Site, caller_site, refuse
-from ._expr import Expr, joined as expression, word
+from ._expr import Expr, Summand, word
 from ._library import DTYPES, ROLES, ffi, lib
 from ._program import Program
 
@@ -37,7 +37,7 @@ def integer(value: Any, what: str) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Extent:
+class Extent(Summand):
     """An extent that is no plain number: of a size that runs are given, `m` or
     `2 * m`, or one that is cut into blocks, `blocks(4093, 8)`. `n - m` and `cp * m`
     say where rows of an attention lie among its keys."""
@@ -47,27 +47,14 @@ class Extent:
 
     def __mul__(self, n: Any) -> Any:
         if isinstance(n, Expr):
-            return expression(n, "*", self)
+            return n * self
         if not isinstance(n, int) or self.cut is not None:
             return NotImplemented
         return dataclasses.replace(self, times=n * self.times)
 
     __rmul__ = __mul__
 
-    def __add__(self, other: Any) -> Expr:
-        return expression(self, "+", other)
-
-    def __radd__(self, other: Any) -> Expr:
-        return expression(other, "+", self)
-
-    def __sub__(self, other: Any) -> Expr:
-        return expression(self, "-", other)
-
-    def __rsub__(self, other: Any) -> Expr:
-        return expression(other, "-", self)
-
     def as_word(self) -> str:
-        """As an operand of an expression."""
         if self.cut is not None:
             refuse(f"{self} is in blocks: an expression takes the size itself")
         return str(self) if self.times == 1 else f"({self})"
