@@ -62,21 +62,21 @@ def ways_of(draw, build):
 
 
 # When the tests of a row run in a build: in so many of the draws, or in those that
-# have their set or way; or in half of those without ThreadSanitizer, and rarely in
-# the others; or in the others than LONGEST, beside which none of them is to run.
-NOT, RARELY, HALF, EACH = 0, 2, 8, DRAWS
+# have their set or way; or often in those without ThreadSanitizer, and rarely in
+# the others; or often, but never beside LONGEST.
+NOT, RARELY, OFTEN, EACH = 0, 2, 6, DRAWS
 SET, WAY, REST, OTHERS = "set", "way", "rest", "others"
 LONGEST = "python_wheel"
 
 TABLE = (
     # label, or how the names of tests begin, or what they ask for  plain asan tsan
     # Long: packages that are built and used, programs without end.
-    (LONGEST + "$",                                                (HALF, NOT, NOT)),
+    (LONGEST + "$",                                                (OFTEN, NOT, NOT)),
     ("package_(consumers|debs)$|fuzz_(lower|execute)$",            (OTHERS, NOT, NOT)),
     ("golden[.]cli[.](run|slots|launcher|bench|context_parallel|zigzag|hosts)$",
-                                                                   (HALF, NOT, NOT)),
-    ("docs_patterns_verified$",                                    (HALF, NOT, NOT)),
-    ("label: second",                                              (HALF, NOT, NOT)),
+                                                                   (OFTEN, NOT, NOT)),
+    ("docs_patterns_verified$",                                    (OFTEN, NOT, NOT)),
+    ("label: second",                                              (OFTEN, NOT, NOT)),
     ("label: golden|package|fuzz|mutation|model|matrix",           (EACH, NOT, NOT)),
     ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
@@ -98,30 +98,30 @@ TABLE = (
     ("(fake[.].*)?Attention[.]OfCounted",                          (NOT, RARELY, NOT)),
     ("(fake[.].*)?Conformance[.]LargeReductions",                  (NOT, RARELY, NOT)),
     ("fake[.](copy|sm)([.]graph)?[.]Conformance[.]MatmulRounds",   (NOT, RARELY, NOT)),
-    ("All/Patterns",                                               (NOT, HALF, NOT)),
-    ("All/Pipelines",                                              (NOT, EACH, HALF)),
+    ("All/Patterns",                                               (NOT, OFTEN, NOT)),
+    ("All/Pipelines",                                              (NOT, EACH, OFTEN)),
     ("fake[.].*All/",                                              (NOT, RARELY, NOT)),
     ("fake[.](twoshot|threads)",                                   (NOT, RARELY, RARELY)),
     ("fake[.]nccl[.]two_devices",                                  (NOT, EACH, NOT)),
     # Long, of what changes rarely.
-    ("(Rank|Process)/|Attention[.]|CudaAttention|Codegen|Chain",   (NOT, HALF, NOT)),
+    ("(Rank|Process)/|Attention[.]|CudaAttention|Codegen|Chain",   (NOT, OFTEN, NOT)),
     # Long, of one source file that changes rarely.
     ("Pick[.](TopK|Route)|Replay[.].*Large|Order[.]IsTheSame|Pieces[.]OfBlocks",
-                                                                   (NOT, HALF, NOT)),
+                                                                   (NOT, OFTEN, NOT)),
     ("Choose[.](HasWhat|TheFirst|SumsOf)|(Fit|Generate|Symmetry|Limits)[.]",
-                                                                   (NOT, HALF, NOT)),
+                                                                   (NOT, OFTEN, NOT)),
     ("Cuda(Sharing|Orders|Attends|Sizes)[.]|Boot[.]|Misuse[.]",
-                                                                   (NOT, HALF, NOT)),
+                                                                   (NOT, OFTEN, NOT)),
     ("Tiles[.](EachRow|OfProducts)|Steps[.]RanksThat|Lower[.]Random|CudaSharing[.]Many",
-                                                                   (NOT, HALF, NOT)),
+                                                                   (NOT, OFTEN, NOT)),
     ("(Check|Lower|Cache)Faults|NoFaults[.]Tuning|CudaMarks[.]OfMany|device[.]threads",
-                                                                   (NOT, HALF, NOT)),
+                                                                   (NOT, OFTEN, NOT)),
     # What there is in sets and ways.
     ("fake[.].*(Conformance|Sizes|Counts)[.]",                     (NOT, RARELY, NOT)),
     ("fake[.]",                                                    (NOT, SET, SET)),
     ("(All|By)/",                                                  (NOT, WAY, WAY)),
     ("Conformance[.]MatmulRoundsOnce",                             (NOT, EACH, NOT)),
-    ("label: unit|device|faults|fake",                             (NOT, REST, HALF)),
+    ("label: unit|device|faults|fake",                             (NOT, REST, OFTEN)),
 )
 
 
@@ -187,13 +187,13 @@ def runs(test, draw, build):
     if build not in builds_of(draw):
         return False
     if when == REST:
-        return falls(test["name"], draw, RARELY if "tsan" in builds_of(draw) else HALF)
+        return falls(test["name"], draw, RARELY if "tsan" in builds_of(draw) else OFTEN)
     if when == SET:
         return has_set(test["name"], sets_of(draw, build))
     if when == WAY:
         return has_way(test["name"], ways_of(draw, build))
     if when == OTHERS:
-        return not falls(LONGEST, draw, HALF)
+        return falls(LONGEST, draw + OFTEN, OFTEN)
     return falls(test["name"], draw, when)
 
 

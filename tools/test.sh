@@ -7,8 +7,8 @@
 #   tools/test.sh --ci       each where it shows most, some in turn: the command,
 #                            packages and oracles optimised (the preset plain),
 #                            the library under AddressSanitizer and
-#                            UndefinedBehaviorSanitizer with clang, every other
-#                            time what has threads under ThreadSanitizer, each
+#                            UndefinedBehaviorSanitizer with clang, one time in
+#                            four what has threads under ThreadSanitizer, each
 #                            fuzz target for 2 seconds, the pages as a site, and
 #                            heddle.torch with PyTorch in an environment of its
 #                            own

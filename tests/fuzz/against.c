@@ -109,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         host = lower_copy(tensor, &options);
     if (host != NULL) {
         edit(tensor, host, &edits);
-        if (is_small(tensor) && is_small(host))
+        if (is_small(tensor) && is_small(host) && compares_soon(tensor))
             check_against(tensor, host, size);
     }
     hd_module_destroy(host);

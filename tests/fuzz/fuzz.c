@@ -192,8 +192,7 @@ static bool has_counts(const hd_module *module)
     return false;
 }
 
-// Whether what it makes can be compared with another program in little time.
-static bool compares_soon(const hd_module *tensor)
+bool compares_soon(const hd_module *tensor)
 {
     return module_info(tensor).stage == HD_STAGE_TENSOR &&
            (!has_counts(tensor) ||

@@ -41,6 +41,10 @@ hd_status must_check_alike(const hd_module *module,
 // milliseconds.
 bool is_small(const hd_module *module);
 
+// Whether what a tensor program makes can be compared with another one in little
+// time: counts have both evaluated some hundred times.
+bool compares_soon(const hd_module *tensor);
+
 // A program generated from the choices, parsed; it must parse.
 hd_module *generate_module(choices *choices, bool integers, char **text);
 

@@ -40,6 +40,7 @@ struct Step {
     int64_t me = 0;        // own coordinate, of a collective
     bool argument = false; // touches one
     std::vector<Access> accesses;
+    bool spoils_itself = false; // writes what it also reads
 };
 
 const char *WordOf(const Step &s)
@@ -133,6 +134,8 @@ class Program
                 Unroll(rank, run);
             }
         Pair();
+        for (Step &s : steps) // which each of many schedules asks
+            s.spoils_itself = SpoilsItself(s);
     }
     const std::vector<int> &StreamOf(int rank, int stream) const
     {
@@ -594,7 +597,7 @@ class Machine
             CheckRunEnd(s.rank);
         if (s.run == 1 && s.argument && !Ended(p_.CallerOf(s.rank)))
             Fail(ORACLE_EARLY, Name(id));
-        if (SpoilsItself(s))
+        if (s.spoils_itself)
             Fail(ORACLE_RACE, Name(id) + " writes what it also reads");
         for (const Access &a : s.accesses)
             for (int c : a.cells) {
