@@ -21,6 +21,7 @@
 #include "lower/pace.h"
 
 enum { NONE = -1, MOST_STATES = 32, MOST_CUTS = 1 << 14 };
+enum { SLOW = 4 }; // of what moves, where links are slow
 
 // -------------------------------------------------------------------- ways
 
@@ -452,11 +453,12 @@ static void forget_read(const search *s, hd_versions *versions)
             hd_versions_drop(versions, i);
 }
 
-// On two machines together: one whose links are as fast as those of H200, and
-// one on which nothing moves while something is computed.
-static int64_t total_of(const hd_pace *pace)
+// On three machines together: one whose links are as fast as those of H200, one
+// on which nothing moves while something is computed, and one whose links are
+// so slow that what moves is all that counts.
+static int64_t total_of(const hd_pace *pace, int64_t bytes)
 {
-    return hd_pace_end(pace) + pace->serial;
+    return hd_pace_end(pace) + pace->serial + bytes / SLOW;
 }
 
 // Whether operands of which it takes parts are so, and these are there.
@@ -508,7 +510,7 @@ static void take(search *s, const state *from, const hd_lines *lines,
     forget_read(s, versions);
     for (int i = 0; i < versions->n; i++)
         out->hash ^= hash_version(&versions->version[i]);
-    out->cost.total = total_of(&out->pace);
+    out->cost.total = total_of(&out->pace, out->cost.bytes);
 }
 
 typedef struct states {
@@ -556,13 +558,14 @@ static bool is_too_dear(const search *s, const states *to, const state *from,
                         const hd_way *way)
 {
     hd_pace least = from->pace;
+    int64_t bytes = from->cost.bytes + way->arrives.bytes;
 
     if (to->n < MOST_STATES)
         return false;
     hd_pace_compute(&least, way->work, 0);
     least.serial += way->arrives.alone;
     for (int i = 0; i < to->n; i++)
-        if (to->state[i].cost.total >= total_of(&least))
+        if (to->state[i].cost.total >= total_of(&least, bytes))
             return false;
     s->p->exact = false;
     return true;
