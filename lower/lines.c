@@ -110,15 +110,19 @@ static void find_places(hd_lines *lines)
     }
 }
 
-// Parts of an operand are rounded to its dtype before they are added up: where
-// the text says a narrow one the values are those of that dtype.
-static bool may_be_parts(const hd_lines *lines, int i)
+bool hd_buffer_is_narrow(const hd_buffer *buffer)
+{
+    return (buffer->open & HD_OPEN_DTYPE) == 0 &&
+           hd_dtype_size(buffer->type.dtype) < 4;
+}
+
+// Parts of an operand are rounded to its dtype before they are added up.
+bool hd_lines_may_be_parts(const hd_lines *lines, int i)
 {
     const hd_view *view = &lines->op->view[i];
 
     return view->nindex == 0 && lines->type[i].ndims < HD_MAX_DIMS &&
-           ((view->buffer->open & HD_OPEN_DTYPE) != 0 ||
-            hd_dtype_size(lines->type[i].dtype) >= 4) &&
+           !hd_buffer_is_narrow(view->buffer) &&
            hd_dtype_holds(lines->type[0].dtype, lines->type[i].dtype);
 }
 
@@ -138,7 +142,7 @@ static void find_groups(hd_lines *lines)
 
             if ((hd_op_linear(op, k) >> i & 1) == 0)
                 continue;
-            if (view < 0 || !may_be_parts(lines, view)) {
+            if (view < 0 || !hd_lines_may_be_parts(lines, view)) {
                 lines->group[k] = 0;
                 break;
             }

@@ -63,6 +63,10 @@ bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis);
 // index for each rank of `axis` in front: of blocks of what it joins.
 bool hd_lines_make_parts(const hd_module *module, const hd_lines *lines,
                          int axis, const hd_placement *at);
+// Whether ranks may have parts of what view `i` has.
+bool hd_lines_may_be_parts(const hd_lines *lines, int i);
+// Whether the text says that a tensor's values are of a narrow dtype.
+bool hd_buffer_is_narrow(const hd_buffer *buffer);
 // Whether a key says what is done to a product's sums, once.
 bool hd_key_ends(hd_key_code code);
 

@@ -110,6 +110,20 @@ static bool may_add_bias(const hd_op *op)
     return dtype == HD_DTYPE_F32 || hd_dtype_holds(made, dtype);
 }
 
+// Whether a product adds to its own parts those of another one, and does no
+// more. Parts that it multiplies, too, are added up for that.
+static bool may_add_parts(const hd_lines *lines, int bias)
+{
+    const hd_op *op = lines->op;
+    const hd_buffer *x = bias >= 0 ? op->view[bias].buffer : NULL;
+
+    return x != NULL && hd_place_adds_alone(op) &&
+           hd_lines_may_be_parts(lines, bias) && x != op->view[1].buffer &&
+           x != op->view[2].buffer &&
+           lines->type[bias].dtype == lines->type[0].dtype &&
+           hd_type_same_dims(&lines->type[bias], &lines->type[0]);
+}
+
 // Whether what a statement accumulates is made where its results are.
 static bool is_made_there(const hd_placing *p, const hd_lines *lines,
                           const hd_way *way)
@@ -159,10 +173,17 @@ static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
     parts = hd_placement_parts(way.at[0]);
     if (parts >= 0 && !may_add_bias(lines->op))
         return;
-    if (parts >= 0 && hd_place_has_ends(lines->op))
+    if (parts >= 0 && hd_place_has_ends(lines->op)) {
+        int bias = hd_op_key_view(lines->op, HD_KEY_BIAS);
+
         add_ends(p, lines, parts, &way, out);
-    else
+        if (may_add_parts(lines, bias)) {
+            way.at[bias] = way.at[0];
+            add_way(p, out, &way);
+        }
+    } else {
         add_whole(p, lines, &way, out);
+    }
 }
 
 // What an axis may divide: the lines, and then groups of operands of which it
@@ -465,16 +486,15 @@ static int64_t total_of(const hd_pace *pace, int64_t bytes)
 static bool has_parts(const hd_versions *versions, const hd_lines *lines,
                       const hd_way *way)
 {
-    unsigned parts = hd_lines_parts(lines, way->cut);
-
     for (int i = 0; i < lines->op->nviews; i++) {
-        int at = (parts >> i & 1) == 0
-                     ? NONE
-                     : hd_place_parts(versions, lines->op->view[i].buffer->id,
-                                      way->at[i]);
+        int at;
 
-        if ((parts >> i & 1) != 0 &&
-            (at < 0 || versions->version[at].fold != NULL))
+        if (!hd_way_brings(way, lines->op, i) ||
+            hd_placement_parts(way->at[i]) < 0)
+            continue;
+        at =
+            hd_place_parts(versions, lines->op->view[i].buffer->id, way->at[i]);
+        if (at < 0 || versions->version[at].fold != NULL)
             return false;
     }
     return true;
@@ -740,6 +760,7 @@ static void find_statements(hd_placing *p)
         hd_new_array(p->scratch, hd_placement, p->module->nbuffers + 1);
     int *last = hd_new_array(p->scratch, int, p->module->nbuffers + 1);
     bool *open = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
+    bool *narrow = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
     unsigned *pieces =
         hd_new_array(p->scratch, unsigned, p->module->nbuffers + 1);
     hd_lines *lines;
@@ -753,6 +774,7 @@ static void find_statements(hd_placing *p)
         base[b->id] = hd_placement_of(&b->type);
         last[b->id] = NONE;
         open[b->id] = (b->open & HD_OPEN_PLACE) != 0;
+        narrow[b->id] = hd_buffer_is_narrow(b);
     }
     for (const hd_stmt *s = p->module->body.first; s != NULL;
          s = s->next, n++) {
@@ -770,6 +792,7 @@ static void find_statements(hd_placing *p)
     p->base = base;
     p->last = last;
     p->open = open;
+    p->narrow = narrow;
     p->pieces = pieces;
     p->nbuffers = p->module->nbuffers;
     p->way = hd_new_array(p->scratch, const hd_way *, p->nstmts + 1);

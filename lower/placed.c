@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "lower/build.h"
+#include "lower/ends.h"
 
 enum { NONE = -1, TILES = 4 };
 #define TILE ((int64_t)1 << 20)  // bytes at least
@@ -322,7 +323,8 @@ static void stream_along(const writer *w, int i, hd_type *type, int ahead)
         const hd_view *view = &w->view[v];
 
         if (hd_op_writes(lines->op, v) ||
-            (w->way->ends && v == hd_op_key_view(lines->op, HD_KEY_BIAS)))
+            (w->way->ends && v == hd_op_key_view(lines->op, HD_KEY_BIAS)) ||
+            hd_placement_parts(w->way->at[v]) >= 0)
             continue;
         for (int d = 0; d < lines->type[v].ndims; d++) {
             hd_dim from = view->buffer->type.dim[hd_view_kept_dim(view, d)];
@@ -1047,34 +1049,6 @@ static void lead_order(writer *w, const hd_view view[2])
     hd_build_ordered(&w->b, view[0], view[1], led);
 }
 
-// The product that an addition joins which makes the tensor; NULL.
-static const hd_buffer *joined(const writer *w, const hd_buffer *sum)
-{
-    for (int n = 0; n < w->p->nstmts; n++)
-        if (w->p->lines[n].op->view[0].buffer == sum && hd_place_joins(w->p, n))
-            return w->p->lines[w->p->joins[n]].op->view[0].buffer;
-    return NULL;
-}
-
-// Parts that the product at hand adds to its own, of what an addition behind it
-// adds, which may have joined another one; NULL.
-static hd_buffer *joined_parts(const writer *w)
-{
-    int product = (int)(w->lines - w->p->lines), n = w->p->joins[product];
-    const hd_buffer *made = w->lines->op->view[0].buffer, *x;
-    int from = NONE;
-
-    if (n <= product || !hd_place_joins(w->p, n))
-        return NULL;
-    x = w->p->lines[n].op->view[1].buffer;
-    if (x == made)
-        x = w->p->lines[n].op->view[2].buffer;
-    for (; x != NULL && from < 0; x = joined(w, x))
-        from = hd_place_parts(&w->have, x->id, w->p->way[n]->at[0]);
-    assert(from >= 0 && "it was made before");
-    return w->have.version[from].buffer;
-}
-
 // Whether the operands of a product that makes parts get the ranks in front.
 // They stay as they lie where that would copy them, or lose their pieces.
 static bool are_led(const writer *w, int axis)
@@ -1098,7 +1072,9 @@ static hd_buffer *write_parts(writer *w, int axis)
     const hd_op *op = w->lines->op;
     int ndims = w->lines->type[0].ndims + 1;
     hd_type type = parts_type(w, axis);
-    hd_buffer *parts, *adds = joined_parts(w);
+    int bias = hd_op_key_view(op, HD_KEY_BIAS);
+    hd_buffer *parts,
+        *adds = bias >= 0 && !w->way->ends ? w->view[bias].buffer : NULL;
     bool led = are_led(w, axis);
     hd_view views[3];
     hd_op *product;
@@ -1290,11 +1266,6 @@ static void write_sum(writer *w, int axis)
 
     if (hd_op_family(op) == HD_FAMILY_PRODUCT) {
         v.buffer = write_parts(w, axis);
-    } else if (hd_place_joins(w->p, (int)(w->lines - w->p->lines))) {
-        const hd_buffer *by =
-            w->p->lines[w->p->joins[w->lines - w->p->lines]].op->view[0].buffer;
-
-        v.buffer = w->view[op->view[1].buffer == by ? 1 : 2].buffer;
     } else if (hd_cut_parts(w->way->cut) >= 0) {
         v.buffer = write_linear(w, axis);
     } else {
@@ -1723,89 +1694,18 @@ static void stream_all_back(writer *w, const bool *parts)
         stream_back(w, all[n], parts);
 }
 
-// ------------------------------------------------------- products that add
-
-static bool is_whole(const hd_op *op)
+// By buffer id: what has to arrive first, as a move or a sum over ranks makes
+// it.
+static const bool *mark_late(const writer *w, const bool *parts)
 {
-    bool all = true;
+    bool *late = hd_new_array(w->p->scratch, bool, w->module->nbuffers + 1);
 
-    for (int i = 0; i < op->nviews; i++)
-        all &= op->view[i].nindex == 0;
-    return all;
-}
-
-// Whether a statement is a move, or adds up parts: what it makes has to arrive
-// first.
-static bool is_moved(const hd_op *op, const bool *parts)
-{
-    return op->code == HD_OP_SET ||
-           (op->code == HD_OP_SUM && parts[op->view[op->noutputs].buffer->id]);
-}
-
-static bool may_add(const hd_op *op)
-{
-    return op->code == HD_OP_MATMUL && !hd_place_has_ends(op) &&
-           !hd_op_has_counts(op) && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-           op->view[0].nindex == 0;
-}
-
-// The operand of the addition behind a product that the product can add: the
-// other one is what that makes, which nothing else reads, and this one is a
-// temporary that is there. NONE.
-static int addend_of(const hd_op *op, const hd_op *sum, const int *views,
-                     const bool *there)
-{
-    hd_buffer *made = op->view[0].buffer;
-    const hd_buffer *other;
-    hd_type type[3];
-    int i;
-
-    if (!may_add(op) || sum->code != HD_OP_ADD || sum->nviews != 3 ||
-        !is_whole(sum) || made->role != HD_ROLE_TEMP || made->of != NULL ||
-        views[made->id] != 2)
-        return NONE;
-    i = sum->view[1].buffer == made ? 1 : 2;
-    other = sum->view[3 - i].buffer;
-    if (sum->view[i].buffer != made || !there[other->id] ||
-        hd_op_uses(op, hd_buffer_root(sum->view[0].buffer), false))
-        return NONE;
-    for (int k = 0; k < 3; k++)
-        type[k] = unstreamed(sum->view[k].buffer->type);
-    if (hd_type_stream_dim(&other->type) >= 0 &&
-        !hd_type_same_dims(&other->type, &made->type))
-        return NONE;
-    return hd_type_same_dims(&made->type, &sum->view[0].buffer->type) &&
-                   hd_type_same_dims(&type[i], &type[3 - i]) &&
-                   type[0].dtype == type[1].dtype &&
-                   type[0].dtype == type[2].dtype
-               ? 3 - i
-               : NONE;
-}
-
-// A product with an addition right behind it adds by itself, as its bias.
-static void add_in_products(writer *w, const bool *parts)
-{
-    const int *views = hd_module_count_views(w->module, w->p->scratch);
-    bool *there = hd_new_array(w->p->scratch, bool, w->module->nbuffers + 1);
-
-    for (hd_stmt *s = w->module->body.first; s != NULL; s = s->next) {
-        const hd_op *sum = s->next != NULL ? s->next->op : NULL;
-        int i = sum != NULL ? addend_of(s->op, sum, views, there) : NONE;
-
-        if (i >= 0) {
-            hd_block block = {0};
-            hd_build b = {w->module, &block, s->op->loc};
-            hd_op *op = hd_build_copy(&b, s->op);
-
-            op->view[0] = sum->view[0];
-            hd_build_key_view(op, HD_KEY_BIAS, sum->view[i]);
-            s->op = op;
-            hd_block_remove(&w->module->body, s, s->next);
-        }
-        there[s->op->view[0].buffer->id] =
-            s->op->view[0].buffer->role == HD_ROLE_TEMP &&
-            !is_moved(s->op, parts);
-    }
+    for (const hd_stmt *s = w->module->body.first; s != NULL; s = s->next)
+        late[s->op->view[0].buffer->id] =
+            s->op->code == HD_OP_SET ||
+            (s->op->code == HD_OP_SUM &&
+             parts[s->op->view[s->op->noutputs].buffer->id]);
+    return late;
 }
 
 // A temporary that another version took the place of, or that nothing wrote, is
@@ -1846,7 +1746,7 @@ void hd_place_write(hd_placing *p)
     p->module->body = body;
     parts = mark_parts(&w);
     stream_all_back(&w, parts);
-    add_in_products(&w, parts);
+    hd_place_join_ends(p, mark_late(&w, parts));
     drop_unused(p);
     for (hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
         b->open = 0;

@@ -68,6 +68,16 @@ bool hd_place_has_ends(const hd_op *op)
     return any;
 }
 
+bool hd_place_adds_alone(const hd_op *op)
+{
+    bool alone = true;
+
+    for (int i = 0; i < op->nkeys; i++)
+        alone &=
+            op->key[i].code == HD_KEY_BIAS || !hd_key_ends(op->key[i].code);
+    return alone;
+}
+
 bool hd_place_joins(const hd_placing *p, int n)
 {
     return p->joins[n] >= 0 && p->joins[n] < n &&

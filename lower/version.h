@@ -57,6 +57,8 @@ typedef struct hd_placing {
     const int *last;    // by buffer id: the last statement that reads it, or
                         // that writes a part of an open one
     bool *open;         // by buffer id: the text does not say where it lies
+    const bool *narrow; // by buffer id: the text says a narrow dtype, of which
+                        // its values are
     const unsigned *pieces; // by buffer id, of open ones: dimensions of which
                             // statements write a part, so that they stay whole
     int nbuffers;           // of the text
@@ -79,6 +81,11 @@ static inline bool hd_place_is_open(const hd_placing *p,
                                     const hd_buffer *buffer)
 {
     return buffer->id < p->nbuffers && p->open[buffer->id];
+}
+static inline bool hd_place_is_narrow(const hd_placing *p,
+                                      const hd_buffer *buffer)
+{
+    return buffer->id < p->nbuffers && p->narrow[buffer->id];
 }
 // Of an open one, whether statements write parts of it.
 static inline bool hd_place_in_pieces(const hd_placing *p,
@@ -115,7 +122,10 @@ bool hd_place_is_name(const hd_placing *p, const hd_op *op);
 
 // What else is done to a product's sums.
 bool hd_place_has_ends(const hd_op *op);
-// Whether statement `n` as it is chosen is done by the product that it joins.
+// Whether no more than a bias is added to them.
+bool hd_place_adds_alone(const hd_op *op);
+// Whether statement `n` as it is chosen is done to parts, and so by the product
+// that it joins.
 bool hd_place_joins(const hd_placing *p, int n);
 
 HD_END_DECLS
