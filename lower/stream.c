@@ -37,7 +37,8 @@
 //     else if pp == 1 { %z = recv from 0 }      %z[j] = recv from 0
 //
 // A gather passes what is of other loops, which come behind its own, until
-// something computes on it.
+// something computes on it. Where what computes on it shares no loop with what
+// comes before, it begins one with that.
 #include <string.h>
 
 #include "ir/signature.h"
@@ -893,26 +894,6 @@ static bool pass_by(run *r, hd_stmt *stmt, bool behind)
     return true;
 }
 
-static bool joins(run *r, hd_stmt *stmt, const plan *p)
-{
-    const hd_op *op = op_of(stmt)->op, *recv = recv_of(stmt);
-
-    if (r->extent == 0) // a reduction of what no loop makes stays outside
-        return !is_piped(op, p) || gathers(op);
-    return p->extent == r->extent && fits(r, op, p) && !is_behind(r, op) &&
-           (recv == NULL || (fits(r, recv, p) && !is_behind(r, recv))) &&
-           !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r, stmt));
-}
-
-// Whether it reads what the loop makes.
-static bool reads_run(const run *r, const hd_op *op)
-{
-    for (int i = op->noutputs; i < op->nviews; i++)
-        if (use_of(r, &op->view[i])->written)
-            return true;
-    return false;
-}
-
 // Of loops the one over blocks of keys alone computes.
 static bool is_keys(const hd_stmt *stmt)
 {
@@ -932,6 +913,60 @@ static bool computes(const hd_stmt *stmt)
         stmt = first;
     return (stmt->kind == HD_STMT_OP && hd_op_is(stmt->op, HD_UNIT_COMPUTE)) ||
            is_keys(stmt);
+}
+
+// The view of the op that is the buffer, which it reads; -1.
+static int read_view(const hd_op *op, const hd_buffer *buffer)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (op->view[i].buffer == buffer)
+            return i;
+    return -1;
+}
+
+// Whether what first reads a gather's result index by index shares no loop with
+// what the run has: that is a loop of both, behind it, so that what moves is
+// computed on as it comes.
+static bool heads_loop(const run *r, hd_stmt *stmt, const plan *p)
+{
+    const hd_buffer *made = op_of(stmt)->op->view[0].buffer;
+    plan reader;
+
+    stmt = stmt->next;
+    for (int k = 0; k < MOST_AHEAD && stmt != NULL; k++, stmt = stmt->next) {
+        const hd_op *op;
+        int i;
+
+        if (!plan_op(r->module, stmt, &reader))
+            continue;
+        op = op_of(stmt)->op;
+        i = read_view(op, made);
+        if (i >= 0)
+            return computes(stmt) && reader.extent == p->extent &&
+                   reader.dim[i] == p->dim[0] && !fits(r, op, &reader);
+    }
+    return false;
+}
+
+static bool joins(run *r, hd_stmt *stmt, const plan *p)
+{
+    const hd_op *op = op_of(stmt)->op, *recv = recv_of(stmt);
+
+    if (r->extent == 0) // a reduction of what no loop makes stays outside
+        return !is_piped(op, p) || gathers(op);
+    return p->extent == r->extent && fits(r, op, p) && !is_behind(r, op) &&
+           (recv == NULL || (fits(r, recv, p) && !is_behind(r, recv))) &&
+           !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r, stmt)) &&
+           !(is_piped(op, p) && gathers(op) && heads_loop(r, stmt, p));
+}
+
+// Whether it reads what the loop makes.
+static bool reads_run(const run *r, const hd_op *op)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (use_of(r, &op->view[i])->written)
+            return true;
+    return false;
 }
 
 // How many statements from `stmt` on are one loop, or between what that takes:
