@@ -97,17 +97,20 @@ static uint64_t weight(const field *f, int64_t q_at, int64_t k_at)
 }
 
 // Counts of sequences decide which keys a row sees, and are not known: each key
-// has a share in each row, a random function of all counts, of how many rows
-// there are, of the row and of the key. What a mask says by numbers within a
-// sequence it says by those of all rows, too, as far as a row sees a key at
-// all.
-static uint64_t share_of(const field *f, int64_t row, int64_t key)
+// has a share in each row, a random function of all counts, of how much room
+// there is, and of the numbers of the row and of the key among the rows of all.
+// What a mask says by numbers within a sequence it says by those of all rows,
+// too, as far as a row sees a key at all.
+static uint64_t share_of(const field *f, int64_t row, int64_t block,
+                         int64_t key)
 {
     uint64_t pair;
 
     if (f->sequences == 0)
         return 1;
-    pair = hd_field_add(hd_field_mix(KEY_PAIR, (uint64_t)row), (uint64_t)key);
+    pair = hd_field_add(
+        hd_field_mix(KEY_PAIR, (uint64_t)hd_sight_row(&f->a.sight, row)),
+        (uint64_t)hd_sight_key(&f->a.sight, block, key));
     return hd_field_mix(
         KEY_TOGETHER, hd_field_add(f->sequences, hd_field_mix(KEY_PAIR, pair)));
 }
@@ -125,9 +128,9 @@ static void begin(void *own, int64_t b)
     field *f = own;
 
     if (hd_op_has_sequences(f->a.step->op))
-        f->sequences = hd_values_counts(f->values, f->item, f->a.q,
-                                        f->item->span[f->a.q].ndims - 2,
-                                        hd_attention_counts(f->a.step, b));
+        f->sequences =
+            hd_values_counts(f->values, (uint64_t)f->a.step->among.room,
+                             hd_attention_counts(f->a.step, b));
 }
 
 // ------------------------------------------------------------------- means
@@ -152,7 +155,7 @@ static uint64_t weigh_block(const field *f, int64_t head, int64_t row,
                       weight(f, q,
                              hd_attention_key(&f->a, KEYS, head / f->a.group,
                                               block, j)),
-                      share_of(f, row, j));
+                      share_of(f, row, block, j));
         sum = hd_field_add(sum, share[j]);
     }
     return sum;
@@ -303,7 +306,7 @@ static void meet(void *own, int64_t block, int64_t j)
     int64_t k = hd_attention_key(&f->a, K, shared, block, j);
     int64_t v = hd_attention_key(&f->a, V, shared, block, j);
     int64_t key = hd_attention_number(&f->a, block, j);
-    uint64_t total = hd_field_multiply(f->total, share_of(f, f->row, j));
+    uint64_t total = hd_field_multiply(f->total, share_of(f, f->row, block, j));
     uint64_t p = hd_field_multiply(weight(f, f->q, k), total);
     uint64_t ds = hd_field_multiply(
         hd_field_multiply(p, f->scale),

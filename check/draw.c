@@ -350,7 +350,7 @@ static void mark_masks(const marks *m, const hd_graph *g,
 
     for (int64_t i = 0; i < g->first[g->nranks]; i++)
         if (has_mask(g->node[i].op))
-            mark_mask(m, g->node[i].op, g->node[i].causal);
+            mark_mask(m, g->node[i].op, hd_graph_causal(g, &g->node[i]));
     for (const hd_stmt *s = tensor->body.first; s != NULL; s = s->next)
         for (int64_t rank = 0; has_mask(s->op) && rank < tensor->nranks; rank++)
             if (hd_causal_place(tensor, s->op, rank, &placed))

@@ -142,7 +142,7 @@ static hd_status find_of_host(hd_masks *masks, const hd_graph *graph,
         if (!has_mask(graph->node[i].op))
             continue;
         for (int k = 0; k < n; k++)
-            causal[k] = at[k].node[i].causal;
+            causal[k] = hd_graph_causal(&at[k], &at[k].node[i]);
         status = add_mask(masks, graph->node[i].op, causal, diag);
     }
     while (n > 0)

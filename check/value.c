@@ -693,10 +693,10 @@ static int64_t elements_behind(const hd_span *tile)
     return hd_span_elements(&one);
 }
 
-uint64_t hd_values_counts(const hd_values *values, const hd_work_item *item,
-                          int view, int d, hd_span counts)
+uint64_t hd_values_counts(const hd_values *values, uint64_t room,
+                          hd_span counts)
 {
-    uint64_t x = (uint64_t)hd_item_extent(item, view, d);
+    uint64_t x = room;
 
     for (int64_t i = 0; i < counts.extent[0]; i++)
         x = mix_pair(KEY_GROUP, load(values, &counts, i), x);
@@ -717,7 +717,8 @@ static grouping grouping_of(const hd_values *values, const hd_work_item *item)
         g.matrices = b->extent[0];
         g.stride = b->stride[0];
     }
-    g.counts = hd_values_counts(values, item, 1, 0, *counts);
+    g.counts =
+        hd_values_counts(values, (uint64_t)hd_item_extent(item, 1, 0), *counts);
     return g;
 }
 

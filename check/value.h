@@ -56,10 +56,9 @@ void hd_values_put(hd_values *values, int64_t at, uint64_t value);
 // What a cast makes of it: itself, where that loses nothing, as of zero.
 uint64_t hd_value_convert(hd_dtype from, hd_dtype to, uint64_t x);
 
-// A random function of all counts, and of how many indices of a dimension they
-// count.
-uint64_t hd_values_counts(const hd_values *values, const hd_work_item *item,
-                          int view, int d, hd_span counts);
+// A random function of all counts, and of how many there is room for.
+uint64_t hd_values_counts(const hd_values *values, uint64_t room,
+                          hd_span counts);
 // Of memories that are hd_values.
 extern const hd_algebra hd_field;
 

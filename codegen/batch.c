@@ -331,7 +331,27 @@ static const char sequence_text[] =
     "        end += taken(counts[i * TO_COUNT], rows - end);\n"
     "    }\n"
     "    *past = row < end ? end : *from;\n"
+    "}\n"
+    "static inline i64 within(i64 number, i64 first, i64 n)\n"
+    "{\n"
+    "    return taken(number - first, n);\n"
     "}\n";
+
+// Which of the rows of all sequences the step's rows and keys are: ROW0, KEY0
+// and ROOM. A kernel is that of all steps that differ in these alone.
+static void add_places(hd_batch *k)
+{
+    const hd_among *among = &k->step->among;
+
+    if (hd_op_key(k->step->op, HD_KEY_ROW) == NULL) {
+        hd_text_puts(&k->text, "#define ROW0 0\n#define KEY0 0\n"
+                               "#define ROOM S\n");
+        return;
+    }
+    hd_batch_number(k, "ROW0", among->row, true);
+    hd_batch_number(k, "KEY0", among->key, true);
+    hd_batch_number(k, "ROOM", among->room, true);
+}
 
 // Who finds a count that does not fit tells of it if all elements of the batch
 // before have counts that do: so one thread alone writes.
@@ -365,17 +385,30 @@ static void add_tell(hd_batch *k, int last)
                    last);
 }
 
+// From a row, or a key, to the keys or rows that are of its sequence.
+static void add_find(hd_batch *k, const char *name, const char *number,
+                     const char *others)
+{
+    int view = sequences_of(k);
+
+    hd_text_printf(&k->text,
+                   "#define %s find_sequence(v%d, Q%d, ROOM, %s, &from, "
+                   "&past); from = within(from, %s); past = within(past, "
+                   "%s);\n",
+                   name, view, k->step->span[view].ndims - 1, number, others,
+                   others);
+}
+
 static void add_sequences_functions(hd_batch *k)
 {
     hd_sequences sequences = hd_sequences_of(k->step);
     int last = sequences.counts->ndims - 1;
 
-    hd_text_printf(&k->text,
-                   "static constexpr i64 TO_COUNT = %lld;\n"
-                   "#define FIND_SEQUENCE(row) find_sequence(v%d, Q%d, S, row, "
-                   "&from, &past);\n",
-                   (long long)sequences.counts->stride[last], sequences_of(k),
-                   last);
+    add_places(k);
+    hd_text_printf(&k->text, "static constexpr i64 TO_COUNT = %lld;\n",
+                   (long long)sequences.counts->stride[last]);
+    add_find(k, "FIND_KEYS(row)", "ROW0 + row", "KEY0, keys");
+    add_find(k, "FIND_ROWS(key)", "KEY0 + key", "ROW0, rows");
     hd_text_puts(&k->text, sequence_text);
     add_misfit(k, last);
     add_tell(k, last);
@@ -397,7 +430,7 @@ static void add_sequences_check(hd_batch *k)
         hd_text_printf(&k->text, " * Q%d", d);
     hd_text_printf(&k->text,
                    "; c += step) tell_sequence((const int *)args.at[%d], (i64 "
-                   "*)args.at[%d], (i64)args.at[%d], c, S",
+                   "*)args.at[%d], (i64)args.at[%d], c, ROOM",
                    view, told, told + 1);
     add_sequence_lengths(k, "");
     hd_text_puts(&k->text, ");\n");
@@ -422,7 +455,9 @@ void hd_batch_counts(hd_batch *k)
     } else {
         hd_text_puts(&k->text, "#define CHECK_COUNTS\n");
     }
-    hd_text_puts(&k->text, grouped ? "" : "#define FIND_SEQUENCE(row)\n");
+    hd_text_puts(&k->text, grouped ? ""
+                                   : "#define FIND_KEYS(row)\n"
+                                     "#define FIND_ROWS(key)\n");
     add_counts(k);
 }
 

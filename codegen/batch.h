@@ -30,8 +30,9 @@ int64_t hd_batch_begin(hd_batch *k);
 // COUNTED and GROUPED say whether there are any. CHECK_COUNTS, statements of
 // the kernel's head behind `first` and `step`, tell of counts that do not fit.
 // Behind VIEWS, COUNTS declare `rows` and `keys` of element `b`: those that are
-// counted, or all, S and N; and FIND_SEQUENCE(row) makes `from` and `past`
-// those of the sequence that a row is of, with past == from if it is of none.
+// counted, or all, S and N; and FIND_KEYS(row) makes `from` and `past` those of
+// the keys that are of the row's sequence, and FIND_ROWS(key) those of the rows
+// that are of the key's, with past == from if there are none.
 void hd_batch_counts(hd_batch *k);
 // Takes the text, with a file of codegen/kernels behind it; so many threads
 // have something to do.

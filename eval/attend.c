@@ -69,7 +69,8 @@ static int64_t count_of(const hd_attention *a, const hd_algebra *algebra,
                                 all);
 }
 
-// A sequence's rows are its keys, and lie among these as they lie among all.
+// A sequence's rows are its keys, and lie among these as they lie among all:
+// a row sees keys with the numbers of its own sequence.
 void hd_attention_sees(const hd_attention *a, int64_t row, int64_t block,
                        int64_t *from, int64_t *past)
 {
@@ -77,12 +78,9 @@ void hd_attention_sees(const hd_attention *a, int64_t row, int64_t block,
     if (!hd_attention_has_row(a, row))
         return;
     hd_sight_keys(&a->sight, row, block, from, past);
-    if (a->sequence != NULL) {
-        if (a->sequence[row].from > *from)
-            *from = a->sequence[row].from;
-        if (a->sequence[row].past < *past)
-            *past = a->sequence[row].past;
-    }
+    if (a->sequence != NULL)
+        hd_sight_within(&a->sight, a->sequence[row].from, a->sequence[row].past,
+                        block, from, past);
 }
 
 static void do_rows(const hd_attention *a, const hd_attend_rows *attend,
@@ -112,10 +110,11 @@ static void meet_keys(const hd_attention *a, const hd_attend_rows *attend,
     attend->end_row(own, head, row);
 }
 
-static bool has_key(const hd_attention *a, int64_t key)
+static bool has_key(const hd_attention *a, int64_t block, int64_t key)
 {
     return key < a->sight.keys &&
-           (a->sequence == NULL || a->sequence[key].past > 0);
+           (a->sequence == NULL ||
+            hd_sight_key(&a->sight, block, key) < a->together);
 }
 
 static void do_gradients(const hd_attention *a, const hd_attend_rows *attend,
@@ -134,7 +133,7 @@ static void do_gradients(const hd_attention *a, const hd_attend_rows *attend,
         }
         for (int64_t block = 0; block < a->nblocks; block++)
             for (int64_t key = 0; key < k->extent[1]; key++)
-                if (!a->updates || has_key(a, key))
+                if (!a->updates || has_key(a, block, key))
                     attend->end_key(own, shared, block, key);
     }
 }

@@ -8,7 +8,8 @@
 
 HD_BEGIN_DECLS
 
-// Rows of one sequence of several, one behind the other; none of no sequence.
+// One sequence of several, by the numbers that rows have among those of all;
+// none of no sequence.
 typedef struct hd_sequence {
     int64_t from, past;
 } hd_sequence;
@@ -27,7 +28,8 @@ typedef struct hd_attention {
     int64_t rows;                   // how many are counted
     const hd_sequence *sequence;    // borrowed, by row; NULL of one, or where
                                     // which rows are of which is not known
-    bool updates;                   // results hold what others made
+    int64_t together; // with `sequence`: how many rows they all have
+    bool updates;     // results hold what others made
 } hd_attention;
 
 // `own` is the algebra's. Blocks and their keys are numbered.
@@ -60,7 +62,8 @@ void hd_attention_sees(const hd_attention *a, int64_t row, int64_t block,
 
 static inline bool hd_attention_has_row(const hd_attention *a, int64_t row)
 {
-    return row < a->rows && (a->sequence == NULL || a->sequence[row].past > 0);
+    return row < a->rows &&
+           (a->sequence == NULL || hd_sight_row(&a->sight, row) < a->together);
 }
 
 // Where a row of a view is.

@@ -24,6 +24,7 @@ static hd_status attend(const hd_evaluator *e, const hd_work_item *item)
         if (!hd_causal_place(e->layout->module, op, rank, &placed))
             continue;
         part.step.causal = placed.causal[0];
+        part.step.among = placed.among;
         for (int i = 0; i < op->nviews; i++) {
             part.span[i] = item->span[i];
             for (int d = 0; d < part.span[i].ndims; d++)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/sized.h"
+#include "ir/causal.h"
 #include "ir/space.h"
 
 // The bytes that a rank has room for: of arguments, and of temps that are not
@@ -68,14 +69,13 @@ typedef int64_t limit_fn(const hd_module *module, const hd_op *op, int *view);
 static int64_t rows_of_counts(const hd_module *module, const hd_op *op,
                               int *view)
 {
-    hd_type rows;
-
     *view = hd_op_key_view(op, HD_KEY_GROUPS);
     if (*view < 0)
         return -1;
-    rows = hd_view_type(&op->view[op->noutputs]);
-    return hd_module_extent(
-        module, rows.dim[hd_op_has_sequences(op) ? rows.ndims - 2 : 0]);
+    if (hd_op_has_sequences(op))
+        return hd_causal_room_now(module, op);
+    return hd_module_extent(module,
+                            hd_view_type(&op->view[op->noutputs]).dim[0]);
 }
 
 static int64_t extent_of_indices(const hd_module *module, const hd_op *op,

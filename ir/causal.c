@@ -14,23 +14,16 @@ int32_t hd_causal_of(int64_t offset)
                                 : (int32_t)offset;
 }
 
-static bool names(const hd_module *module, hd_expr expr, int axis)
+bool hd_causal_is_among(hd_key_code code)
 {
-    const hd_expr_node *node = hd_expr_get(module, expr);
+    return code == HD_KEY_ROW || code == HD_KEY_FIRST_KEY ||
+           code == HD_KEY_ROOM;
+}
 
-    switch (hd_expr_form_of(node->kind)) {
-    case HD_FORM_CONST:
-    case HD_FORM_VAR:
-    case HD_FORM_SIZE:
-        return false;
-    case HD_FORM_COORD:
-        return node->a == axis;
-    case HD_FORM_NOT:
-        return names(module, node->a, axis);
-    case HD_FORM_BINARY:
-        break;
-    }
-    return names(module, node->a, axis) || names(module, node->b, axis);
+bool hd_causal_is_place(hd_key_code code)
+{
+    return code == HD_KEY_CAUSAL || code == HD_KEY_STEP ||
+           hd_causal_is_among(code);
 }
 
 const hd_key *hd_causal_key(const hd_op *op)
@@ -42,11 +35,12 @@ const hd_key *hd_causal_key(const hd_op *op)
 
 bool hd_causal_names(const hd_module *module, const hd_op *op, int axis)
 {
-    const hd_key *key = hd_causal_key(op);
-    const hd_key *step = hd_op_key(op, HD_KEY_STEP);
-
-    return (key != NULL && names(module, key->expr, axis)) ||
-           (step != NULL && names(module, step->expr, axis));
+    for (int i = 0; i < op->nkeys; i++)
+        if ((hd_causal_is_place(op->key[i].code) ||
+             op->key[i].code == HD_KEY_ZIGZAG) &&
+            hd_expr_uses_coord(module, op->key[i].expr, axis))
+            return true;
+    return false;
 }
 
 hd_dim hd_causal_line(const hd_view *view)
@@ -119,14 +113,16 @@ static void place_view(const hd_module *module, const hd_op *op, int view,
 
 // Of three parts the first half of the rows and of the keys, the second half of
 // the rows and the first of the keys, both second halves. A window of all of
-// the sequence is none.
+// the sequence is none, but where there are several sequences.
 int hd_causal_parts(const hd_op *op)
 {
     const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
     int64_t rows = hd_causal_line(&op->view[op->noutputs]).extent;
 
-    return hd_op_key(op, HD_KEY_ZIGZAG) != NULL && window != NULL &&
-                   window->number < (double)(rows * hd_causal_blocks(op))
+    return hd_op_key(op, HD_KEY_ZIGZAG) != NULL &&
+                   (hd_op_has_sequences(op) ||
+                    (window != NULL &&
+                     window->number < (double)(rows * hd_causal_blocks(op))))
                ? 3
                : 1;
 }
@@ -164,15 +160,121 @@ hd_expr hd_causal_of_part(hd_module *module, const hd_op *op, hd_expr block,
     return chunks_apart(module, own, block, chunk);
 }
 
+// ------------------------------------------------------- among sequences
+
+static const int64_t MOST_AMONG = (int64_t)1 << 40; // sums have no overflow
+
+hd_expr hd_causal_room(hd_module *module, const hd_op *op)
+{
+    const hd_key *room = hd_op_key(op, HD_KEY_ROOM);
+    hd_dim keys = hd_causal_line(&op->view[op->noutputs + 1]);
+
+    return room != NULL
+               ? room->expr
+               : hd_expr_binary(module, HD_EXPR_MUL,
+                                hd_module_count(module, keys),
+                                hd_expr_const(module, hd_causal_blocks(op)));
+}
+
+// Where the chunk begins that is half `which` of a block in zigzag.
+static hd_expr chunk_at(hd_module *module, const hd_op *op, hd_expr block,
+                        int which)
+{
+    int64_t last = 2 * hd_causal_blocks(op) - 1;
+    int64_t chunk = hd_causal_line(&op->view[op->noutputs]).extent / 2;
+
+    if (which != 0)
+        block = hd_expr_binary(module, HD_EXPR_SUB, hd_expr_const(module, last),
+                               block);
+    return hd_expr_binary(module, HD_EXPR_MUL, block,
+                          hd_expr_const(module, chunk));
+}
+
+static hd_expr key_or_zero(hd_module *module, const hd_op *op, hd_key_code code)
+{
+    const hd_key *key = hd_op_key(op, code);
+
+    return key != NULL ? key->expr : hd_expr_const(module, 0);
+}
+
+hd_expr hd_causal_row(hd_module *module, const hd_op *op, int part)
+{
+    const hd_key *zigzag = hd_op_key(op, HD_KEY_ZIGZAG);
+
+    return zigzag != NULL
+               ? chunk_at(module, op, zigzag->expr, hd_causal_half(part, false))
+               : key_or_zero(module, op, HD_KEY_ROW);
+}
+
+hd_expr hd_causal_first_key(hd_module *module, const hd_op *op, hd_expr block,
+                            int part)
+{
+    hd_dim keys = hd_causal_line(&op->view[op->noutputs + 1]);
+
+    if (hd_op_key(op, HD_KEY_ZIGZAG) != NULL)
+        return chunk_at(module, op, block, hd_causal_half(part, true));
+    return hd_expr_binary(module, HD_EXPR_ADD,
+                          key_or_zero(module, op, HD_KEY_FIRST_KEY),
+                          hd_expr_binary(module, HD_EXPR_MUL, block,
+                                         hd_module_count(module, keys)));
+}
+
+int64_t hd_causal_room_now(const hd_module *module, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_ROOM);
+    hd_dim keys = hd_causal_line(&op->view[op->noutputs + 1]);
+    const hd_env none = {0};
+    int64_t room;
+
+    if (key == NULL)
+        return hd_module_extent(module, keys) * hd_causal_blocks(op);
+    return hd_expr_eval(module, key->expr, &none, &room) ? room : 0;
+}
+
+// 0 of an op without the key.
+static bool eval_key(const hd_module *module, const hd_op *op, hd_key_code code,
+                     const hd_env *env, int64_t *out)
+{
+    const hd_key *key = hd_op_key(op, code);
+
+    *out = 0;
+    return key == NULL || hd_expr_eval(module, key->expr, env, out);
+}
+
+bool hd_causal_among(const hd_module *module, const hd_op *op,
+                     const hd_env *env, hd_among *out)
+{
+    *out = (hd_among){0};
+    if (!hd_op_has_sequences(op))
+        return true;
+    out->room = hd_causal_room_now(module, op);
+    return eval_key(module, op, HD_KEY_ROW, env, &out->row) &&
+           eval_key(module, op, HD_KEY_FIRST_KEY, env, &out->key);
+}
+
+bool hd_causal_among_fits(const hd_module *module, const hd_op *op,
+                          const hd_env *env)
+{
+    int64_t low, high;
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (hd_causal_is_among(op->key[i].code) &&
+            (!hd_expr_bounds(module, op->key[i].expr, env, &low, &high) ||
+             low < 0 || high > MOST_AMONG))
+            return false;
+    return true;
+}
+
 // --------------------------------------------------------------- completing
 
 enum { WIDEST = 1 << 30 }; // of both sides together is less than 2^31
 
 // The axis by which ranks have rows that are one of the blocks of keys each:
 // as many, and as long. -1 if there is none.
-static hd_status find_own_block(const hd_op *op, hd_loc loc, hd_diag *diag,
-                                int *out)
+static hd_status find_own_block(const hd_op *op, const hd_key *why,
+                                hd_diag *diag, int *out)
 {
+    bool window = why->code == HD_KEY_WINDOW;
     hd_type q = hd_view_type(&op->view[op->noutputs]), k;
     const hd_dim *keys = find_inner(op, 0, &k);
 
@@ -186,10 +288,11 @@ static hd_status find_own_block(const hd_op *op, hd_loc loc, hd_diag *diag,
             continue;
         if ((op->view[op->noutputs].buffer->open & HD_OPEN_PLACE) != 0 ||
             (hd_dim_is_sharded(dim) && *out >= 0))
-            return hd_error(diag, HD_E0312, loc,
-                            "a window to both sides of rows that may be any of "
-                            "%lld blocks, which nothing says: 'causal' does",
-                            (long long)keys->extent);
+            return hd_error(diag, HD_E0312, why->loc,
+                            "%s of rows that may be any of %lld blocks, which "
+                            "nothing says: '%s' does",
+                            window ? "a window to both sides" : "sequences",
+                            (long long)keys->extent, window ? "causal" : "row");
         if (hd_dim_is_sharded(dim))
             *out = dim.mark;
     }
@@ -218,29 +321,63 @@ static void add_causal(hd_module *module, hd_op *op, hd_expr place)
     op->nkeys = n;
 }
 
-hd_status hd_causal_complete(hd_module *module, hd_op *op, hd_diag *diag)
+// Where rows of sequences lie.
+static void add_row(hd_module *module, hd_op *op, const hd_key *groups,
+                    hd_expr place)
+{
+    hd_key *key = hd_new_array(module->arena, hd_key, (size_t)op->nkeys + 1);
+    int n = 0;
+
+    for (int i = 0; i < op->nkeys; i++) {
+        key[n++] = op->key[i];
+        if (&op->key[i] == groups)
+            key[n++] = (hd_key){HD_KEY_ROW, op->key[i].loc, place, .view = -1};
+    }
+    op->key = key;
+    op->nkeys = n;
+}
+
+// The key for which it is to be said where rows lie, which nothing says.
+static const hd_key *find_unsaid(const hd_op *op)
 {
     const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+
+    if (window != NULL && hd_causal_key(op) == NULL &&
+        hd_op_key(op, HD_KEY_STEP) == NULL && window->number >= 1)
+        return window;
+    return hd_op_key(op, HD_KEY_BLOCKS) != NULL &&
+                   hd_op_key(op, HD_KEY_ROW) == NULL &&
+                   hd_op_key(op, HD_KEY_ZIGZAG) == NULL
+               ? hd_op_key(op, HD_KEY_GROUPS)
+               : NULL;
+}
+
+hd_status hd_causal_complete(hd_module *module, hd_op *op, hd_diag *diag)
+{
     int q = op->noutputs, own = -1;
     hd_expr place = hd_expr_const(module, 0);
+    const hd_key *key;
 
-    if (!hd_op_meets_keys(op) || window == NULL || hd_causal_key(op) != NULL ||
-        hd_op_key(op, HD_KEY_STEP) != NULL || window->number < 1)
+    if (!hd_op_meets_keys(op) || (key = find_unsaid(op)) == NULL)
         return HD_OK;
-    if (window->number > WIDEST)
-        return hd_error(diag, HD_E0312, window->loc,
+    if (key->code == HD_KEY_WINDOW && key->number > WIDEST)
+        return hd_error(diag, HD_E0312, key->loc,
                         "a window of %.0f keys to both sides; it has 2^30 at "
                         "most",
-                        window->number);
+                        key->number);
     if (op->ninputs > 1 && hd_op_has_blocks(op, q + 1) &&
         hd_view_type(&op->view[q]).ndims > 2 &&
         hd_view_type(&op->view[q + 1]).ndims > 3)
-        HD_TRY(find_own_block(op, window->loc, diag, &own));
+        HD_TRY(find_own_block(op, key, diag, &own));
     if (own >= 0)
         place = hd_expr_binary(
             module, HD_EXPR_MUL, hd_expr_coord(module, own),
             hd_module_count(module, hd_causal_line(&op->view[q])));
-    add_causal(module, op, place);
+    if (key->code == HD_KEY_WINDOW)
+        add_causal(module, op, place);
+    key = find_unsaid(op);
+    if (key != NULL && own >= 0)
+        add_row(module, op, key, place);
     return HD_OK;
 }
 
@@ -308,7 +445,8 @@ bool hd_causal_place(const hd_module *module, const hd_op *op, int64_t rank,
         if (env.coord[axis] > 0 && !hd_causal_names(module, op, axis))
             return false;
     }
-    if (!hd_causal_eval(module, op, &env, out->causal))
+    if (!hd_causal_eval(module, op, &env, out->causal) ||
+        !hd_causal_among(module, op, &env, &out->among))
         return false;
     for (int i = 0; i < op->nviews; i++)
         place_view(module, op, i, &env, out->index[i]);
@@ -341,6 +479,7 @@ hd_sight hd_sight_of(const hd_step *step)
 
     sight.causal =
         hd_op_has_blocks(step->op, at + 1) ? step->blocks : &step->causal;
+    sight.among = step->among;
     return sight;
 }
 
@@ -375,6 +514,39 @@ void hd_sight_zigzag(const hd_sight *sight, int64_t row, int64_t block,
     *from = sight->window > 0
                 ? keys_before(end - sight->window, block, n, chunk)
                 : 0;
+}
+
+int64_t hd_sight_row(const hd_sight *sight, int64_t row)
+{
+    return sight->blocks > 0
+               ? place_of(row, sight->causal[0], sight->blocks, sight->keys / 2)
+               : sight->among.row + row;
+}
+
+int64_t hd_sight_key(const hd_sight *sight, int64_t block, int64_t key)
+{
+    return sight->blocks > 0
+               ? place_of(key, block, sight->blocks, sight->keys / 2)
+               : sight->among.key + block * sight->keys + key;
+}
+
+// How many keys of a block stand before a number.
+static int64_t keys_ahead(const hd_sight *sight, int64_t block, int64_t number)
+{
+    int64_t n = number - hd_sight_key(sight, block, 0);
+
+    if (sight->blocks > 0)
+        return keys_before(number, block, sight->blocks, sight->keys / 2);
+    return n < 0 ? 0 : n > sight->keys ? sight->keys : n;
+}
+
+void hd_sight_within(const hd_sight *sight, int64_t first, int64_t end,
+                     int64_t block, int64_t *from, int64_t *past)
+{
+    first = keys_ahead(sight, block, first);
+    end = keys_ahead(sight, block, end);
+    *from = *from < first ? first : *from;
+    *past = *past > end ? end : *past;
 }
 
 void hd_sight_tile(const hd_sight *sight, int64_t row, int64_t n, int64_t *from,

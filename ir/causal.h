@@ -58,7 +58,8 @@ bool hd_causal_is_sized(const hd_module *module, const hd_op *op);
 // HD_EXPR_NONE of an op with neither.
 hd_expr hd_causal_of_block(hd_module *module, const hd_op *op, hd_expr block);
 
-// Says where rows lie of an op that has a window and does not say it.
+// Says where rows lie of an op that has a window, or sequences and blocks, and
+// does not say it.
 hd_status hd_causal_complete(hd_module *module, hd_op *op, hd_diag *diag);
 
 // In how many parts rows meet the keys of a block: 1, or by a window in zigzag
@@ -70,6 +71,28 @@ int hd_causal_half(int part, bool of_keys);
 hd_expr hd_causal_of_part(hd_module *module, const hd_op *op, hd_expr block,
                           int part);
 
+// Of an op with the key GROUPS: how many rows its sequences have together, and
+// of a part of a block the numbers among them of the first row and the first
+// key, in the module's expressions.
+hd_expr hd_causal_room(hd_module *module, const hd_op *op);
+int64_t hd_causal_room_now(const hd_module *module, const hd_op *op);
+hd_expr hd_causal_row(hd_module *module, const hd_op *op, int part);
+hd_expr hd_causal_first_key(hd_module *module, const hd_op *op, hd_expr block,
+                            int part);
+// The same as a step has them, of the first block; but in zigzag `row`, which
+// has no one number. False where a key has no value. Of an op without that key
+// all are 0.
+bool hd_causal_among(const hd_module *module, const hd_op *op,
+                     const hd_env *env, hd_among *out);
+// Whether what keys say of it are numbers of rows, in every run.
+bool hd_causal_among_fits(const hd_module *module, const hd_op *op,
+                          const hd_env *env);
+
+// Whether a key says where rows and keys of sequences are among these; or that,
+// or where rows lie among keys: what runs are given may say it.
+bool hd_causal_is_among(hd_key_code code);
+bool hd_causal_is_place(hd_key_code code);
+
 // The key that says where rows lie, `causal` or `zigzag`; NULL if none does.
 const hd_key *hd_causal_key(const hd_op *op);
 
@@ -79,6 +102,7 @@ bool hd_causal_names(const hd_module *module, const hd_op *op, int axis);
 // Those of a tensor program's attention that one rank makes.
 typedef struct hd_placed {
     int32_t causal[HD_MAX_KEY_BLOCKS]; // hd_causal_eval
+    hd_among among;                    // hd_causal_among
     // Per view and dimension that it keeps: the one index of it, or -1 of all.
     int64_t index[HD_MAX_VIEWS][HD_MAX_DIMS];
 } hd_placed;
@@ -98,6 +122,7 @@ typedef struct hd_sight {
                         // says how many blocks rows are behind it; else 0
     int64_t window;     // 0: none
     int64_t rows, keys; // keys in a block
+    hd_among among;     // of sequences, as hd_step has it
 } hd_sight;
 
 // Of a step, which outlives it: of all rows and keys that its spans have.
@@ -127,6 +152,13 @@ static inline void hd_sight_keys(const hd_sight *sight, int64_t row,
     if (sight->window > 0 && end > sight->window)
         *from = end - sight->window;
 }
+
+// The numbers of a row, and of a key of a block, among those of all sequences.
+int64_t hd_sight_row(const hd_sight *sight, int64_t row);
+int64_t hd_sight_key(const hd_sight *sight, int64_t block, int64_t key);
+// Narrows [from, past) to keys of the block whose numbers are in [first, end).
+void hd_sight_within(const hd_sight *sight, int64_t first, int64_t end,
+                     int64_t block, int64_t *from, int64_t *past);
 
 // Of the only block, and without zigzag: which keys some of `n` rows see lie in
 // [from, past), likewise.

@@ -193,8 +193,11 @@ int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i)
 
 hd_sequences hd_sequences_of(const hd_step *step)
 {
-    const hd_span *out = &step->span[0], *q = &step->span[step->op->noutputs];
-    hd_sequences sequences = {.room = q->extent[q->ndims - 2], .beside = 1};
+    const hd_span *out = &step->span[0];
+    hd_sequences sequences = {.room = step->among.room,
+                              .row = step->among.row,
+                              .key = step->among.key,
+                              .beside = 1};
 
     if (!hd_op_has_sequences(step->op))
         return sequences;

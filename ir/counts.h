@@ -67,11 +67,13 @@ int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b);
 int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i);
 
 // The rows, and the keys, of an attention with the key GROUPS: of each element
-// of its batch sequences one behind the other, of which each attends to itself.
+// of its batch some of sequences one behind the other, of which each attends to
+// itself.
 typedef struct hd_sequences {
     const hd_span *counts; // borrowed: the step's; NULL: the step has no key
     int64_t n, each;       // counts, and those of an element of the batch
     int64_t room;          // rows that these have together, at most
+    int64_t row, key;      // the numbers among these of the step's first ones
     int64_t beside;        // elements of the batch that have the same counts
 } hd_sequences;
 

@@ -356,6 +356,26 @@ bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
            apply(node->kind, a, b, out);
 }
 
+bool hd_expr_uses_coord(const hd_module *module, hd_expr expr, int axis)
+{
+    const hd_expr_node *node = hd_expr_get(module, expr);
+
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_CONST:
+    case HD_FORM_VAR:
+    case HD_FORM_SIZE:
+        return false;
+    case HD_FORM_COORD:
+        return node->a == axis;
+    case HD_FORM_NOT:
+        return hd_expr_uses_coord(module, node->a, axis);
+    case HD_FORM_BINARY:
+        break;
+    }
+    return hd_expr_uses_coord(module, node->a, axis) ||
+           hd_expr_uses_coord(module, node->b, axis);
+}
+
 bool hd_expr_uses_size(const hd_module *module, hd_expr expr)
 {
     const hd_expr_node *node = &module->exprs[expr];

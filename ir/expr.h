@@ -96,6 +96,8 @@ typedef struct hd_env {
     const int64_t *var; // by hd_var
 } hd_env;
 
+// Whether it names the coordinate on an axis.
+bool hd_expr_uses_coord(const hd_module *module, hd_expr expr, int axis);
 // Whether it has a size that runs are given.
 bool hd_expr_uses_size(const hd_module *module, hd_expr expr);
 // Whether it is a sum of sizes, each times what has none, and of what has none.

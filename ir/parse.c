@@ -839,7 +839,8 @@ static hd_status parse_key_expr(parser *p, hd_key *key)
 {
     hd_status status;
 
-    p->sizes_may = key->code == HD_KEY_CAUSAL || key->code == HD_KEY_STEP;
+    p->sizes_may = key->code == HD_KEY_CAUSAL || key->code == HD_KEY_STEP ||
+                   hd_causal_is_place(key->code);
     status = parse_expr(p, &key->expr);
     p->sizes_may = false;
     return status;

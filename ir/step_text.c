@@ -110,6 +110,12 @@ bool hd_step_number(const hd_module *module, const hd_step *step,
         *out = hd_mesh_coord(module, step->peer, step->op->axis);
     else if (code == HD_KEY_CAUSAL)
         *out = step->causal;
+    else if (code == HD_KEY_ROW)
+        *out = step->among.row;
+    else if (code == HD_KEY_FIRST_KEY)
+        *out = step->among.key;
+    else if (code == HD_KEY_ROOM)
+        *out = step->among.room;
     else if (code == HD_KEY_START)
         *out = step->start;
     else if (code == HD_KEY_ZIGZAG)

@@ -1956,6 +1956,12 @@ static hd_status check_placed(verifier *v, const hd_op *op,
     for (int64_t rank = 0; rank < v->module->nranks; rank++) {
         for (int axis = 0; axis < v->module->naxes; axis++)
             env.coord[axis] = hd_mesh_coord(v->module, rank, axis);
+        if (hd_causal_is_among(causal->code) &&
+            !hd_causal_among_fits(v->module, op, &env))
+            return hd_error(v->diag, HD_E0312, causal->loc,
+                            "%s is no number of a row on rank %lld, from 0 on",
+                            hd_key_info_get(causal->code)->text,
+                            (long long)rank);
         if (!hd_causal_is_bounded(v->module, op, &env))
             return hd_error(
                 v->diag, HD_E0312, causal->loc, "%s has no value on rank %lld",
@@ -1964,6 +1970,29 @@ static hd_status check_placed(verifier *v, const hd_op *op,
             HD_TRY(check_own_block(v, op, causal, &env, rank));
     }
     return HD_OK;
+}
+
+// Rows and keys are of all sequences, or it is said of which.
+static hd_status check_sequences(verifier *v, const hd_op *op)
+{
+    const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
+    const hd_key *zigzag = hd_op_key(op, HD_KEY_ZIGZAG);
+
+    for (int i = 0; i < op->nkeys; i++) {
+        const hd_key *key = &op->key[i];
+
+        if (!hd_causal_is_among(key->code))
+            continue;
+        if (groups == NULL || (zigzag != NULL && key->code != HD_KEY_ROOM))
+            return hd_error(v->diag, HD_E0302, key->loc,
+                            groups == NULL
+                                ? "%s takes %s with groups only"
+                                : "%s takes zigzag without %s: it says which "
+                                  "rows and keys there are",
+                            op_text(op), hd_key_info_get(key->code)->text);
+    }
+    return groups != NULL ? check_dtype(v, op, groups->view, HD_DTYPE_I32)
+                          : HD_OK;
 }
 
 // Rows and keys are of one sequence, in as many chunks.
@@ -1984,6 +2013,11 @@ static hd_status check_zigzag(verifier *v, const hd_op *op,
                         "%s takes zigzag with window in tensor programs only: "
                         "halves of rows see halves of keys by causal",
                         op_text(op));
+    if (!is_tensor(v) && hd_op_has_sequences(op))
+        return hd_error(v->diag, HD_E0302, zigzag->loc,
+                        "%s takes zigzag with groups in tensor programs only: "
+                        "halves of rows see halves of keys by causal",
+                        op_text(op));
     if (is_tensor(v) && hd_op_key(op, HD_KEY_BLOCKS) == NULL)
         return hd_error(v->diag, HD_E0302, zigzag->loc,
                         "%s takes zigzag in tensor programs with blocks only",
@@ -1996,23 +2030,6 @@ static hd_status check_zigzag(verifier *v, const hd_op *op,
                         "are as many, an even constant",
                         dim_text(v, rows), dim_text(v, keys));
     return is_tensor(v) ? check_placed(v, op, zigzag) : HD_OK;
-}
-
-// A sequence is of as many keys as rows, in places of the same numbers.
-static hd_status check_sequences(verifier *v, const hd_op *op)
-{
-    const hd_key *key = hd_op_key(op, HD_KEY_GROUPS);
-    const hd_key *other = hd_op_key(op, HD_KEY_BLOCKS);
-
-    if (key == NULL)
-        return HD_OK;
-    if (other == NULL)
-        other = hd_op_key(op, HD_KEY_ZIGZAG);
-    if (other != NULL)
-        return hd_error(v->diag, HD_E0302, key->loc,
-                        "%s takes groups without %s: its sequences are whole",
-                        op_text(op), hd_key_info_get(other->code)->text);
-    return check_dtype(v, op, key->view, HD_DTYPE_I32);
 }
 
 // What is proven of the sizes that are drawn holds of all runs where a key says
@@ -2032,6 +2049,53 @@ static hd_status check_linear(verifier *v, const hd_key *key)
                       text.bytes != NULL ? text.bytes : "");
     hd_text_free(&text);
     return status;
+}
+
+static bool says_room(const hd_module *module, const hd_op *op)
+{
+    const hd_key *room = hd_op_key(op, HD_KEY_ROOM);
+    const hd_env none = {0};
+    int64_t low, high;
+
+    if (room == NULL)
+        return true;
+    for (int axis = 0; axis < module->naxes; axis++)
+        if (hd_expr_uses_coord(module, room->expr, axis))
+            return false;
+    for (hd_var var = 0; var < module->nvars; var++)
+        if (hd_expr_uses_var(module, room->expr, var))
+            return false;
+    return hd_expr_bounds(module, room->expr, &none, &low, &high);
+}
+
+// Without a key that says where they are all rows are there, and all keys.
+static hd_status check_among(verifier *v, const hd_op *op)
+{
+    const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
+    const hd_key *row = hd_op_key(op, HD_KEY_ROW);
+    const hd_key *first = hd_op_key(op, HD_KEY_FIRST_KEY);
+    hd_dim rows = inner_dim(op, op->noutputs, ROWS),
+           keys = inner_dim(op, op->noutputs + 1, ROWS);
+
+    if (groups == NULL)
+        return HD_OK;
+    if (row == NULL && hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
+        (!hd_dim_as_long(rows, keys) || hd_causal_blocks(op) != 1))
+        return hd_error(v->diag, HD_E0312, groups->loc,
+                        "sequences of %s rows and of %s keys%s: 'row' says "
+                        "where rows are that are some of all",
+                        dim_text(v, rows), dim_text(v, keys),
+                        hd_causal_blocks(op) != 1 ? " in each block" : "");
+    HD_TRY(check_linear(v, row));
+    HD_TRY(check_linear(v, first));
+    HD_TRY(check_linear(v, hd_op_key(op, HD_KEY_ROOM)));
+    if (!says_room(v->module, op))
+        return hd_error(v->diag, HD_E0312, hd_op_key(op, HD_KEY_ROOM)->loc,
+                        "room is of all sequences: the same on every rank, and "
+                        "in every trip of a loop");
+    if (is_tensor(v) && row != NULL)
+        HD_TRY(check_placed(v, op, row));
+    return is_tensor(v) && first != NULL ? check_placed(v, op, first) : HD_OK;
 }
 
 static hd_status check_causal(verifier *v, const hd_op *op)
@@ -2274,6 +2338,7 @@ static hd_status check_attend(verifier *v, const hd_op *op)
         return HD_OK;
     HD_TRY(check_key_blocks(v, op));
     HD_TRY(check_heads(v, op, op->noutputs));
+    HD_TRY(check_among(v, op));
     return check_causal(v, op);
 }
 

@@ -640,6 +640,25 @@ static hd_status take_halves(walker *w, hd_step *step, const hd_key *key,
     return HD_OK;
 }
 
+// Where its rows and keys are among those of all sequences.
+static hd_status place_among(walker *w, hd_step *step)
+{
+    const hd_op *op = step->op;
+    int64_t unused;
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (hd_causal_is_among(op->key[i].code))
+            HD_TRY(evaluate_key(w, &op->key[i], &unused));
+    if (hd_causal_among(w->module, op, &w->env, &step->among) &&
+        hd_causal_among_fits(w->module, op, &w->env))
+        return HD_OK;
+    return hd_error(w->diag, HD_E0601, hd_op_key(op, HD_KEY_GROUPS)->loc,
+                    "row %lld and key %lld of %lld on rank %lld: rows of "
+                    "sequences are counted from 0",
+                    (long long)step->among.row, (long long)step->among.key,
+                    (long long)step->among.room, (long long)w->rank);
+}
+
 static hd_status place_rows(walker *w, hd_step *step)
 {
     const hd_key *key = hd_causal_key(step->op);
@@ -745,8 +764,10 @@ static hd_status walk_op(walker *w, const hd_op *op)
                          &w->span[w->nmembers * HD_MAX_VIEWS + i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
-    if (hd_op_family(op) == HD_FAMILY_ATTEND)
+    if (hd_op_family(op) == HD_FAMILY_ATTEND) {
         HD_TRY(place_rows(w, step));
+        HD_TRY(place_among(w, step));
+    }
     HD_TRY(find_empty(w, step, &empty));
     if (empty || (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
         return skip_step(w, step);

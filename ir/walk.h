@@ -31,6 +31,13 @@ typedef struct hd_record {
     int32_t view; // of that step
 } hd_record;
 
+// Where rows and keys are of an attention with the key GROUPS: the number of
+// the first row, and of the first key, among those that the sequences have one
+// behind the other, and how many these are together, at most.
+typedef struct hd_among {
+    int64_t row, key, room;
+} hd_among;
+
 // There may be HD_MAX_STEPS of them, so that all numbers are as small as their
 // limits allow.
 typedef struct hd_step {
@@ -66,7 +73,8 @@ typedef struct hd_step {
     // 0, or of a step of a launch 1 or 2, which the launch before it in the
     // list does not have. Its steps follow each other.
     uint8_t launch;
-    bool varies; // `causal` is another number in other runs
+    bool varies;    // `causal` is another number in other runs
+    hd_among among; // attention of sequences
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/causal.h"
 
 enum { NONE = -1 };
 
@@ -29,8 +30,10 @@ static bool is_letter(const hd_lines *lines, int view, int dim,
 // Rows of which each rank has a block meet keys block by block.
 static bool may_have_blocks(const hd_op *op)
 {
-    return hd_op_meets_keys(op) && hd_op_key(op, HD_KEY_GROUPS) == NULL &&
-           hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
+    for (int i = 0; i < op->nkeys; i++)
+        if (hd_causal_is_among(op->key[i].code)) // rows are some of all
+            return false;
+    return hd_op_meets_keys(op) && hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
            hd_op_key(op, HD_KEY_ACCUMULATE) == NULL;
 }
 
@@ -561,8 +564,12 @@ static int64_t count_products(const hd_module *module, const hd_lines *lines,
         for (int d = 0; d < lines->type[i].ndims; d++) {
             int line = lines->at[i][d];
 
-            if (is_letter(lines, i, d, "t") && i == lines->op->noutputs + 1)
-                n *= (double)lines->type[i].dim[d].extent;
+            // Each row meets all keys, wherever these are.
+            if (is_letter(lines, i, d, "t")) {
+                if (i == lines->op->noutputs + 1)
+                    n *= (double)lines->type[i].dim[d].extent;
+                continue;
+            }
             if (line < 0 || seen[line])
                 continue;
             seen[line] = true;

@@ -912,6 +912,21 @@ static void note_uneven(const hd_placing *p, const hd_lines *lines, int axis)
         }
 }
 
+// How many a rank does. What ways are chosen by has the widths of q and v as
+// lines of one product, where there is one product of each.
+static double flops_of(const hd_lines *lines, const hd_way *way)
+{
+    double flops = (double)way->work * HD_COST_FLOPS, d, e;
+    const hd_type *q = &lines->type[lines->op->noutputs], *v = q + 2;
+
+    if (hd_op_family(lines->op) != HD_FAMILY_ATTEND ||
+        !hd_op_meets_keys(lines->op))
+        return flops;
+    d = (double)q->dim[q->ndims - 1].extent;
+    e = (double)v->dim[v->ndims - 1].extent;
+    return flops / (d * e) * (d + e);
+}
+
 // Of a product or an attention that all ranks of a used axis do.
 static void tell_repeated(const hd_placing *p, const hd_lines *lines,
                           const hd_way *way, unsigned used)
@@ -930,7 +945,7 @@ static void tell_repeated(const hd_placing *p, const hd_lines *lines,
                    "all %lld ranks of %s do all of this %s: %.1f GFLOP each",
                    (long long)m->axis[a].size, m->axis[a].name,
                    hd_op_info_get(lines->op->code)->text,
-                   (double)way->work * HD_COST_FLOPS / 1e9);
+                   flops_of(lines, way) / 1e9);
         note_uneven(p, lines, a);
     }
 }

@@ -1475,8 +1475,9 @@ static bool comes_behind(hd_key_code code)
     return code == HD_KEY_ACCUMULATE;
 }
 
-// Rows of a block see keys as far as the whole would.
-static void shift_causal(const writer *w, hd_op *op, int axis)
+// Rows of a block see keys as far as the whole would, and are of sequences as
+// they are in the whole.
+static void shift_rows(const writer *w, hd_op *op, int axis)
 {
     hd_module *m = w->module;
     int64_t n = w->lines->type[0].dim[w->way->at[0].dim[axis]].extent;
@@ -1487,6 +1488,8 @@ static void shift_causal(const writer *w, hd_op *op, int axis)
         if (op->key[i].code == HD_KEY_CAUSAL)
             op->key[i].expr =
                 hd_expr_binary(m, HD_EXPR_ADD, op->key[i].expr, ahead);
+    if (hd_op_has_sequences(op))
+        hd_build_put_key(op, HD_KEY_ROW)->expr = ahead;
 }
 
 static void split_keys(const writer *w, hd_op *to)
@@ -1496,7 +1499,7 @@ static void split_keys(const writer *w, hd_op *to)
     copy_keys(w, to, comes_behind);
     if (axis < 0)
         return;
-    shift_causal(w, to, axis);
+    shift_rows(w, to, axis);
     hd_build_put_key(to, HD_KEY_BLOCKS);
 }
 

@@ -1106,6 +1106,22 @@ static hd_view half_of(hd_build *b, const hd_op *op, int k, hd_view view,
     return view;
 }
 
+// Where the rows and the keys of a part are among those of all sequences.
+static void put_among(hd_build *b, const hd_op *op, const hd_view *view,
+                      hd_expr i, int part, hd_op *to)
+{
+    const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
+
+    if (groups == NULL)
+        return;
+    hd_build_key_view(to, HD_KEY_GROUPS, view[groups->view]);
+    to->key[to->nkeys - 1].loc = groups->loc;
+    hd_build_key(to, HD_KEY_ROW, hd_causal_row(b->module, op, part));
+    hd_build_key(to, HD_KEY_FIRST_KEY,
+                 hd_causal_first_key(b->module, op, i, part));
+    hd_build_key(to, HD_KEY_ROOM, hd_causal_room(b->module, op));
+}
+
 // The attention to a part of block `i` of the keys, by the views that the rank
 // has. With `adds` it is merged with what results have of those before it.
 static void attend_part(hd_build *b, const hd_op *op, const hd_view *view,
@@ -1132,6 +1148,7 @@ static void attend_part(hd_build *b, const hd_op *op, const hd_view *view,
         hd_build_number(fresh, HD_KEY_SCALE, scale->number);
     if (adds)
         hd_build_key(fresh, HD_KEY_ACCUMULATE, HD_EXPR_NONE);
+    put_among(b, op, view, i, part, fresh);
     if (causal != HD_EXPR_NONE) {
         hd_build_key(fresh, whole ? hd_causal_key(op)->code : HD_KEY_CAUSAL,
                      causal);

@@ -1194,11 +1194,11 @@ static item score_of(const attention *a, int64_t q_at, int64_t k_at)
     return result;
 }
 
-// Where the sequences are, as far as there are rows for them.
+// Where the sequences are of the rows, as far as there is room for them.
 static void find_sequences(void *own, int64_t b)
 {
     attention *a = own;
-    int64_t rows = a->a.view[a->a.q].extent[1], row = 0;
+    int64_t rows = a->a.view[a->a.q].extent[1], end = 0;
     hd_span counts;
 
     if (a->sequence == NULL)
@@ -1206,12 +1206,18 @@ static void find_sequences(void *own, int64_t b)
     counts = hd_attention_counts(a->a.step, b);
     memset(a->sequence, 0, sizeof *a->sequence * (size_t)rows);
     for (int64_t s = 0; s < counts.extent[0]; s++) {
-        int64_t n = count(a->memory, hd_span_place(&counts, s), rows - row);
-        hd_sequence one = {row, row + n};
+        int64_t from = end;
 
-        while (row < one.past)
-            a->sequence[row++] = one;
+        end += count(a->memory, hd_span_place(&counts, s),
+                     a->a.step->among.room - from);
+        for (int64_t row = 0; row < rows; row++) {
+            int64_t number = hd_sight_row(&a->a.sight, row);
+
+            if (from <= number && number < end)
+                a->sequence[row] = (hd_sequence){from, end};
+        }
     }
+    a->a.together = end;
 }
 
 // The logarithm of the sum of exp of the scores seen, and how far each weight

@@ -60,7 +60,6 @@ static void put_sequence(hd_line *line, const hd_step *step,
 {
     const hd_span *counts =
         &step->span[hd_op_key_view(step->op, HD_KEY_GROUPS)];
-    const hd_span *rows = &step->span[step->op->noutputs];
 
     hd_line_put(line, "): sequence");
     put_indices(line, counts, miscount->group);
@@ -68,8 +67,7 @@ static void put_sequence(hd_line *line, const hd_step *step,
                 " of %%%s has %lld rows; it may have 0 to %lld, what the "
                 "sequences before it leave of %lld",
                 counts->buffer->name, (long long)miscount->count,
-                (long long)miscount->left,
-                (long long)rows->extent[rows->ndims - 2]);
+                (long long)miscount->left, (long long)step->among.room);
 }
 
 void hd_miscount_print(const hd_module *module, int rank, const hd_step *step,

@@ -25,8 +25,10 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
 
     out->step =
         (hd_step){.op = node->op, .span = out->span, .stores = node->stores};
-    if (hd_op_is(node->op, HD_UNIT_COMPUTE))
-        out->step.causal = node->causal;
+    if (hd_op_is(node->op, HD_UNIT_COMPUTE)) {
+        out->step.causal = hd_graph_causal(g, node);
+        out->step.among = hd_graph_place(g, node);
+    }
     for (int64_t i = node->part; i < node[1].part; i++)
         out->span[n++] =
             hd_part_span(&g->frame[g->part[i].buffer], &g->part[i]);
@@ -202,17 +204,22 @@ static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step,
     return cost;
 }
 
-// How many keys the rows of one head see, of one sequence.
-static double visible(const hd_sight *sight)
+// How many keys the rows of one head see, of sequences that are so long, or of
+// 0 of one.
+static double visible(const hd_sight *sight, int64_t length)
 {
     double n = 0;
 
-    if (hd_sight_is_whole(sight))
+    if (length == 0 && hd_sight_is_whole(sight))
         return (double)sight->rows * (double)sight->keys;
     for (int64_t row = 0; row < sight->rows; row++) {
-        int64_t from, past;
+        int64_t from, past, first;
 
         hd_sight_keys(sight, row, 0, &from, &past);
+        if (length > 0) {
+            first = hd_sight_row(sight, row) / length * length;
+            hd_sight_within(sight, first, first + length, 0, &from, &past);
+        }
         n += past > from ? (double)(past - from) : 0;
     }
     return n;
@@ -224,11 +231,11 @@ static double seen_by_row(const hd_step *step)
 {
     hd_sequences sequences = hd_sequences_of(step);
     hd_sight sight = hd_sight_of(step);
-    int64_t n = sequences.each;
+    int64_t n = sequences.each, length = 0;
 
     if (sequences.counts != NULL && n > 0)
-        sight.rows = sight.keys = (sight.rows + n - 1) / n;
-    return visible(&sight) / (double)sight.rows;
+        length = (sequences.room + n - 1) / n;
+    return visible(&sight, length) / (double)sight.rows;
 }
 
 // How wide its products are together: scores and their mean of values; for

@@ -10,10 +10,23 @@
 
 enum { COSTS_PER_OP = 16 }; // half of them stay empty
 
-// What a mask leaves an attention; of other ops nothing.
-static int32_t sight_of(const hd_node *node)
+// What a mask, and sequences, leave an attention; of other ops nothing.
+typedef struct sight {
+    int32_t causal;
+    hd_among among;
+} sight;
+
+static sight sight_of(const hd_graph *g, const hd_node *node)
 {
-    return hd_op_family(node->op) == HD_FAMILY_ATTEND ? node->causal : 0;
+    return hd_op_family(node->op) == HD_FAMILY_ATTEND
+               ? (sight){hd_graph_causal(g, node), hd_graph_place(g, node)}
+               : (sight){0};
+}
+
+static bool same_sight(sight a, sight b)
+{
+    return a.causal == b.causal && a.among.row == b.among.row &&
+           a.among.key == b.among.key && a.among.room == b.among.room;
 }
 
 // Steps of an op that keep as much of each view cost the same, if rows see as
@@ -22,8 +35,8 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
     int64_t n = a[1].part - a->part;
 
-    if (n != b[1].part - b->part || sight_of(a) != sight_of(b) ||
-        a->stores != b->stores)
+    if (n != b[1].part - b->part || a->stores != b->stores ||
+        !same_sight(sight_of(g, a), sight_of(g, b)))
         return false;
     for (int64_t i = 0; i < n; i++)
         if (g->part[a->part + i].ranges != g->part[b->part + i].ranges)
@@ -33,8 +46,10 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 
 static uint64_t hash_lengths(const hd_graph *g, const hd_node *node)
 {
-    uint64_t hash =
-        ((uintptr_t)node->op >> 4) + (uint32_t)sight_of(node) + node->stores;
+    sight sight = sight_of(g, node);
+    uint64_t hash = ((uintptr_t)node->op >> 4) + (uint32_t)sight.causal +
+                    (uint64_t)sight.among.row * 31 + (uint64_t)sight.among.key +
+                    node->stores;
 
     for (int64_t i = node->part; i < node[1].part; i++)
         hash = (hash ^ g->part[i].ranges) * 0x9e3779b97f4a7c15u;

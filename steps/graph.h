@@ -40,6 +40,7 @@ typedef struct hd_node {
     const hd_op *op;
     union {
         int32_t causal;     // attention: that of the step, and its `start`
+        int32_t among;      // of one of sequences: where in the graph's list
         int32_t records;    // wait: where its records begin
         int32_t partner;    // send and recv: the step of `peer` that it meets
         int32_t rendezvous; // collective: its own
@@ -56,6 +57,12 @@ typedef struct hd_node {
     bool async;     // a send that its stream does not wait for
     uint8_t stores; // that of the step
 } hd_node;
+
+// What an attention of sequences has as its step.
+typedef struct hd_graph_among {
+    hd_among among;
+    int32_t causal;
+} hd_graph_among;
 
 // One step of a collective.
 typedef struct hd_member {
@@ -74,6 +81,8 @@ typedef struct hd_graph {
     int32_t *begin;          // owned, nstreams + 1 a rank: where in its order
     hd_part *part;           // owned
     int64_t nparts;
+    hd_graph_among *among; // owned, a step of sequences
+    int64_t namong;
     hd_record *record;   // owned: of each wait, one an event
     int64_t *rendezvous; // owned: rendezvous i has members from here
     hd_member *member;   // owned
@@ -87,6 +96,11 @@ static inline int64_t hd_graph_steps(const hd_graph *graph, int rank)
 {
     return graph->first[rank + 1] - graph->first[rank];
 }
+
+// What the step of a node that computes has as `causal`, or `start`, and as
+// `among`.
+int32_t hd_graph_causal(const hd_graph *graph, const hd_node *node);
+hd_among hd_graph_place(const hd_graph *graph, const hd_node *node);
 
 // Whose node `node` is: a rank of the graph.
 int hd_graph_rank(const hd_graph *graph, int64_t node);

@@ -71,7 +71,8 @@ static inline lane none()
 #define COUNTS          \
     const i64 rows = S; \
     const i64 keys = N;
-#define FIND_SEQUENCE(row)
+#define FIND_KEYS(row)
+#define FIND_ROWS(key)
 #endif
 
 static inline bool sees_nothing(lane lse)

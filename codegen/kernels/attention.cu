@@ -28,7 +28,7 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
         lane q[D], mean[W];
         lane most = none(), sum = 0;
         i64 from = 0, past = keys;
-        FIND_SEQUENCE(row)
+        FIND_KEYS(row)
         if ((COUNTED && row >= rows) || (GROUPED && past == from)) {
             if (UPDATES)
                 continue;

@@ -66,7 +66,7 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             const lane lse = get_7(v7[head * V7_H + row * V7_S]);
             lane delta = 0;
             i64 from = 0, past = keys;
-            FIND_SEQUENCE(row)
+            FIND_KEYS(row)
             if (UPDATES &&
                 ((COUNTED && row >= rows) || (GROUPED && past == from)))
                 continue;
@@ -108,7 +108,7 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             const auto *k = v4 + shared * V4_H + key * V4_S;
             const auto *v = v5 + shared * V5_H + key * V5_S;
             i64 from = 0, past = rows;
-            FIND_SEQUENCE(key)
+            FIND_ROWS(key)
             if ((COUNTED && key >= keys) || (GROUPED && past == from)) {
                 if (UPDATES)
                     continue;

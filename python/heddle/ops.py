@@ -143,7 +143,8 @@ def matmul(a: Tensor, b: Tensor, *, ta: bool = False, tb: bool = False,
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = None,
               causal: Causal = False, window: Optional[int] = None,
               blocks: bool = False, step: Place = None, zigzag: Place = None,
-              groups: Optional[Tensor] = None, accumulate: bool = False,
+              groups: Optional[Tensor] = None, row: Place = None, key: Place = None,
+              room: Place = None, accumulate: bool = False,
               out: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
     """`o`, which is softmax(scale q k^T) v, and `lse`, the natural logarithm of what
     that softmax divides by, f32. q is [.., H, Sq, D], k [.., Hkv, Sk, D] and v
@@ -159,12 +160,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: Optional[Operand] = Non
     `accumulate` merges with what `out`, the two results, hold. Rows of q may have counts,
     which `o` and `lse` have, too, and keys counts of their own. `groups`, i32[.., n], has
     how many rows each of n sequences has that lie one behind the other: a row sees keys of
-    its own one, of which there are as many, and numbers are those within it.
+    its own one, of which there are as many, and numbers are those within it. Of rows and
+    keys that are some of these, as in blocks, `row` and `key` say which the first ones are,
+    of `room` that there are.
     """
     wide = "f64" if q.dtype == "f64" else "f32"
     o, lse = builder_of(q, k, v)._apply(
         "attention", (("o", q.dtype), ("lse", wide)), (q, k, v),
-        sight(scale, causal, window, accumulate, blocks, step, zigzag, groups), out)
+        sight(scale, causal, window, accumulate, blocks, step, zigzag, groups, row, key,
+              room), out)
     return o, lse
 
 
@@ -181,7 +185,8 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
                    scale: Optional[Operand] = None, causal: Causal = False,
                    window: Optional[int] = None, blocks: bool = False,
                    step: Place = None, zigzag: Place = None,
-                   groups: Optional[Tensor] = None, accumulate: bool = False,
+                   groups: Optional[Tensor] = None, row: Place = None, key: Place = None,
+                   room: Place = None, accumulate: bool = False,
                    out: Optional[Tuple[Tensor, Tensor, Tensor]] = None
                    ) -> Tuple[Tensor, Tensor, Tensor]:
     """`dq`, `dk` and `dv`, of what `attention` was given and made and of `do`, the
@@ -191,20 +196,22 @@ def attention_grad(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: 
     """
     dq, dk, dv = builder_of(q, k, v, o, lse, do)._apply(
         "attention_grad", [(name, q.dtype) for name in ("dq", "dk", "dv")], (q, k, v, o, lse, do),
-        sight(scale, causal, window, accumulate, blocks, step, zigzag, groups), out)
+        sight(scale, causal, window, accumulate, blocks, step, zigzag, groups, row, key,
+              room), out)
     return dq, dk, dv
 
 
 def sight(scale: Optional[Operand], causal: Causal, window: Optional[int],
           accumulate: bool, blocks: bool, step: Place, zigzag: Place,
-          groups: Optional[Tensor]) -> Attributes:
+          groups: Optional[Tensor], row: Place, key: Place, room: Place) -> Attributes:
     places: Dict[str, Place] = {
+        "row": row, "key": key, "room": room,
         "causal": causal if not isinstance(causal, bool) else 0 if causal else None,
         "step": step, "zigzag": zigzag, "window": window}
     return attributes_of({
         "scale": scale, "groups": groups, "accumulate": accumulate, "blocks": blocks,
-        **{key: at if at is None or isinstance(at, (str, Expr, Extent)) else integer(at, key)
-           for key, at in places.items()}})
+        **{name: at if at is None or isinstance(at, (str, Expr, Extent)) else integer(at, name)
+           for name, at in places.items()}})
 
 
 # What moves elements about.

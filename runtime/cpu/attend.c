@@ -236,7 +236,7 @@ static void merge(const hd_cpu_rows view[HD_ATTEND_VIEWS], double *memory)
 
 static void attend_batch(const hd_step *step, void *const *base,
                          const hd_cpu_rows view[HD_ATTEND_VIEWS],
-                         double *memory)
+                         const hd_sight *sight, double *memory)
 {
     job j = {.o = view[0],
              .lse = view[1],
@@ -244,7 +244,7 @@ static void attend_batch(const hd_step *step, void *const *base,
              .k = view[3],
              .v = view[4],
              .scale = hd_cpu_rows_scale(step, base),
-             .sight = hd_sight_of(step),
+             .sight = *sight,
              .updates = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE};
 
     j.sight.keys = j.k.extent[1]; // no more than are counted
@@ -252,19 +252,20 @@ static void attend_batch(const hd_step *step, void *const *base,
     attend(&j);
 }
 
-// Of one element of the batch.
+// Of one element of the batch, whose rows see keys as `sight` says.
 static void compute(const hd_step *step, void *const *base,
-                    const hd_cpu_rows view[HD_ATTEND_VIEWS], double *memory)
+                    const hd_cpu_rows view[HD_ATTEND_VIEWS],
+                    const hd_sight *sight, double *memory)
 {
     switch (hd_op_attend(step->op)) {
     case HD_ATTEND_ATTENTION:
-        attend_batch(step, base, view, memory);
+        attend_batch(step, base, view, sight, memory);
         break;
     case HD_ATTEND_MERGE:
         merge(view, memory);
         break;
     case HD_ATTEND_ATTENTION_GRAD:
-        hd_cpu_attend_grad(step, base, view, memory);
+        hd_cpu_attend_grad(step, base, view, sight, memory);
         break;
     case HD_ATTEND_NONE:
         break;
@@ -353,6 +354,37 @@ static void note_sequences(hd_cpu_scratch *scratch, const hd_step *step,
     }
 }
 
+// Those of `n` rows from number `first` on whose numbers are less than `end`.
+static int64_t rows_ahead(int64_t end, int64_t first, int64_t n)
+{
+    return end <= first ? 0 : end - first < n ? end - first : n;
+}
+
+// What a step has of a sequence with the numbers [from, past): some of its rows
+// and some of its keys, which lie among each other as `at` says then.
+static void take_sequence(const hd_step *step, const hd_sequences *sequences,
+                          const hd_cpu_rows view[HD_ATTEND_VIEWS], int64_t from,
+                          int64_t past, hd_cpu_rows part[HD_ATTEND_VIEWS],
+                          int32_t *at)
+{
+    int64_t apart = 0;
+
+    for (int v = 0; v < step->op->noutputs + step->op->ninputs; v++) {
+        bool of_keys = hd_op_has_keys(step->op, v);
+        int64_t number = of_keys ? sequences->key : sequences->row;
+        int64_t n = view[v].extent[1], first = rows_ahead(from, number, n);
+
+        part[v] = hd_cpu_rows_part(&view[v], first,
+                                   rows_ahead(past, number, n) - first);
+        if (v == step->op->noutputs)
+            apart += first;
+        else if (v == step->op->noutputs + 1)
+            apart -= first;
+    }
+    *at = step->causal == HD_SEES_ALL ? HD_SEES_ALL
+                                      : hd_causal_of(step->causal + apart);
+}
+
 // Each sequence is done as if it were all that there is. Rows of none see no
 // key.
 static void compute_sequences(const hd_step *step,
@@ -363,20 +395,27 @@ static void compute_sequences(const hd_step *step,
 {
     int64_t first = hd_sequences_number(sequences, b), from = 0;
     hd_cpu_rows part[HD_ATTEND_VIEWS];
+    hd_sight sight = hd_sight_of(step);
     hd_miscount noted = {0};
+    int32_t at;
 
+    sight.causal = &at;
     for (int64_t i = first; i < first + sequences->each; i++) {
         int64_t rows = rows_of_sequence(step, sequences, i,
                                         sequences->room - from, base, &noted);
 
-        for (int v = 0; v < step->op->noutputs + step->op->ninputs; v++)
-            part[v] = hd_cpu_rows_part(&view[v], from, rows);
-        compute(step, base, part, memory);
+        take_sequence(step, sequences, view, from, from + rows, part, &at);
+        compute(step, base, part, &sight, memory);
         from += rows;
     }
     for (int v = 0; v < step->op->noutputs; v++)
         if (hd_op_access(step->op, v) == HD_ACCESS_WRITE)
-            clear_rows(&view[v], from, v == hd_op_lse(step->op));
+            clear_rows(&view[v],
+                       rows_ahead(from,
+                                  hd_op_has_keys(step->op, v) ? sequences->key
+                                                              : sequences->row,
+                                  view[v].extent[1]),
+                       v == hd_op_lse(step->op));
 }
 
 // ------------------------------------------------------------------- entry
@@ -387,11 +426,14 @@ void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
     hd_row_counts rows = hd_row_counts_of(step, HD_KEY_COUNTS);
     hd_row_counts keys = hd_row_counts_of(step, HD_KEY_COUNTS_OF_KEYS);
     hd_sequences sequences = hd_sequences_of(step);
+    hd_sight sight = {0};
     hd_cpu_rows view[HD_ATTEND_VIEWS];
     hd_span all = step->span[0];
 
     // hd_cpu_attend_need has seen the step.
     assert(doubles_of(step) * sizeof(double) <= scratch->bytes);
+    if (hd_op_meets_keys(step->op))
+        sight = hd_sight_of(step);
     note_counts(scratch, &rows, 0, base);
     note_counts(scratch, &keys, rows.n, base);
     note_sequences(scratch, step, &sequences, base);
@@ -405,6 +447,6 @@ void hd_cpu_attend(hd_cpu_scratch *scratch, const hd_step *step,
         if (sequences.counts != NULL)
             compute_sequences(step, &sequences, b, base, view, scratch->memory);
         else
-            compute(step, base, view, scratch->memory);
+            compute(step, base, view, &sight, scratch->memory);
     }
 }

@@ -208,7 +208,8 @@ static void sum_rows(job *j, int64_t shared, int64_t key, int64_t n)
 }
 
 void hd_cpu_attend_grad(const hd_step *step, void *const *base,
-                        const hd_cpu_rows *view, double *memory)
+                        const hd_cpu_rows *view, const hd_sight *sight,
+                        double *memory)
 {
     job j = {.dq = view[0],
              .dk = view[1],
@@ -219,7 +220,7 @@ void hd_cpu_attend_grad(const hd_step *step, void *const *base,
              .o = view[6],
              .lse = view[7],
              .grad = view[8],
-             .sight = hd_sight_of(step),
+             .sight = *sight,
              .scale = hd_cpu_rows_scale(step, base),
              .depth = view[3].extent[2],
              .wide = view[5].extent[2],

@@ -66,7 +66,8 @@ class Sight
     bool Sees(const Point &at) const;
     bool LacksRow(const Point &at) const
     {
-        return rows_.Lacks(at) || (packed_ && sequence_[Row(at)] < 0);
+        return rows_.Lacks(at) ||
+               (packed_ && SequenceOf(NumberOfRow(at[Of(ROW)])) < 0);
     }
     Point Start(const Point &batch) const
     {
@@ -121,10 +122,6 @@ class Sight
     Scalar scale;
 
   private:
-    size_t Row(const Point &at) const
-    {
-        return static_cast<size_t>(at[Of(ROW)]);
-    }
     // Sets what one element of the batch is seen by.
     void Enter(const Point &batch);
     bool Leaves(int64_t row, int64_t key, int64_t block) const;
@@ -136,6 +133,23 @@ class Sight
 
         return chunk * half + index % half;
     }
+    // Which of the rows of all sequences a row is, and a key.
+    int64_t NumberOfRow(int64_t row) const
+    {
+        return zigzag_ ? Place(row, offset_) : first_row_ + row;
+    }
+    int64_t NumberOfKey(int64_t key, int64_t block) const
+    {
+        return zigzag_ ? Place(key, block)
+                       : first_key_ + block * Extent(KEY) + key;
+    }
+    // -1 of none.
+    int64_t SequenceOf(int64_t number) const
+    {
+        return number < static_cast<int64_t>(sequence_.size())
+                   ? sequence_[static_cast<size_t>(number)]
+                   : -1;
+    }
 
     const Work &work_;
     const Shape &shape_;
@@ -146,7 +160,8 @@ class Sight
     bool blocks_, causal_, zigzag_, packed_, both_;
     // Of the element of the batch that is entered.
     int64_t offset_ = 0, step_ = 0, window_ = 0, own_ = 0;
-    std::vector<int64_t> sequence_, within_; // of each row
+    int64_t first_row_ = 0, first_key_ = 0;
+    std::vector<int64_t> sequence_; // by number among the rows of all
 };
 
 Sight::Sight(const Work &work, const Shape &shape, Memory *memory)
@@ -241,15 +256,15 @@ void Sight::Enter(const Point &batch)
     Loops loops = From(0, counts.region.dims.size() - 1);
     loops.push_back(static_cast<int>(Of(SEQUENCE)));
     Span n(memory_, counts.region, loops, extents_);
-    sequence_.assign(static_cast<size_t>(Extent(ROW)), -1);
-    within_ = sequence_;
+    int64_t room = key("room", Extent(BLOCK) * Extent(KEY));
+    first_row_ = key("row", own_ * Extent(KEY));
+    first_key_ = key("key", 0);
+    sequence_.assign(static_cast<size_t>(room), -1);
     for (int64_t s = 0; s < Extent(SEQUENCE); s++) {
         at[Of(SEQUENCE)] = s;
         int64_t left = std::max<int64_t>(WholeNumber(n.At(at)), 0);
-        for (int64_t i = 0; i < left && row < Extent(ROW); i++, row++) {
+        for (int64_t i = 0; i < left && row < room; i++, row++)
             sequence_[static_cast<size_t>(row)] = s;
-            within_[static_cast<size_t>(row)] = i;
-        }
     }
 }
 
@@ -281,12 +296,10 @@ bool Sight::Sees(const Point &at) const
     if (rows_.Lacks(at) || keys_.Lacks(at))
         return false;
     if (packed_) {
-        size_t other = static_cast<size_t>(key);
+        int64_t own = SequenceOf(NumberOfRow(row));
 
-        if (sequence_[Row(at)] < 0 || sequence_[Row(at)] != sequence_.at(other))
+        if (own < 0 || own != SequenceOf(NumberOfKey(key, at[Of(BLOCK)])))
             return false;
-        key = within_[other];
-        row = within_[Row(at)];
     }
     return Leaves(row, key, at[Of(BLOCK)]);
 }

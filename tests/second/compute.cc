@@ -413,12 +413,12 @@ const std::map<std::string, std::set<std::string>> kOps = {
     {"route", {}},
     {"top_k", {}},
     {"attention",
-     {"scale", "accumulate", "groups", "blocks", "causal", "step", "window",
-      "zigzag"}},
+     {"scale", "accumulate", "groups", "row", "key", "room", "blocks", "causal",
+      "step", "window", "zigzag"}},
     {"merge", {}},
     {"attention_grad",
-     {"scale", "accumulate", "groups", "blocks", "causal", "step", "window",
-      "zigzag"}},
+     {"scale", "accumulate", "groups", "row", "key", "room", "blocks", "causal",
+      "step", "window", "zigzag"}},
     {"call", {"keep", "over"}},
 };
 

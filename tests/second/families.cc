@@ -522,6 +522,7 @@ Pair InBlocks(Choices *c, Part part)
 {
     int rows = 2 + 2 * c->Fix(2), ranks = 2 + c->Fix(2);
     bool made = c->Fix(2); // keys are made of what comes
+    bool packed = c->Fix(3) == 0;
     Text dims = "[" + T(ranks) + "@cp, 1, " + T(rows) + ", 2] ";
     Text blocks = "[" + T(ranks) + "@stream, 1, " + T(rows) + ", 2] ";
     Text text = Begin("cp=" + T(ranks)) + "in %q : f32" + dims + "in %k : f32" +
@@ -529,10 +530,11 @@ Pair InBlocks(Choices *c, Part part)
                 "out %l : f32[" + T(ranks) + "@cp, 1, " + T(rows) +
                 "] temp %kg : f32" + blocks + "temp %vg : f32" + blocks +
                 (made ? "temp %kn : f32" + blocks : Text()) +
+                (packed ? "in %s : i32[3] " : "") +
                 "{ %kg = set %k %vg = set %v " +
                 (made ? "%kn = add %kg, %vg %o, %l = attention %q, %kn"
                       : "%o, %l = attention %q, %kg") +
-                ", %vg blocks";
+                ", %vg blocks" + (packed ? " groups %s" : "");
     int mask = part == MASK     ? c->Edit(5)
                : part == WINDOW ? 2 + c->Fix(3)
                                 : 1 + c->Fix(2);
@@ -542,6 +544,10 @@ Pair InBlocks(Choices *c, Part part)
     Text step = Of(Kept(c, part == OFFSET, 3),
                    {"", " step 0 - " + T(rows + 1), " step 0 - 1"});
 
+    if (packed && mask != 3)
+        text += Of(Kept(c, part == OFFSET, 3),
+                   {"", " row cp * " + T(rows),
+                    " row (" + T(ranks - 1) + " - cp) * " + T(rows)});
     if (mask == 1 || mask == 2)
         text += " causal " + e + step;
     if (mask == 3)

@@ -45,6 +45,16 @@ int64_t FromTheLast(const Seen &seen, size_t i)
     return seen.region.dims.at(seen.region.dims.size() - i).first;
 }
 
+// How many rows an attention's sequences may have together: of all blocks.
+int64_t RoomOf(const Work &work, const Shape &shape)
+{
+    int64_t keys = FromTheLast(work.from[1], 2);
+
+    if (work.stmt->Find("blocks"))
+        keys *= FromTheLast(work.from[1], 4);
+    return KeyOr(work, shape, "room", keys);
+}
+
 void AddUse(const Work &work, const Shape &shape, Uses *uses)
 {
     const std::string &op = work.op;
@@ -60,8 +70,10 @@ void AddUse(const Work &work, const Shape &shape, Uses *uses)
         uses->insert({work.from[0].region.root,
                       {Use::INDEX, FromTheLast(work.to[0], 2)}});
     } else if (work.keys.count("groups")) {
-        uses->insert({work.keys.at("groups").region.root,
-                      {Use::GROUPS, FromTheLast(work.from[0], 2)}});
+        uses->insert(
+            {work.keys.at("groups").region.root,
+             {Use::GROUPS, op == "matmul" ? FromTheLast(work.from[0], 2)
+                                          : RoomOf(work, shape)}});
     } else if (op == "copy" || op == "set" || op == "transpose" ||
                op == "permute" || op == "reshape") {
         auto use = uses->find(work.to[0].region.root);

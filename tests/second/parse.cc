@@ -310,8 +310,8 @@ std::vector<View> Parser::ParseViews()
 const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate", "keep",
                                       "max", "min", "get",        "blocks"};
 const std::set<std::string> kExprs = {
-    "dim",  "dim0",   "dim1",   "over",   "to",    "from", "root",
-    "step", "causal", "window", "zigzag", "grain", "start"};
+    "dim",    "dim0",   "dim1",   "over",  "to",    "from", "root", "step",
+    "causal", "window", "zigzag", "grain", "start", "row",  "key",  "room"};
 const std::set<std::string> kViews = {"bias",  "aux",     "done",
                                       "scale", "scale_a", "by",
                                       "value", "groups",  "scale_b"};

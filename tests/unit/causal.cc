@@ -16,7 +16,7 @@ struct Mask {
     hd_sight sight;
 
     Mask(int64_t rows, int64_t keys, int32_t offset, int64_t window)
-        : causal(offset), sight{&causal, 0, window, rows, keys}
+        : causal(offset), sight{&causal, 0, window, rows, keys, {}}
     {
     }
     Mask(const Mask &) = delete;
@@ -118,7 +118,7 @@ TEST(Sight, InZigzagARowSeesWhatIsBeforeItInTheSequence)
     for (int64_t n = 0; n < BLOCKS * (KEYS + 2); n++) {
         int64_t mine = n % BLOCKS, window = n / BLOCKS;
         int32_t behind[BLOCKS];
-        hd_sight sight = {behind, BLOCKS, window, 2 * HALF, 2 * HALF};
+        hd_sight sight = {behind, BLOCKS, window, 2 * HALF, 2 * HALF, {}};
 
         for (int b = 0; b < BLOCKS; b++)
             behind[b] = int32_t(mine) - b;

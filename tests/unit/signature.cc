@@ -371,10 +371,16 @@ Statement DrawAttend(Random &random)
         return s;
     }
     case 2: {
-        Statement s =
-            DrawBatched(op, results, WithGroups(of), true, dim, random);
+        // Some of all rows and keys, or all of both.
+        bool some = random() % 2 == 0, blocks = some && random() % 2 == 0;
+        Statement s = DrawBatched(op, results,
+                                  blocks ? WithBlocks(of)
+                                  : some ? of
+                                         : WithGroups(of),
+                                  true, dim, random);
         const Dims &out = s.view[0];
 
+        s.keys = blocks ? " blocks row 0" : some ? " row 0" : "";
         s.key = {{"groups",
                   Join({Dims(out.begin(),
                              out.end() - 3 - long(random() % (out.size() - 2))),
@@ -440,7 +446,8 @@ Statement DrawStatement(Random &random)
 
     for (unsigned n = random() % 3; n > 0; n--)
         Change(&s, random);
-    s.host = s.op != "set" && s.keys != " blocks" && random() % 2 == 0;
+    s.host = s.op != "set" && s.keys.find("blocks") == std::string::npos &&
+             random() % 2 == 0;
     return s;
 }
 
@@ -758,7 +765,7 @@ bool AttendIsFine(const Judged &j)
         letters = WithBlocks(letters);
     if (counts < 0)
         return BatchIsFine(j, letters, true);
-    if (!BatchIsFine(j, WithGroups(letters), true) || j.type[counts].ndims == 0)
+    if (!BatchIsFine(j, letters, true) || j.type[counts].ndims == 0)
         return false;
     first = Ahead(j.type[counts], 1);
     for (int d = 0; d < first.ndims; d++)

@@ -2473,6 +2473,31 @@ static void draw_sight(maker *m, statement *s)
         add_key(s, " window %d", 1 + pick(m, rows));
 }
 
+// Where rows and keys are among those of sequences: rows may be some that keys
+// are not, or behind all of them.
+static void draw_place(maker *m, statement *s)
+{
+    dim rows = s->lies[LETTER_s][0], keys = s->lies[LETTER_t][0];
+    int axis = placed_axis(m, s), all = keys.extent, blocks = 1;
+    bool own = same_dim(rows, keys);
+
+    if (!row_has(s->row, KEY_GROUPS))
+        return;
+    if (row_has(s->row, KEY_BLOCKS)) {
+        blocks = s->lies[LETTER_n][0].extent;
+        own = own && axis >= 0 && m->axis[axis] == blocks && knows_block(m, s);
+    }
+    if (own && once_in(m, 2))
+        return;
+    add_key(s, " row %d", pick(m, all * blocks + 1));
+    if (axis >= 0 && once_in(m, 2))
+        add_key(s, " + %d * %s", pick(m, rows.extent + 1), axis_names[axis]);
+    if (once_in(m, 4))
+        add_key(s, " key %d", pick(m, all + 1));
+    if (once_in(m, 4))
+        add_key(s, " room %d", pick(m, all * blocks + 3));
+}
+
 // Queries or keys are copied to rows that are counted for each of the first
 // dimensions of the batch, of which they then have all.
 static void count_rows(maker *m, statement *s, int view)
@@ -2545,6 +2570,8 @@ static void make_attention(maker *m, int x)
     zigzag = zigzag && first_of(&s, LETTER_s).extent % 2 == 0 && !once_in(m, 4);
     if (!supply_all(m, &s))
         return;
+    if (!zigzag)
+        draw_place(m, &s);
     (zigzag ? draw_zigzag : draw_sight)(m, &s);
     for (int i = 2; s.row->keys == 0 && i < 4; i++)
         if (once_in(m, 3))
