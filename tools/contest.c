@@ -278,6 +278,15 @@ static outcome parse(const maker *maker, hd_module **out)
                 maker->path);
 }
 
+// What is said of a shape's text, if it is fine, has no reader: nobody wrote
+// it.
+static outcome tell_of(const maker *maker, hd_status status)
+{
+    if (status == HD_OK && !is_file(maker))
+        hd_diag_clear(maker->options->diag);
+    return tell(maker->options->diag, status, maker->path);
+}
+
 static outcome make_module(const maker *maker, const hd_lower_options *lower,
                            hd_module **module, char **text)
 {
@@ -288,7 +297,7 @@ static outcome make_module(const maker *maker, const hd_lower_options *lower,
     status = hd_lower(*module, lower, NULL, NULL, diag);
     if (status == HD_OK)
         status = hd_print(*module, text);
-    return tell(diag, status, maker->path);
+    return tell_of(maker, status);
 }
 
 // Two pipelines may come to the same program, as all do where nothing is
@@ -347,9 +356,7 @@ static outcome add(maker *maker, const contender *like,
     known = result == FINE && is_known(contest, new);
     if (result == FINE && !known) {
         status = hd_check(new->module, NULL, diag);
-        if (status == HD_OK && new->part == PART_LINK)
-            hd_diag_clear(diag); // nobody reads what it moves, by design
-        result = tell(diag, status, maker->path);
+        result = tell_of(maker, status);
     }
     if (result != FINE || known) {
         drop(new);
@@ -457,18 +464,26 @@ static outcome add_candidate(maker *maker, judge judge, const char *name,
                              const hd_lower_options *candidate)
 {
     hd_lower_options lower = *candidate;
-    contender c = {.part = PART_WHOLE,
-                   .judge = judge,
-                   .transport = lower.transport,
-                   .hops = has_hops(maker, lower.transfer)};
 
-    choose_flags(&lower, c.options);
-    if (name)
-        snprintf(c.name, sizeof c.name, "%s", name);
-    else
-        choose_name(&lower, c.name);
     lower.asked = 0;
-    return add(maker, &c, &lower);
+    for (int graph = 0; graph <= maker->options->graph; graph++) {
+        contender c = {.part = PART_WHOLE,
+                       .judge = judge,
+                       .transport = lower.transport,
+                       .graph = graph,
+                       .hops = has_hops(maker, lower.transfer)};
+        size_t n;
+
+        choose_flags(candidate, c.options);
+        if (name)
+            snprintf(c.name, sizeof c.name, "%s", name);
+        else
+            choose_name(candidate, c.name);
+        n = strlen(c.name);
+        snprintf(c.name + n, sizeof c.name - n, "%s", graph ? " graph" : "");
+        TRY(add(maker, &c, &lower));
+    }
+    return FINE;
 }
 
 // Those that are predicted to be the fastest behind the one that is chosen.

@@ -56,7 +56,7 @@ typedef struct score {
 
 enum {
     MOST_CANDIDATES = 64, // that are measured of those predicted
-    MOST_CONTENDERS = MOST_CANDIDATES + 32,
+    MOST_CONTENDERS = 2 * MOST_CANDIDATES + 32, // graphs too
     MOST_ARGUMENTS = 64,
     INPUT_SETS = 2
 };
