@@ -229,6 +229,8 @@ static int compare_candidates(const void *x, const void *y)
         return a->lower.streams - b->lower.streams;
     if (a->lower.transfer != b->lower.transfer)
         return (int)a->lower.transfer - (int)b->lower.transfer;
+    if (a->lower.defer_sends != b->lower.defer_sends)
+        return a->lower.defer_sends - b->lower.defer_sends;
     return a->index < b->index ? -1 : 1;
 }
 

@@ -19,7 +19,7 @@ void hd_key_string(hd_text *key, const char *string)
 
 HD_KEY_HAS_ALL_OF(hd_lower_options, launch);
 HD_KEY_HAS_ALL_OF(hd_choose_options, parts);
-HD_KEY_HAS_ALL_OF(hd_machine, run);
+HD_KEY_HAS_ALL_OF(hd_machine, attention);
 
 void hd_key_lower(hd_text *key, const hd_lower_options *o)
 {
@@ -38,11 +38,11 @@ static void put_machine(hd_text *key, const hd_machine *m)
     for (int i = 0; i < HD_DTYPE_EVENT; i++)
         hd_text_printf(key, " %a", m->matmul[i]);
     hd_text_printf(
-        key, " %a %a %a %a %a %a %a %a %a %a %a %a %a %a %a %a", m->issue,
+        key, " %a %a %a %a %a %a %a %a %a %a %a %a %a %a %a %a %a", m->issue,
         m->launch, m->memory, m->hop, m->copy_latency, m->copy_bandwidth,
         m->link, m->collision, m->collective_latency, m->collective_bandwidth,
         m->collective_units, m->network_latency, m->network_bandwidth,
-        m->reduction_latency, m->event, m->run);
+        m->reduction_latency, m->event, m->run, m->attention);
 }
 
 void hd_key_choose(hd_text *key, const hd_choose_options *o)

@@ -97,26 +97,32 @@ static work group_work(const hd_machine *machine, const hd_product *p, work w)
     return w;
 }
 
-// What a product moves at its end while nothing is multiplied, beside a result
-// of its operands' dtype: that is in the rate. A wider one takes cuBLASLt three
-// times as long as its bytes do, on an H200, as do sums that it adds to.
-static double end_seconds(const hd_machine *machine, const hd_step *step,
-                          const hd_product *p)
+// With what a product moves at its end while it multiplies nothing, though
+// other kernels may, beside a result of its operands' dtype: that is in the
+// rate. A wider one takes cuBLASLt three times as long as its bytes do, on an
+// H200, as do sums that it adds to.
+static hd_cost with_end(const hd_machine *machine, const hd_step *step,
+                        const hd_product *p, hd_cost cost)
 {
     int bias = p->part[HD_PRODUCT_BIAS].view;
     int aux = p->part[HD_PRODUCT_AUX].view;
     hd_dtype from = step->span[1].buffer->type.dtype;
     bool wide =
         hd_dtype_size(step->span[0].buffer->type.dtype) > hd_dtype_size(from);
+    double busy = cost.seconds, moves;
     double bytes =
         bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) -
         (double)hd_span_elements(&step->span[0]) * (double)hd_dtype_size(from);
 
     bytes += bias >= 0 ? bytes_of(&step->span[bias]) : 0;
     bytes += aux >= 0 ? bytes_of(&step->span[aux]) : 0;
-    return bytes > 0 && machine->processors == 0
-               ? (wide ? 3 : 1) * bytes / machine->memory
-               : 0;
+    if (bytes <= 0 || machine->processors > 0)
+        return cost;
+    moves = bytes / machine->memory;
+    busy += wide ? 2 * moves : 0;
+    cost.seconds = busy + moves;
+    cost.width *= busy / cost.seconds;
+    return cost;
 }
 
 // Whether tiles of sm_90a take such a product at all.
@@ -200,8 +206,7 @@ static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step,
     else
         cost = work_cost(machine,
                          p.counts >= 0 ? group_work(machine, &p, w) : w, dtype);
-    cost.seconds += end_seconds(machine, step, &p);
-    return cost;
+    return with_end(machine, step, &p, cost);
 }
 
 // How many keys the rows of one head see, of sequences that are so long, or of
@@ -263,15 +268,19 @@ static hd_cost attend_cost(const hd_machine *machine, const hd_step *step)
     int64_t columns =
         columns_of(step->op, q->extent[q->ndims - 1], v->extent[v->ndims - 1]);
     double heads, seen;
+    hd_cost cost;
 
     if (columns == 0 || rows == 0)
         return (hd_cost){.width = 1};
     heads = (double)hd_span_elements(&step->span[0]) /
             (double)(rows * step->span[0].extent[step->span[0].ndims - 1]);
     seen = seen_by_row(step);
-    return work_cost(machine,
-                     (work){(double)rows, (double)columns, seen, heads},
-                     q->buffer->type.dtype);
+    cost =
+        work_cost(machine, (work){(double)rows, (double)columns, seen, heads},
+                  q->buffer->type.dtype);
+    if (machine->attention > 0)
+        cost.seconds /= machine->attention;
+    return cost;
 }
 
 // What is read or written of a view: of what is taken from no more than is

@@ -43,6 +43,7 @@ void hd_machine_default(hd_machine *out)
         .multiprocessors = 132,
         .event = 2e-6,
         .run = 4e-6,
+        .attention = 0.88,
     };
 
     assert(out != NULL);
@@ -70,6 +71,7 @@ void hd_machine_shipped(const char *device, hd_machine *out)
         .network_latency = 5e-5,
         .network_bandwidth = 1e9,
         .reduction_latency = 4e-5,
+        .attention = 0.05,
     };
 
     assert(out != NULL);
@@ -111,6 +113,7 @@ static const field fields[] = {
     FIELD(reduction_latency, TIME),
     FIELD(event, TIME),
     FIELD(run, TIME),
+    FIELD(attention, 0, 1, "at least 0 and at most 1"),
 };
 
 static hd_status check(const hd_machine *m, hd_diag *diag)

@@ -55,17 +55,19 @@ static const field fields[] = {
     FIELD(collective_units, false, 0, 0.999),
     FIELD(network_latency, false, 0, 1),
     FIELD(network_bandwidth, false, 1, 1e18),
-    FIELD(reduction_latency, false, 0, 1), // the last four may be missing
+    FIELD(reduction_latency, false, 0, 1), // the last five may be missing
     FIELD(multiprocessors, true, 0, HD_TILES_MULTIPROCESSORS),
     FIELD(event, false, 0, 1),
     FIELD(run, false, 0, 1),
+    FIELD(attention, false, 0, 1),
 };
 enum {
     NFIELDS = sizeof fields / sizeof *fields,
-    KEY_REDUCTION = NFIELDS - 4,
+    KEY_REDUCTION = NFIELDS - 5,
     KEY_MULTIPROCESSORS,
     KEY_EVENT,
     KEY_RUN,
+    KEY_ATTENTION,
     KEY_NAME,
     KEY_MATMUL,
     NKEYS
@@ -332,7 +334,8 @@ static hd_status read_machine(reader *r)
     if (r->at < r->end)
         return refuse(r);
     for (int i = 0; i < NKEYS; i++)
-        if (i != KEY_NAME && (i < KEY_REDUCTION || i > KEY_RUN) && !r->seen[i])
+        if (i != KEY_NAME && (i < KEY_REDUCTION || i > KEY_ATTENTION) &&
+            !r->seen[i])
             return hd_error(r->diag, HD_CODE_NONE, place(r, r->at, 1),
                             "%s is missing", key_name(i));
     if (!r->seen[KEY_REDUCTION])
@@ -343,6 +346,8 @@ static hd_status read_machine(reader *r)
         r->machine.event = 0;
     if (!r->seen[KEY_RUN])
         r->machine.run = 0;
+    if (!r->seen[KEY_ATTENTION])
+        r->machine.attention = 0;
     return HD_OK;
 }
 

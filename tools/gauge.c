@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW, MANY, BOTH, MOST_ARGUMENTS = 4 };
+enum { FEW, MANY, BOTH, MOST_ARGUMENTS = 5 };
 
 #define DO(call)                     \
     do {                             \

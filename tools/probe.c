@@ -25,6 +25,18 @@ static const char matmul_text[] = HEAD("matmul") //
     "    }\n"
     "}\n";
 
+static const char attention_text[] = HEAD("attention") //
+    "in %q : $T[8, $M, 128]\n"
+    "in %k : $T[8, $M, 128]\n"
+    "in %v : $T[8, $M, 128]\n"
+    "out %o : $O[$N, 8, $M, 128]\n"
+    "out %l : f32[$N, 8, $M]\n"
+    "{\n"
+    "    for i in 0..$N {\n"
+    "        %o[i], %l[i] = attention %q, %k, %v\n"
+    "    }\n"
+    "}\n";
+
 static const char memory_text[] = HEAD("memory") //
     "in %a : $T[$N, $M, 1024]\n"
     "in %b : $T[$N, $M, 1024]\n"
@@ -285,6 +297,9 @@ static const char reductions_text[] = HEAD("reductions") //
     .in = UNIT_OPERATIONS, .text = matmul_text, .dtype = type, .ranks = 1, \
     .few = 1, .many = 3, .base = 128, .levels = 6, .growth = 8,            \
     .longest = 0.03, .hot = true
+#define ATTENTION                                                           \
+    .ranks = 1, .few = 1, .many = 3, .base = 128, .levels = 8, .growth = 4, \
+    .longest = 0.03, .hot = true
 #define F32 .dtype = HD_DTYPE_F32, .result = HD_DTYPE_F32
 #define BF16 .dtype = HD_DTYPE_BF16, .result = HD_DTYPE_BF16
 #define BOTH PROBE_CPU | PROBE_CUDA
@@ -300,6 +315,10 @@ const probe probes[] = {
     {PRODUCT(HD_DTYPE_F16, "f16"), .result = HD_DTYPE_F16, .devices = BOTH},
     {PRODUCT(HD_DTYPE_F8E4M3, "f8e4m3"), .result = HD_DTYPE_BF16,
      .devices = PROBE_CUDA},
+    {TERM(attention), .in = UNIT_SHARE, .text = attention_text, F32,
+     .devices = PROBE_CPU, ATTENTION},
+    {TERM(attention), .in = UNIT_SHARE, .text = attention_text, BF16,
+     .devices = PROBE_CUDA, ATTENTION},
     {TERM(memory), .in = UNIT_BYTES, .text = memory_text, F32, .devices = BOTH,
      .ranks = 1, .base = 16, .levels = 12, .growth = 2, .few = 1, .many = 4,
      .longest = 0.02},

@@ -56,6 +56,8 @@ typedef struct hd_machine {
     double event; // s: what waits and records in front of a kernel add to
                   // `launch`, where ranks have processors of their own
     double run;   // s: a rank's first transfer in a run takes so much longer
+    double attention; // the share of a matmul's rate that attention and its
+                      // gradients have; 0: all of it
 } hd_machine;
 
 // One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
@@ -65,9 +67,9 @@ HD_API void hd_machine_default(hd_machine *out);
 // Reads a machine from the `length` bytes of a JSON object, whose keys
 // docs/simulate.md lists: each must be known, all but `name`,
 // `reduction_latency`, which is then `collective_latency`, `multiprocessors`,
-// `event` and `run`, which are then 0, must be there, and what is wrong is told
-// with its line, key, value and limits. `name` stands in messages, and is the
-// machine's where the text gives it none.
+// `event`, `run` and `attention`, which are then 0, must be there, and what is
+// wrong is told with its line, key, value and limits. `name` stands in messages,
+// and is the machine's where the text gives it none.
 // HD_ERROR_INVALID if it is wrong.
 HD_API HD_MUST_USE hd_status hd_machine_parse(const char *name,
                                               const char *text, size_t length,

@@ -108,6 +108,7 @@ hd_machine Draw(const hd_machine &shipped, Fits *fits, std::mt19937_64 &random)
     // What one copy does not need of a link nothing shows, and a reduction
     // takes no longer than any collective; nor a hop that ends before its steps
     // are issued.
+    machine.attention = std::fmin(machine.attention, 0.95);
     machine.issue = std::fmin(machine.issue, machine.hop / 8);
     machine.link = std::fmin(machine.link, machine.copy_bandwidth);
     machine.reduction_latency =
