@@ -592,21 +592,45 @@ static int64_t count_attended(const hd_module *module, const hd_lines *lines,
     return n - n / (2 * blocks);
 }
 
+// Of what a rank has of view `i`.
+static int64_t view_bytes(const hd_module *module, const hd_lines *lines,
+                          hd_cut cut, int i)
+{
+    double n = (double)hd_dtype_size(lines->type[i].dtype);
+
+    for (int d = 0; d < lines->type[i].ndims; d++)
+        n *= lines->at[i][d] < 0 || repeats(lines, i, d)
+                 ? (double)lines->type[i].dim[d].extent
+                 : (double)share(module, lines, cut, lines->at[i][d]);
+    return n < 1e17 ? (int64_t)n : (int64_t)1e17;
+}
+
 static int64_t count_bytes(const hd_module *module, const hd_lines *lines,
                            hd_cut cut)
 {
     int64_t bytes = 0;
 
-    for (int i = 0; i < lines->op->nviews; i++) {
-        double n = (double)hd_dtype_size(lines->type[i].dtype);
-
-        for (int d = 0; d < lines->type[i].ndims; d++)
-            n *= lines->at[i][d] < 0 || repeats(lines, i, d)
-                     ? (double)lines->type[i].dim[d].extent
-                     : (double)share(module, lines, cut, lines->at[i][d]);
-        bytes += n < 1e17 ? (int64_t)n : (int64_t)1e17;
-    }
+    for (int i = 0; i < lines->op->nviews; i++)
+        bytes += view_bytes(module, lines, cut, i);
     return bytes;
+}
+
+// What a product touches at its end, beside a result of its operands' dtype; of
+// a wider one three times as much, as it takes.
+static int64_t count_ends(const hd_module *module, const hd_lines *lines,
+                          hd_cut cut)
+{
+    const hd_op *op = lines->op;
+    int64_t from = (int64_t)hd_dtype_size(lines->type[1].dtype);
+    int64_t to = (int64_t)hd_dtype_size(lines->type[0].dtype);
+    int64_t made = view_bytes(module, lines, cut, 0);
+    int64_t bytes = made - made / to * from;
+
+    if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
+        bytes += made;
+    for (int i = op->noutputs + op->ninputs; i < op->nviews; i++)
+        bytes += view_bytes(module, lines, cut, i);
+    return bytes < 0 ? 0 : bytes * (to > from ? 3 : 1);
 }
 
 hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
@@ -635,15 +659,27 @@ hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
     return moves;
 }
 
-int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
-                      hd_cut cut)
+int64_t hd_lines_flops(const hd_module *module, const hd_lines *lines,
+                       hd_cut cut)
 {
     hd_family family = hd_op_family(lines->op);
 
     if (family == HD_FAMILY_PRODUCT)
-        return count_products(module, lines, cut) / (HD_COST_FLOPS / 2);
+        return 2 * count_products(module, lines, cut);
+    return family == HD_FAMILY_ATTEND ? 2 * count_attended(module, lines, cut)
+                                      : 0;
+}
+
+int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
+                      hd_cut cut)
+{
+    hd_family family = hd_op_family(lines->op);
+    int64_t work = hd_lines_flops(module, lines, cut) / HD_COST_FLOPS;
+
+    if (family == HD_FAMILY_PRODUCT)
+        return work + count_ends(module, lines, cut) / HD_COST_TOUCHED;
     if (family == HD_FAMILY_ATTEND)
-        return count_attended(module, lines, cut) / (HD_COST_FLOPS / 2);
+        return work;
     return lines->op->code == HD_OP_RESHAPE || lines->op->code == HD_OP_SET
                ? 0
                : count_bytes(module, lines, cut) / HD_COST_TOUCHED;

@@ -49,6 +49,9 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
 // How the statement is divided that has its views there, as far as it can be.
 hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,
                     hd_placement at);
+// Multiplications and additions of a product or an attention that a rank does.
+int64_t hd_lines_flops(const hd_module *module, const hd_lines *lines,
+                       hd_cut cut);
 // What a rank computes of it, in bytes that it could receive meanwhile.
 int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
                       hd_cut cut);

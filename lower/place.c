@@ -914,10 +914,10 @@ static void note_uneven(const hd_placing *p, const hd_lines *lines, int axis)
 
 // How many a rank does. What ways are chosen by has the widths of q and v as
 // lines of one product, where there is one product of each.
-static double flops_of(const hd_lines *lines, const hd_way *way)
+static double flops_of(const hd_lines *lines, double flops)
 {
-    double flops = (double)way->work * HD_COST_FLOPS, d, e;
     const hd_type *q = &lines->type[lines->op->noutputs], *v = q + 2;
+    double d, e;
 
     if (hd_op_family(lines->op) != HD_FAMILY_ATTEND ||
         !hd_op_meets_keys(lines->op))
@@ -932,10 +932,12 @@ static void tell_repeated(const hd_placing *p, const hd_lines *lines,
                           const hd_way *way, unsigned used)
 {
     const hd_module *m = p->module;
-    hd_family family = hd_op_family(lines->op);
+    int64_t flops;
 
-    if (lines->fixed || way->work < HD_PLACE_MUCH ||
-        (family != HD_FAMILY_PRODUCT && family != HD_FAMILY_ATTEND))
+    if (lines->fixed)
+        return;
+    flops = hd_lines_flops(m, lines, way->cut);
+    if (flops / HD_COST_FLOPS < HD_PLACE_MUCH)
         return;
     for (int a = 0; a < m->naxes; a++) {
         if ((used >> a & 1) == 0 || m->axis[a].size == 1 ||
@@ -945,7 +947,7 @@ static void tell_repeated(const hd_placing *p, const hd_lines *lines,
                    "all %lld ranks of %s do all of this %s: %.1f GFLOP each",
                    (long long)m->axis[a].size, m->axis[a].name,
                    hd_op_info_get(lines->op->code)->text,
-                   flops_of(lines, way) / 1e9);
+                   flops_of(lines, (double)flops) / 1e9);
         note_uneven(p, lines, a);
     }
 }
@@ -961,7 +963,6 @@ static void judge_explicit(const hd_placing *p)
         memset(&way.cut, NONE, sizeof way.cut);
         if (!find_declared(p, &p->lines[n], &way))
             continue;
-        way.work = hd_lines_work(p->module, &p->lines[n], way.cut);
         tell_repeated(p, &p->lines[n], &way, used);
     }
 }

@@ -105,10 +105,31 @@ static step step_of(int from, int to)
     return to >= 0 ? STEP_EXCHANGE : STEP_GATHER;
 }
 
+// Whether blocks of a dimension lie one after the other: no dimension before it
+// has more than an index on a rank.
+static bool is_in_front(const hd_module *module, const hd_type *type,
+                        hd_placement now, int dim)
+{
+    for (int d = 0; d < dim; d++)
+        if (hd_placement_share(module, type->dim[d],
+                               hd_placement_axis(now, d)) > 1)
+            return false;
+    return true;
+}
+
+// What is touched to put so many bytes in another order, where blocks of the
+// dimension do not lie one after the other.
+static int64_t pack(const hd_module *module, const hd_type *type,
+                    hd_placement now, int dim, int64_t bytes)
+{
+    return is_in_front(module, type, now, dim) ? 0
+                                               : 2 * bytes / HD_COST_TOUCHED;
+}
+
 // `now` is what the tensor is over before it. What goes on piece by piece
-// beside a statement begins sooner.
+// beside a statement begins sooner, and lies as it arrives.
 static hd_moves move_step(const hd_module *module, const hd_type *type,
-                          hd_placement now, int axis, step step,
+                          hd_placement now, int axis, int to, step step,
                           unsigned gathers)
 {
     int64_t all = hd_placement_bytes(module, type, now);
@@ -126,6 +147,8 @@ static hd_moves move_step(const hd_module *module, const hd_type *type,
         break;
     case STEP_EXCHANGE:
         moves.n = 2;
+        moves.work = pack(module, type, now, to, all) +
+                     pack(module, type, now, now.dim[axis], all);
         moves.bytes = all - all / ranks;
         takes = moves.bytes + HD_COST_MOVE;
         break;
@@ -135,6 +158,8 @@ static hd_moves move_step(const hd_module *module, const hd_type *type,
         break;
     case STEP_GATHER:
         beside = (gathers >> now.dim[axis] & 1) != 0;
+        if (!beside)
+            moves.work = pack(module, type, now, now.dim[axis], all * ranks);
         moves.bytes = all * (ranks - 1);
         takes = moves.bytes + HD_COST_MOVE / (beside ? 2 : 1);
         break;
@@ -157,8 +182,8 @@ hd_moves hd_placement_move(const hd_module *module, const hd_type *type,
     for (step s = STEP_SLICE; s < STEPS; s++)
         for (int a = 0; a < module->naxes; a++)
             if (step_of(from.dim[a], to.dim[a]) == s) {
-                move = hd_moves_sum(
-                    move, move_step(module, type, now, a, s, gathers));
+                move = hd_moves_sum(move, move_step(module, type, now, a,
+                                                    to.dim[a], s, gathers));
                 now.dim[a] = to.dim[a];
             }
     return move;
