@@ -1012,7 +1012,7 @@ static void put_in_order(hd_placing *p, hd_stmt *const *stmt)
 }
 
 // Likewise in another order, if that costs no more than `best`; gradients come
-// early if it costs less, and moves no more: it stands on what hides.
+// early only if that moves no more: it stands on what hides.
 static const state *try_order(hd_placing *p, bool early, const state *best)
 {
     hd_stmt **before = hd_new_array(p->scratch, hd_stmt *, p->nstmts + 1);
@@ -1032,8 +1032,7 @@ static const state *try_order(hd_placing *p, bool early, const state *best)
     other.exact = true;
     now = choose(&other);
     more = now != NULL ? compare_costs(&now->cost, &best->cost) : 1;
-    if (more > 0 ||
-        (early && (more == 0 || now->cost.bytes > best->cost.bytes))) {
+    if (more > 0 || (early && now->cost.bytes > best->cost.bytes)) {
         put_in_order(p, before);
         return best;
     }
