@@ -7,7 +7,12 @@
 //
 // It is on the caller's stream, beside the loop, if products of that wait for
 // what travels and leave gaps. If they do not, they come first, so that what
-// they make is on its way, and it is behind them, on their stream.
+// they make is on its way, and it is behind them, on their stream. So is then
+// what needs what the loop computes alone, beside what still travels: the
+// stream of the last product waits for the others.
+//
+//     fork  for ..  on stream 0: %all[0] = record
+//     on stream 1:  wait %all[0]  %gw = matmul ..  join  %gx = sum ..
 //
 // A collective by itself goes to the stream for transfers and waits there for
 // what it needs; the caller's stream waits for it where it first touches the
@@ -60,7 +65,9 @@ struct hd_body {
     hd_ordered loop;
     seen *apart;   // by buffer id, and the loop's number: what is left alone
                    // before the join
+    seen *moved;   // likewise, what travels and is left alone by the rest
     seen *ahead;   // likewise by what was before the loop and begins behind it
+    bool awaits;   // the stream of its last products waits for all of them
     hd_block late; // what comes after the join
 };
 
@@ -242,6 +249,62 @@ static void pass_join(hd_body *body, hd_stmt *stmt)
                     stmt);
 }
 
+// What travels, and what waits for it.
+static void mark_moved(const hd_body *body, const hd_block *block, glance *g)
+{
+    hd_module *m = body->module;
+    hd_expr last = hd_expr_const(m, m->streams - 1);
+
+    for (hd_stmt *s = block->first; s != NULL; s = s->next) {
+        if (s->kind == HD_STMT_FOR)
+            mark_moved(body, &s->body, g);
+        else if (s->kind != HD_STMT_ON || s->a == last)
+            hd_stmt_each(s, mark, g);
+    }
+}
+
+// The stream of the last products waits for what the loop computes on others.
+static void await_computed(hd_body *body, hd_loc loc)
+{
+    hd_module *m = body->module;
+    hd_build b = {m, &body->loop.block, loc}, on;
+    hd_buffer *all;
+    int64_t n = 0;
+
+    if (body->awaits || m->streams <= 2)
+        return;
+    body->awaits = true;
+    all = hd_build_events(m, "all", m->streams - 2, loc);
+    for (int64_t k = 0; k < m->streams - 1; k++) {
+        hd_expr stream = hd_expr_const(m, k);
+
+        if (stream == body->loop.behind)
+            continue;
+        on = hd_build_on(&b, stream);
+        hd_build_event(&on, HD_OP_RECORD, all, hd_expr_const(m, n++));
+    }
+    on = hd_build_on(&b, body->loop.behind);
+    for (int64_t k = 0; k < n; k++)
+        hd_build_event(&on, HD_OP_WAIT, all, hd_expr_const(m, k));
+}
+
+// Whether it comes before the join: beside the loop, or behind what that
+// computes.
+static bool passes_join(hd_body *body, hd_stmt *stmt)
+{
+    glance g = glance_start(body, body->apart, body->nloops);
+    glance moved = glance_start(body, body->moved, body->nloops);
+
+    hd_stmt_each(stmt, look, &g);
+    if (g.found < g.at)
+        return true;
+    hd_stmt_each(stmt, look, &moved);
+    if (body->loop.behind == HD_EXPR_NONE || moved.found == moved.at)
+        return false;
+    await_computed(body, stmt->loc);
+    return true;
+}
+
 void hd_body_add(hd_body *body, hd_stmt *stmt)
 {
     glance g = glance_start(body, body->apart, body->nloops);
@@ -256,11 +319,12 @@ void hd_body_add(hd_body *body, hd_stmt *stmt)
         add_stmt(body, stmt);
         return;
     }
-    hd_stmt_each(stmt, look, &g);
-    if (t.computes && !t.moves && g.found < g.at) {
+    if (t.computes && !t.moves && passes_join(body, stmt)) {
         pass_join(body, stmt);
         return;
     }
+    hd_stmt_each(stmt, mark, &g);
+    g.seen = body->moved;
     hd_stmt_each(stmt, mark, &g);
     hd_block_append(&body->late, stmt);
 }
@@ -307,8 +371,11 @@ void hd_body_add_loop(hd_body *body, const hd_ordered *loop)
     close_loop(body);
     g = glance_start(body, body->apart, ++body->nloops);
     hd_block_each(&loop->block, mark, &g);
+    g.seen = body->moved;
+    mark_moved(body, &loop->block, &g);
     body->loop = *loop;
     body->open = true;
+    body->awaits = false;
     if (loop->moves && !loop->syncs)
         pass_fork(body);
     else
@@ -546,6 +613,7 @@ hd_body *hd_body_create(hd_module *module, hd_arena *scratch)
     body->scratch = scratch;
     body->nbuffers = module->nbuffers;
     body->apart = see_nothing(body);
+    body->moved = see_nothing(body);
     body->ahead = see_nothing(body);
     return body;
 }
