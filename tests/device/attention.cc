@@ -217,6 +217,23 @@ const char *const kPacked[] = {
     "in %k : $[size tp @tp, G, S, D] in %v : $[G, S, W] "
     "out %o : $[size tp @tp, G, S, W] out %l : L[size tp @tp, G, S] "
     "{ %o, %l = attention %q, %k, %v groups %n causal tp * 3 - 1 window 5 }",
+    // Some of the rows and of the keys that the sequences have together.
+    "in %p : i32[B@tp, E] in %q : $[B@tp, G * Q, S, D] "
+    "in %k : $[B@tp, G, K, D] in %v : $[B@tp, G, K, W] "
+    "in %g : $[B@tp, G * Q, S, W] out %o : $[B@tp, G * Q, S, W] "
+    "out %l : L[B@tp, G * Q, S] out %a : $[B@tp, G * Q, S, D] "
+    "out %b : $[B@tp, G, K, D] out %c : L[B@tp, G, K, W] "
+    "{ %o, %l = attention %q, %k, %v groups %p row K key 2 room 3 * S M "
+    "%a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g groups %p row S key K "
+    "room 2 * S + K M }",
+    "in %p : i32[E] in %q : $[B@tp, G, S, D] in %k : $[B@tp, 1, K, D] "
+    "in %v : $[B@tp, 1, K, W] in %g : $[B@tp, G, S, W] "
+    "inout %o : L[B@tp, G, S, W] inout %l : L[B@tp, G, S] "
+    "inout %a : L[B@tp, G, S, D] inout %b : L[B@tp, 1, K, D] "
+    "inout %c : $[B@tp, 1, K, W] "
+    "{ %a, %b, %c = attention_grad %q, %k, %v, %o, %l, %g accumulate groups %p "
+    "row 3 key 1 room S + K M %o, %l = attention %q, %k, %v accumulate "
+    "groups %p row K key 0 room S + K M }",
 };
 
 // The elements that are not counted of an argument.
@@ -467,7 +484,7 @@ TEST(Attention, OfSequencesBehindEachOtherIsTheReferences)
          {'G', 2},
          {'Q', 2},
          {'S', 80},
-         {'K', 80},
+         {'K', 70},
          {'D', 12},
          {'W', 12}},
         PoisonPacked);
