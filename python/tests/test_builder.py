@@ -457,6 +457,18 @@ class Built(unittest.TestCase):
                 for name in RESULTS:
                     none = -np.inf if name == "lse" else 0
                     self.assertTrue((got[name][i, :, ends[-1]:] == none).all(), name)
+            # Of some of the rows.
+            b = heddle.Builder("some")
+            n, q = b.input("n", "i32", (2, 3)), b.input("q", "f32", (2, 2, 7, 8))
+            k, v = b.input("k", "f32", (2, 1, 11, 8)), b.input("v", "f32", (2, 1, 11, 3))
+            for name, x in zip(RESULTS, ops.attention(q, k, v, causal=5, window=3, groups=n,
+                                                      row=4, key="0", room=11)):
+                b.output(name, x)
+            arrays["q"] = np.ascontiguousarray(arrays["q"][:, :, 4:])
+            some = heddle.compile(b.build(), group, {})(
+                n=counts, **{name: arrays[name] for name in "qkv"})
+            for name, x in zip(RESULTS, some):
+                np.testing.assert_allclose(x, got[name][:, :, 4:], rtol=0, atol=1e-5)
 
     def test_gradients_of_attention_in_parts_are_those_of_numpy(self):
         b = heddle.Builder("parts")
