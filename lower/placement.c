@@ -126,6 +126,16 @@ static int64_t pack(const hd_module *module, const hd_type *type,
                                                : 2 * bytes / HD_COST_TOUCHED;
 }
 
+// A sum of few bytes is one kernel, which meets its peers sooner than others do.
+static int64_t begin_alone(step step, int64_t bytes)
+{
+    int64_t few = HD_COST_ALONE / 2, more = 4 * bytes;
+
+    if (step != STEP_SCATTER && step != STEP_ADD)
+        return HD_COST_ALONE;
+    return few + (more < few ? more : few);
+}
+
 // `now` is what the tensor is over before it. What goes on piece by piece
 // beside a statement begins sooner, and lies as it arrives.
 static hd_moves move_step(const hd_module *module, const hd_type *type,
@@ -169,7 +179,7 @@ static hd_moves move_step(const hd_module *module, const hd_type *type,
     }
     moves.ahead = beside ? 0 : takes;
     moves.beside = beside ? takes : 0;
-    moves.alone = moves.bytes + HD_COST_ALONE;
+    moves.alone = moves.bytes + begin_alone(step, moves.bytes);
     return moves;
 }
 
