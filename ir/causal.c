@@ -162,7 +162,7 @@ hd_expr hd_causal_of_part(hd_module *module, const hd_op *op, hd_expr block,
 
 // ------------------------------------------------------- among sequences
 
-static const int64_t MOST_AMONG = (int64_t)1 << 40; // sums have no overflow
+static const int64_t MOST_AMONG = INT32_MAX; // which hd_among holds
 
 hd_expr hd_causal_room(hd_module *module, const hd_op *op)
 {
@@ -233,22 +233,28 @@ int64_t hd_causal_room_now(const hd_module *module, const hd_op *op)
 
 // 0 of an op without the key.
 static bool eval_key(const hd_module *module, const hd_op *op, hd_key_code code,
-                     const hd_env *env, int64_t *out)
+                     const hd_env *env, int32_t *out)
 {
     const hd_key *key = hd_op_key(op, code);
+    int64_t value = 0;
+    bool has = key == NULL || hd_expr_eval(module, key->expr, env, &value);
 
-    *out = 0;
-    return key == NULL || hd_expr_eval(module, key->expr, env, out);
+    *out = (int32_t)(value <= MOST_AMONG ? value : MOST_AMONG);
+    return has && value >= 0 && value <= MOST_AMONG;
 }
 
 bool hd_causal_among(const hd_module *module, const hd_op *op,
                      const hd_env *env, hd_among *out)
 {
+    int64_t room;
+
     *out = (hd_among){0};
     if (!hd_op_has_sequences(op))
         return true;
-    out->room = hd_causal_room_now(module, op);
-    return eval_key(module, op, HD_KEY_ROW, env, &out->row) &&
+    room = hd_causal_room_now(module, op);
+    out->room = (int32_t)room;
+    return room <= MOST_AMONG &&
+           eval_key(module, op, HD_KEY_ROW, env, &out->row) &&
            eval_key(module, op, HD_KEY_FIRST_KEY, env, &out->key);
 }
 

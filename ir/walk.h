@@ -35,7 +35,7 @@ typedef struct hd_record {
 // the first row, and of the first key, among those that the sequences have one
 // behind the other, and how many these are together, at most.
 typedef struct hd_among {
-    int64_t row, key, room;
+    int32_t row, key, room;
 } hd_among;
 
 // There may be HD_MAX_STEPS of them, so that all numbers are as small as their
