@@ -186,13 +186,28 @@ static bool is_whole(const hd_op *product)
     return hd_signature_fits(product, type, true, &bound, NULL) && !bound.parts;
 }
 
+// Whether it adds more than a row: with an activation behind that, cuBLASLt
+// does it by way of memory, in f32.
+static bool adds_matrix(const hd_op *product)
+{
+    int bias = hd_op_key_view(product, HD_KEY_BIAS);
+    hd_type type;
+
+    if (bias < 0)
+        return false;
+    type = hd_view_type(&product->view[bias]);
+    return type.ndims > 1 &&
+           hd_type_elements(&type) > type.dim[type.ndims - 1].extent;
+}
+
 static void join_act(ends *e, int n, hd_act act)
 {
     const hd_view *view = op_at(e, n)->view;
     int product = maker_of(e, &view[1]);
 
     if (product < 0 || !are_alike(&view[0], &view[1]) ||
-        !is_whole(op_at(e, product)) || !may_come(e, n, product))
+        !is_whole(op_at(e, product)) || adds_matrix(op_at(e, product)) ||
+        !may_come(e, n, product))
         return;
     hd_build_put_key(copy_at(e, product), HD_KEY_ACT)->act = act;
     take_result(e, n, product);

@@ -126,7 +126,8 @@ static int64_t pack(const hd_module *module, const hd_type *type,
                                                : 2 * bytes / HD_COST_TOUCHED;
 }
 
-// A sum of few bytes is one kernel, which meets its peers sooner than others do.
+// A sum of few bytes is one kernel, which meets its peers sooner than others
+// do.
 static int64_t begin_alone(step step, int64_t bytes)
 {
     int64_t few = HD_COST_ALONE / 2, more = 4 * bytes;

@@ -68,9 +68,9 @@ HD_API void hd_machine_default(hd_machine *out);
 // docs/simulate.md lists: each must be known, all but `name`,
 // `reduction_latency`, which is then `collective_latency`, `multiprocessors`,
 // `event`, `run` and `attention`, which are then 0, must be there, and what is
-// wrong is told with its line, key, value and limits. `name` stands in messages,
-// and is the machine's where the text gives it none.
-// HD_ERROR_INVALID if it is wrong.
+// wrong is told with its line, key, value and limits. `name` stands in
+// messages, and is the machine's where the text gives it none. HD_ERROR_INVALID
+// if it is wrong.
 HD_API HD_MUST_USE hd_status hd_machine_parse(const char *name,
                                               const char *text, size_t length,
                                               hd_diag *diag, hd_machine *out);
