@@ -5,6 +5,7 @@
 
 #include "codegen/counts.h"
 #include "codegen/prelude.h"
+#include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/signature.h"
 
@@ -343,7 +344,7 @@ static void add_places(hd_batch *k)
 {
     const hd_among *among = &k->step->among;
 
-    if (hd_op_key(k->step->op, HD_KEY_ROW) == NULL) {
+    if (!hd_causal_is_said_among(k->step->op)) {
         hd_text_puts(&k->text, "#define ROW0 0\n#define KEY0 0\n"
                                "#define ROOM S\n");
         return;

@@ -252,10 +252,18 @@ bool hd_causal_among(const hd_module *module, const hd_op *op,
     if (!hd_op_has_sequences(op))
         return true;
     room = hd_causal_room_now(module, op);
-    out->room = (int32_t)room;
+    out->room = (int32_t)(room <= MOST_AMONG ? room : MOST_AMONG);
     return room <= MOST_AMONG &&
            eval_key(module, op, HD_KEY_ROW, env, &out->row) &&
            eval_key(module, op, HD_KEY_FIRST_KEY, env, &out->key);
+}
+
+bool hd_causal_is_said_among(const hd_op *op)
+{
+    for (int i = 0; i < op->nkeys; i++)
+        if (hd_causal_is_among(op->key[i].code))
+            return true;
+    return false;
 }
 
 bool hd_causal_among_fits(const hd_module *module, const hd_op *op,

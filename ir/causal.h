@@ -88,6 +88,10 @@ bool hd_causal_among(const hd_module *module, const hd_op *op,
 bool hd_causal_among_fits(const hd_module *module, const hd_op *op,
                           const hd_env *env);
 
+// Whether an op says where rows or keys of its sequences are, or how many these
+// have.
+bool hd_causal_is_said_among(const hd_op *op);
+
 // Whether a key says where rows and keys of sequences are among these; or that,
 // or where rows lie among keys: what runs are given may say it.
 bool hd_causal_is_among(hd_key_code code);

@@ -654,7 +654,7 @@ static hd_status place_among(walker *w, hd_step *step)
         return HD_OK;
     return hd_error(w->diag, HD_E0601, hd_op_key(op, HD_KEY_GROUPS)->loc,
                     "row %lld and key %lld of %lld on rank %lld: rows of "
-                    "sequences are counted from 0",
+                    "sequences are counted from 0, and fewer than 2^31",
                     (long long)step->among.row, (long long)step->among.key,
                     (long long)step->among.room, (long long)w->rank);
 }

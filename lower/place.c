@@ -924,7 +924,9 @@ static double flops_of(const hd_lines *lines, double flops)
         return flops;
     d = (double)q->dim[q->ndims - 1].extent;
     e = (double)v->dim[v->ndims - 1].extent;
-    return flops / (d * e) * (d + e);
+    return flops / (d * e) *
+           (hd_op_attend(lines->op) == HD_ATTEND_ATTENTION_GRAD ? 3 * d + 2 * e
+                                                                : d + e);
 }
 
 // Of a product or an attention that all ranks of a used axis do.

@@ -19,7 +19,7 @@ typedef enum part {
 
 // What a contender's results are compared with.
 typedef enum judge {
-    JUDGE_NONE,      // it has no results
+    JUDGE_NONE,      // it has no results, or is compared with none
     JUDGE_OWN,       // the sampled rows of this rank's share of k
     JUDGE_ROWS,      // the sampled rows of C, of which a rank holds some or all
     JUDGE_REFERENCE, // the dense answer

@@ -2473,6 +2473,18 @@ static void draw_sight(maker *m, statement *s)
         add_key(s, " window %d", 1 + pick(m, rows));
 }
 
+// Whether the queries have all dimensions of the batch.
+static bool has_batch(const maker *m, const statement *s)
+{
+    tensor q = m->tensor[s->tensor[2]];
+    int d = 0;
+
+    while (q.ndims - 3 == s->n[LETTER_B] && d < s->n[LETTER_B] &&
+           same_dim(q.dim[d], s->lies[LETTER_B][d]))
+        d++;
+    return d == s->n[LETTER_B];
+}
+
 // Where rows and keys are among those of sequences: rows may be some that keys
 // are not, or behind all of them.
 static void draw_place(maker *m, statement *s)
@@ -2485,7 +2497,8 @@ static void draw_place(maker *m, statement *s)
         return;
     if (row_has(s->row, KEY_BLOCKS)) {
         blocks = s->lies[LETTER_n][0].extent;
-        own = own && axis >= 0 && m->axis[axis] == blocks && knows_block(m, s);
+        own = own && axis >= 0 && m->axis[axis] == blocks &&
+              knows_block(m, s) && has_batch(m, s);
     }
     if (own && once_in(m, 2))
         return;
