@@ -100,7 +100,7 @@ static work group_work(const hd_machine *machine, const hd_product *p, work w)
 // With what a product moves at its end while it multiplies nothing, though
 // other kernels may, beside a result of its operands' dtype: that is in the
 // rate. A wider one takes cuBLASLt three times as long as its bytes do, on an
-// H200, as do sums that it adds to.
+// H200, as do sums that it adds to, and leaves others nothing that was seen.
 static hd_cost with_end(const hd_machine *machine, const hd_step *step,
                         const hd_product *p, hd_cost cost)
 {
@@ -118,10 +118,9 @@ static hd_cost with_end(const hd_machine *machine, const hd_step *step,
     bytes += aux >= 0 ? bytes_of(&step->span[aux]) : 0;
     if (bytes <= 0 || machine->processors > 0)
         return cost;
-    moves = bytes / machine->memory;
-    busy += wide ? 2 * moves : 0;
+    moves = (wide ? 3 : 1) * bytes / machine->memory;
     cost.seconds = busy + moves;
-    cost.width *= busy / cost.seconds;
+    cost.width *= wide ? 1 : busy / cost.seconds;
     return cost;
 }
 
