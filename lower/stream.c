@@ -737,6 +737,7 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
     if (p->copies) {
         op->code = HD_OP_COPY;
         op->nkeys = 0;
+        op->nviews = op->noutputs + op->ninputs;
     } else if (pieces[0] < 0 && pieces[1] < 0) {
         drop_dim(op, p);
     }
