@@ -129,7 +129,7 @@ static void begin(void *own, int64_t b)
 
     if (hd_op_has_sequences(f->a.step->op))
         f->sequences =
-            hd_values_counts(f->values, (uint64_t)f->a.step->among.room,
+            hd_values_counts(f->values, (uint64_t)hd_step_among(f->a.step).room,
                              hd_attention_counts(f->a.step, b));
 }
 

@@ -342,16 +342,16 @@ static const char sequence_text[] =
 // and ROOM. A kernel is that of all steps that differ in these alone.
 static void add_places(hd_batch *k)
 {
-    const hd_among *among = &k->step->among;
+    hd_among among = hd_step_among(k->step);
 
     if (!hd_causal_is_said_among(k->step->op)) {
         hd_text_puts(&k->text, "#define ROW0 0\n#define KEY0 0\n"
                                "#define ROOM S\n");
         return;
     }
-    hd_batch_number(k, "ROW0", among->row, true);
-    hd_batch_number(k, "KEY0", among->key, true);
-    hd_batch_number(k, "ROOM", among->room, true);
+    hd_batch_number(k, "ROW0", among.row, true);
+    hd_batch_number(k, "KEY0", among.key, true);
+    hd_batch_number(k, "ROOM", among.room, true);
 }
 
 // Who finds a count that does not fit tells of it if all elements of the batch

@@ -17,14 +17,16 @@ static hd_status attend(const hd_evaluator *e, const hd_work_item *item)
     const hd_op *op = item->step.op;
     hd_work_item part = *item;
     hd_placed placed;
+    hd_attended attended;
 
     part.step.span = part.span;
-    part.step.blocks = placed.causal;
+    attended.causal = placed.causal;
+    part.step.attended = &attended;
     for (int64_t rank = 0; rank < e->layout->module->nranks; rank++) {
         if (!hd_causal_place(e->layout->module, op, rank, &placed))
             continue;
         part.step.causal = placed.causal[0];
-        part.step.among = placed.among;
+        attended.among = placed.among;
         for (int i = 0; i < op->nviews; i++) {
             part.span[i] = item->span[i];
             for (int d = 0; d < part.span[i].ndims; d++)

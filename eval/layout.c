@@ -146,7 +146,7 @@ void hd_layout_step(const hd_layout *l, int rank, int64_t step,
                                    .span = out->span,
                                    .rank = rank,
                                    .causal = hd_graph_causal(l->graph, node),
-                                   .among = hd_graph_place(l->graph, node),
+                                   .attended = hd_graph_attends(l->graph, node),
                                    .stores = node->stores}};
     for (int64_t i = node->part; i < node[1].part; i++) {
         const hd_part *part = &l->graph->part[i];

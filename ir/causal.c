@@ -162,8 +162,6 @@ hd_expr hd_causal_of_part(hd_module *module, const hd_op *op, hd_expr block,
 
 // ------------------------------------------------------- among sequences
 
-static const int64_t MOST_AMONG = INT32_MAX; // which hd_among holds
-
 hd_expr hd_causal_room(hd_module *module, const hd_op *op)
 {
     const hd_key *room = hd_op_key(op, HD_KEY_ROOM);
@@ -239,8 +237,8 @@ static bool eval_key(const hd_module *module, const hd_op *op, hd_key_code code,
     int64_t value = 0;
     bool has = key == NULL || hd_expr_eval(module, key->expr, env, &value);
 
-    *out = (int32_t)(value <= MOST_AMONG ? value : MOST_AMONG);
-    return has && value >= 0 && value <= MOST_AMONG;
+    *out = (int32_t)(value <= HD_MAX_AMONG ? value : HD_MAX_AMONG);
+    return has && value >= 0 && value <= HD_MAX_AMONG;
 }
 
 bool hd_causal_among(const hd_module *module, const hd_op *op,
@@ -252,8 +250,8 @@ bool hd_causal_among(const hd_module *module, const hd_op *op,
     if (!hd_op_has_sequences(op))
         return true;
     room = hd_causal_room_now(module, op);
-    out->room = (int32_t)(room <= MOST_AMONG ? room : MOST_AMONG);
-    return room <= MOST_AMONG &&
+    out->room = (int32_t)(room <= HD_MAX_AMONG ? room : HD_MAX_AMONG);
+    return room <= HD_MAX_AMONG &&
            eval_key(module, op, HD_KEY_ROW, env, &out->row) &&
            eval_key(module, op, HD_KEY_FIRST_KEY, env, &out->key);
 }
@@ -266,17 +264,13 @@ bool hd_causal_is_said_among(const hd_op *op)
     return false;
 }
 
-bool hd_causal_among_fits(const hd_module *module, const hd_op *op,
+bool hd_causal_fits_among(const hd_module *module, const hd_key *key,
                           const hd_env *env)
 {
     int64_t low, high;
 
-    for (int i = 0; i < op->nkeys; i++)
-        if (hd_causal_is_among(op->key[i].code) &&
-            (!hd_expr_bounds(module, op->key[i].expr, env, &low, &high) ||
-             low < 0 || high > MOST_AMONG))
-            return false;
-    return true;
+    return hd_expr_bounds(module, key->expr, env, &low, &high) && low >= 0 &&
+           high <= HD_MAX_AMONG;
 }
 
 // --------------------------------------------------------------- completing
@@ -491,9 +485,10 @@ hd_sight hd_sight_of(const hd_step *step)
     hd_sight sight = hd_sight_of_op(step->op, q->extent[q->ndims - 2],
                                     k->extent[k->ndims - 2]);
 
-    sight.causal =
-        hd_op_has_blocks(step->op, at + 1) ? step->blocks : &step->causal;
-    sight.among = step->among;
+    sight.causal = &step->causal;
+    if (hd_op_has_blocks(step->op, at + 1))
+        sight.causal = step->attended != NULL ? step->attended->causal : NULL;
+    sight.among = hd_step_among(step);
     return sight;
 }
 

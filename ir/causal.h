@@ -84,8 +84,8 @@ hd_expr hd_causal_first_key(hd_module *module, const hd_op *op, hd_expr block,
 // all are 0.
 bool hd_causal_among(const hd_module *module, const hd_op *op,
                      const hd_env *env, hd_among *out);
-// Whether what keys say of it are numbers of rows, in every run.
-bool hd_causal_among_fits(const hd_module *module, const hd_op *op,
+// Whether what a key says of it is one of these numbers, in every run.
+bool hd_causal_fits_among(const hd_module *module, const hd_key *key,
                           const hd_env *env);
 
 // Whether an op says where rows or keys of its sequences are, or how many these

@@ -194,10 +194,9 @@ int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i)
 hd_sequences hd_sequences_of(const hd_step *step)
 {
     const hd_span *out = &step->span[0];
-    hd_sequences sequences = {.room = step->among.room,
-                              .row = step->among.row,
-                              .key = step->among.key,
-                              .beside = 1};
+    hd_among among = hd_step_among(step);
+    hd_sequences sequences = {
+        .room = among.room, .row = among.row, .key = among.key, .beside = 1};
 
     if (!hd_op_has_sequences(step->op))
         return sequences;

@@ -111,11 +111,11 @@ bool hd_step_number(const hd_module *module, const hd_step *step,
     else if (code == HD_KEY_CAUSAL)
         *out = step->causal;
     else if (code == HD_KEY_ROW)
-        *out = step->among.row;
+        *out = hd_step_among(step).row;
     else if (code == HD_KEY_FIRST_KEY)
-        *out = step->among.key;
+        *out = hd_step_among(step).key;
     else if (code == HD_KEY_ROOM)
-        *out = step->among.room;
+        *out = hd_step_among(step).room;
     else if (code == HD_KEY_START)
         *out = step->start;
     else if (code == HD_KEY_ZIGZAG)

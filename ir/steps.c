@@ -15,6 +15,7 @@ typedef struct collector {
     hd_diag *diag;
     hd_steps steps;
     int64_t steps_room, spans_room, nspans, records_room, nrecords;
+    int64_t attended_room, nattended;
     int32_t *first; // owned, by step: its first span
     int64_t first_room;
     int32_t *slot; // owned: 1 + the first span of each list that is kept
@@ -109,12 +110,22 @@ static hd_status find_spans(collector *c, const hd_step *step, int32_t *out)
 
 static hd_status keep_records(collector *c, const hd_step *step)
 {
-    int n = step->record != NULL ? step->op->nviews : 0;
+    int n = hd_step_records(step);
 
     HD_TRY(hd_grow((void **)&c->steps.record, &c->records_room, c->nrecords + n,
                    sizeof(hd_record), c->diag));
     for (int i = 0; i < n; i++)
         c->steps.record[c->nrecords++] = step->record[i];
+    return HD_OK;
+}
+
+static hd_status keep_attended(collector *c, const hd_step *step)
+{
+    if (!hd_op_has_sequences(step->op))
+        return HD_OK;
+    HD_TRY(hd_grow((void **)&c->steps.attended, &c->attended_room,
+                   c->nattended + 1, sizeof(hd_attended), c->diag));
+    c->steps.attended[c->nattended++] = *step->attended;
     return HD_OK;
 }
 
@@ -131,6 +142,7 @@ static hd_status collect(void *context, const hd_step *steps, int n)
                        sizeof *c->first, c->diag));
         HD_TRY(find_spans(c, &steps[i], &c->first[at]));
         HD_TRY(keep_records(c, &steps[i]));
+        HD_TRY(keep_attended(c, &steps[i]));
         c->steps.step[c->steps.nsteps++] = steps[i];
     }
     return HD_OK;
@@ -142,16 +154,19 @@ hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
     collector c = {.diag = diag};
     hd_status status = hd_walk(module, rank, diag, collect, &c);
     const hd_record *record = c.steps.record;
+    const hd_attended *attended = c.steps.attended;
 
     // What they have stands still from here on.
     for (int64_t i = 0; i < c.steps.nsteps; i++) {
         hd_step *step = &c.steps.step[i];
 
         step->span = c.steps.span != NULL ? c.steps.span + c.first[i] : NULL;
-        if (step->record == NULL)
+        if (hd_op_has_sequences(step->op))
+            step->attended = attended++;
+        if (hd_step_records(step) == 0)
             continue;
         step->record = record;
-        record += step->op->nviews;
+        record += hd_step_records(step);
     }
     free(c.first);
     free(c.slot);
@@ -167,6 +182,7 @@ void hd_steps_free(hd_steps *steps)
     free(steps->step);
     free(steps->span);
     free(steps->record);
+    free(steps->attended);
     *steps = (hd_steps){0};
 }
 
@@ -179,6 +195,18 @@ int hd_steps_together(const hd_steps *steps, int64_t i)
            steps->step[i + n].group == group)
         n++;
     return n;
+}
+
+int hd_step_records(const hd_step *step)
+{
+    return step->op->code == HD_OP_WAIT ? step->op->nviews : 0;
+}
+
+hd_among hd_step_among(const hd_step *step)
+{
+    return hd_op_has_sequences(step->op) && step->attended != NULL
+               ? step->attended->among
+               : (hd_among){0};
 }
 
 bool hd_step_touches(const hd_step *step, int view)

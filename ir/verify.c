@@ -1957,7 +1957,7 @@ static hd_status check_placed(verifier *v, const hd_op *op,
         for (int axis = 0; axis < v->module->naxes; axis++)
             env.coord[axis] = hd_mesh_coord(v->module, rank, axis);
         if (hd_causal_is_among(causal->code) &&
-            !hd_causal_among_fits(v->module, op, &env))
+            !hd_causal_fits_among(v->module, causal, &env))
             return hd_error(v->diag, HD_E0312, causal->loc,
                             "%s is no number of a row on rank %lld, from 0 on",
                             hd_key_info_get(causal->code)->text,
@@ -2093,9 +2093,15 @@ static hd_status check_among(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0312, hd_op_key(op, HD_KEY_ROOM)->loc,
                         "room is of all sequences: the same on every rank, and "
                         "in every trip of a loop");
-    if (is_tensor(v) && row != NULL)
-        HD_TRY(check_placed(v, op, row));
-    return is_tensor(v) && first != NULL ? check_placed(v, op, first) : HD_OK;
+    if (hd_causal_room_now(v->module, op) > HD_MAX_AMONG)
+        return hd_error(v->diag, HD_E0312, groups->loc,
+                        "sequences of %lld rows; they have %lld at most",
+                        (long long)hd_causal_room_now(v->module, op),
+                        (long long)HD_MAX_AMONG);
+    for (int i = 0; is_tensor(v) && i < op->nkeys; i++)
+        if (hd_causal_is_among(op->key[i].code))
+            HD_TRY(check_placed(v, op, &op->key[i]));
+    return HD_OK;
 }
 
 static hd_status check_causal(verifier *v, const hd_op *op)

@@ -42,6 +42,7 @@ typedef struct walker {
     hd_record **recorded; // owned, by buffer id: each event's last one, its
                           // step counted from 1
     hd_record awaited[HD_MAX_VIEWS]; // of the current step
+    hd_attended attended;            // likewise, which is in no group
 } walker;
 
 // Says which part of an expression that has no value is the one to blame: all
@@ -644,19 +645,26 @@ static hd_status take_halves(walker *w, hd_step *step, const hd_key *key,
 static hd_status place_among(walker *w, hd_step *step)
 {
     const hd_op *op = step->op;
-    int64_t unused;
+    int64_t value;
 
-    for (int i = 0; i < op->nkeys; i++)
-        if (hd_causal_is_among(op->key[i].code))
-            HD_TRY(evaluate_key(w, &op->key[i], &unused));
-    if (hd_causal_among(w->module, op, &w->env, &step->among) &&
-        hd_causal_among_fits(w->module, op, &w->env))
+    if (!hd_op_has_sequences(op))
         return HD_OK;
-    return hd_error(w->diag, HD_E0601, hd_op_key(op, HD_KEY_GROUPS)->loc,
-                    "row %lld and key %lld of %lld on rank %lld: rows of "
-                    "sequences are counted from 0, and fewer than 2^31",
-                    (long long)step->among.row, (long long)step->among.key,
-                    (long long)step->among.room, (long long)w->rank);
+    for (int i = 0; i < op->nkeys; i++) {
+        const hd_key *key = &op->key[i];
+
+        if (!hd_causal_is_among(key->code))
+            continue;
+        HD_TRY(evaluate_key(w, key, &value));
+        if (!hd_causal_fits_among(w->module, key, &w->env))
+            return hd_error(w->diag, HD_E0601, key->loc,
+                            "%s %lld on rank %lld: rows of sequences are "
+                            "counted from 0, and fewer than 2^31",
+                            hd_key_info_get(key->code)->text, (long long)value,
+                            (long long)w->rank);
+    }
+    (void)hd_causal_among(w->module, op, &w->env, &w->attended.among);
+    step->attended = &w->attended;
+    return HD_OK;
 }
 
 static hd_status place_rows(walker *w, hd_step *step)

@@ -37,6 +37,15 @@ typedef struct hd_record {
 typedef struct hd_among {
     int32_t row, key, room;
 } hd_among;
+#define HD_MAX_AMONG INT32_MAX
+
+// What an attention whose keys are in blocks, or that is of sequences, has
+// besides.
+typedef struct hd_attended {
+    const int32_t *causal; // of each block, which the reference alone has in
+                           // one step; else NULL
+    hd_among among;        // 0 without GROUPS
+} hd_attended;
 
 // There may be HD_MAX_STEPS of them, so that all numbers are as small as their
 // limits allow.
@@ -44,13 +53,11 @@ typedef struct hd_step {
     const hd_op *op;
     const hd_span *span; // op->nviews, in their order; valid during the call
     union {
-        // wait: of each of its events; valid during the call. NULL of other
-        // steps.
-        const hd_record *record;
-        // attention whose keys are in blocks, which the reference alone has as
-        // a step: `causal` of each.
-        const int32_t *blocks;
-    };
+        const hd_record *record; // wait: of each of its events
+        // attention whose keys are in blocks, or that is of sequences; NULL
+        // where no rank is meant
+        const hd_attended *attended;
+    };             // valid during the call; NULL of other steps
     int32_t rank;  // whose step it is
     int32_t index; // position in the rank's list, from 0
     int32_t group; // 0, or the number of the group it is a member of, from 1
@@ -73,11 +80,15 @@ typedef struct hd_step {
     // 0, or of a step of a launch 1 or 2, which the launch before it in the
     // list does not have. Its steps follow each other.
     uint8_t launch;
-    bool varies;    // `causal` is another number in other runs
-    hd_among among; // attention of sequences
+    bool varies; // `causal` is another number in other runs
 } hd_step;
 
 #define HD_SEES_ALL INT32_MAX
+
+// How many records it has: of a wait, one an event.
+int hd_step_records(const hd_step *step);
+// Of an attention of sequences; else all are 0.
+hd_among hd_step_among(const hd_step *step);
 
 // Whether the step does anything with a view: the operand of a broadcast is its
 // root's alone, and so is the result of a reduce.
@@ -124,8 +135,9 @@ hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
 typedef struct hd_steps {
     hd_step *step; // owned
     int64_t nsteps;
-    hd_span *span;     // owned
-    hd_record *record; // owned
+    hd_span *span;         // owned
+    hd_record *record;     // owned
+    hd_attended *attended; // owned
 } hd_steps;
 
 hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,

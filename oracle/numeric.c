@@ -1209,7 +1209,7 @@ static void find_sequences(void *own, int64_t b)
         int64_t from = end;
 
         end += count(a->memory, hd_span_place(&counts, s),
-                     a->a.step->among.room - from);
+                     hd_step_among(a->a.step).room - from);
         for (int64_t row = 0; row < rows; row++) {
             int64_t number = hd_sight_row(&a->a.sight, row);
 

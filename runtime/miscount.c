@@ -67,7 +67,7 @@ static void put_sequence(hd_line *line, const hd_step *step,
                 " of %%%s has %lld rows; it may have 0 to %lld, what the "
                 "sequences before it leave of %lld",
                 counts->buffer->name, (long long)miscount->count,
-                (long long)miscount->left, (long long)step->among.room);
+                (long long)miscount->left, (long long)hd_step_among(step).room);
 }
 
 void hd_miscount_print(const hd_module *module, int rank, const hd_step *step,

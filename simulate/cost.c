@@ -27,7 +27,7 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
         (hd_step){.op = node->op, .span = out->span, .stores = node->stores};
     if (hd_op_is(node->op, HD_UNIT_COMPUTE)) {
         out->step.causal = hd_graph_causal(g, node);
-        out->step.among = hd_graph_place(g, node);
+        out->step.attended = hd_graph_attends(g, node);
     }
     for (int64_t i = node->part; i < node[1].part; i++)
         out->span[n++] =

@@ -18,8 +18,11 @@ typedef struct sight {
 
 static sight sight_of(const hd_graph *g, const hd_node *node)
 {
+    const hd_attended *attended = hd_graph_attends(g, node);
+
     return hd_op_family(node->op) == HD_FAMILY_ATTEND
-               ? (sight){hd_graph_causal(g, node), hd_graph_place(g, node)}
+               ? (sight){hd_graph_causal(g, node),
+                         attended != NULL ? attended->among : (hd_among){0}}
                : (sight){0};
 }
 

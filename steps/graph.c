@@ -22,7 +22,7 @@ typedef struct builder {
     hd_diag *diag;
     int rank;
     int64_t nnodes, nodes_room, parts_room, nrecords, records_room;
-    int64_t among_room;
+    int64_t attended_room;
     int32_t fork;
     int32_t launch, launched; // of the step before, and its first one
     sent *sent;               // owned: of all ranks, sorted within each
@@ -123,14 +123,15 @@ static hd_status add_records(builder *b, const hd_step *step, hd_node *wait)
     return HD_OK;
 }
 
-static hd_status add_among(builder *b, const hd_step *step, hd_node *node)
+static hd_status add_attended(builder *b, const hd_step *step, hd_node *node)
 {
     hd_graph *g = b->graph;
 
-    HD_TRY(hd_grow((void **)&g->among, &b->among_room, g->namong + 1,
-                   sizeof *g->among, b->diag));
-    node->among = (int32_t)g->namong;
-    g->among[g->namong++] = (hd_graph_among){step->among, step->causal};
+    HD_TRY(hd_grow((void **)&g->attended, &b->attended_room, g->nattended + 1,
+                   sizeof *g->attended, b->diag));
+    node->attended = (int32_t)g->nattended;
+    g->attended[g->nattended++] =
+        (hd_graph_attended){*step->attended, step->causal};
     return HD_OK;
 }
 
@@ -155,7 +156,7 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
                       .kind = (uint8_t)kind_of(step->op),
                       .stores = step->stores};
     if (hd_op_has_sequences(step->op))
-        HD_TRY(add_among(b, step, node));
+        HD_TRY(add_attended(b, step, node));
     else if (hd_op_is(step->op, HD_UNIT_COMPUTE))
         node->causal = step->causal;
     else
@@ -530,7 +531,7 @@ void hd_graph_free(hd_graph *graph)
     free(graph->order);
     free(graph->begin);
     free(graph->part);
-    free(graph->among);
+    free(graph->attended);
     free(graph->record);
     free(graph->rendezvous);
     free(graph->member);
@@ -541,14 +542,16 @@ void hd_graph_free(hd_graph *graph)
 
 int32_t hd_graph_causal(const hd_graph *graph, const hd_node *node)
 {
-    return hd_op_has_sequences(node->op) ? graph->among[node->among].causal
-                                         : node->causal;
+    return hd_op_has_sequences(node->op)
+               ? graph->attended[node->attended].causal
+               : node->causal;
 }
 
-hd_among hd_graph_place(const hd_graph *graph, const hd_node *node)
+const hd_attended *hd_graph_attends(const hd_graph *graph, const hd_node *node)
 {
-    return hd_op_has_sequences(node->op) ? graph->among[node->among].among
-                                         : (hd_among){0};
+    return hd_op_has_sequences(node->op)
+               ? &graph->attended[node->attended].attended
+               : NULL;
 }
 
 int hd_graph_rank(const hd_graph *graph, int64_t node)

@@ -40,7 +40,7 @@ typedef struct hd_node {
     const hd_op *op;
     union {
         int32_t causal;     // attention: that of the step, and its `start`
-        int32_t among;      // of one of sequences: where in the graph's list
+        int32_t attended;   // of one of sequences: where in the graph's list
         int32_t records;    // wait: where its records begin
         int32_t partner;    // send and recv: the step of `peer` that it meets
         int32_t rendezvous; // collective: its own
@@ -59,10 +59,10 @@ typedef struct hd_node {
 } hd_node;
 
 // What an attention of sequences has as its step.
-typedef struct hd_graph_among {
-    hd_among among;
+typedef struct hd_graph_attended {
+    hd_attended attended;
     int32_t causal;
-} hd_graph_among;
+} hd_graph_attended;
 
 // One step of a collective.
 typedef struct hd_member {
@@ -81,8 +81,8 @@ typedef struct hd_graph {
     int32_t *begin;          // owned, nstreams + 1 a rank: where in its order
     hd_part *part;           // owned
     int64_t nparts;
-    hd_graph_among *among; // owned, a step of sequences
-    int64_t namong;
+    hd_graph_attended *attended; // owned, a step of sequences
+    int64_t nattended;
     hd_record *record;   // owned: of each wait, one an event
     int64_t *rendezvous; // owned: rendezvous i has members from here
     hd_member *member;   // owned
@@ -98,9 +98,9 @@ static inline int64_t hd_graph_steps(const hd_graph *graph, int rank)
 }
 
 // What the step of a node that computes has as `causal`, or `start`, and as
-// `among`.
+// `attended`, which stands as long as the graph.
 int32_t hd_graph_causal(const hd_graph *graph, const hd_node *node);
-hd_among hd_graph_place(const hd_graph *graph, const hd_node *node);
+const hd_attended *hd_graph_attends(const hd_graph *graph, const hd_node *node);
 
 // Whose node `node` is: a rank of the graph.
 int hd_graph_rank(const hd_graph *graph, int64_t node);

@@ -1759,7 +1759,7 @@ TEST(Session, ARunOfOtherSizesMayBeginWhileAPeerStillMakesTheSession)
 } // namespace
 
 // A program may have 2^24 steps on each rank: a step costs what it needs.
-TEST(Session, TakesAtMost120BytesAStep)
+TEST(Session, TakesAtMost100BytesAStep)
 {
     HD_NEEDS_PLAIN_MALLOC();
     const size_t steps = 65000;
@@ -1774,7 +1774,7 @@ TEST(Session, TakesAtMost120BytesAStep)
         before = HeapBytes();
         HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
         RANK_EXPECT(HeapBytes() - before >= 40 * steps); // it is counted
-        RANK_EXPECT(HeapBytes() - before <= 120 * steps);
+        RANK_EXPECT(HeapBytes() - before <= 100 * steps);
         hd_session_destroy(session);
         hd_module_destroy(module);
         return HD_OK;

@@ -185,7 +185,7 @@ static bool waits_for_caller(const hd_cuda_plan *plan)
     for (int64_t i = 0; i < plan->steps->nsteps; i++) {
         const hd_step *step = &plan->steps->step[i];
 
-        for (int k = 0; step->record != NULL && k < step->op->nviews; k++)
+        for (int k = 0; k < hd_step_records(step); k++)
             if (step->record[k].step < 0)
                 return true;
     }

@@ -207,7 +207,7 @@ static bool follow_records(const hd_cuda_plan *plan, const hd_step *wait,
     const hd_steps *steps = plan->steps;
     bool waits = plan->launched[wait->index] == 0, tied = false;
 
-    for (int i = 0; wait->record != NULL && i < wait->op->nviews; i++) {
+    for (int i = 0; i < hd_step_records(wait); i++) {
         int record = wait->record[i].step;
         int stream = record >= 0 ? stream_of(&steps->step[record]) : -1;
 
@@ -330,7 +330,7 @@ static hd_status plan_all(hd_cuda_plan *plan, int *events,
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 
-        for (int k = 0; step->record != NULL && k < step->op->nviews; k++)
+        for (int k = 0; k < hd_step_records(step); k++)
             if (step->record[k].step >= 0)
                 events[step->record[k].step] = 0;
     }
