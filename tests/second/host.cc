@@ -35,7 +35,8 @@ using Address = std::tuple<int, int, int, int>; // from, to or -1, axis, number
 struct Member {
     Work work;
     Address address;
-    int own = 0; // coordinate
+    int own = 0;       // coordinate
+    bool none = false; // it moves nothing, and waits for nobody
 };
 
 struct Issued {
@@ -159,6 +160,18 @@ void Machine::Order(Rank *rank, const Step &step, Issued *issued)
             recorded_[{rank->rank, work.event}] = rank->steps.size();
 }
 
+// Whether a transfer that one side of may leave out is of no elements.
+bool IsOfNone(const Work &work)
+{
+    static const std::set<std::string> kLeftOut = {"recv", "broadcast",
+                                                   "reduce"};
+
+    const std::vector<Seen> &moved = work.op == "reduce" ? work.from : work.to;
+
+    return kLeftOut.count(work.op) > 0 && !moved.empty() &&
+           moved[0].region.Offsets().empty();
+}
+
 void Machine::Issue(Rank *rank)
 {
     for (const Step &step : Unroll(program_, shape_, rank->rank)) {
@@ -170,7 +183,7 @@ void Machine::Issue(Rank *rank)
                             : step.stream;
         Order(rank, step, &issued);
         for (const Work &work : step.work) {
-            issued.members.push_back({work, {}, 0});
+            issued.members.push_back({work, {}, 0, IsOfNone(work)});
             if (work.transfer)
                 Match(rank, &issued.members.back());
         }
@@ -254,7 +267,7 @@ bool Machine::IsThere(const Member &member) const
 {
     const Work &work = member.work;
 
-    if (!work.transfer || work.op == "send")
+    if (!work.transfer || work.op == "send" || member.none)
         return true;
     auto found = mail_.find(member.address);
     size_t all = work.op == "recv" ? 1 : static_cast<size_t>(work.size);
@@ -290,7 +303,7 @@ void Machine::Take(Rank *rank, const Member &member)
     std::vector<Values> parts;
     Values values;
 
-    if (!work.transfer || op == "send" || work.to.empty() ||
+    if (!work.transfer || op == "send" || work.to.empty() || member.none ||
         (op == "reduce" && !work.receives))
         return;
     for (const auto &part : mail_[member.address])

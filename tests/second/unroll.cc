@@ -680,6 +680,12 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         if (start + n - 1 > std::numeric_limits<int32_t>::max())
             throw Broken(INVALID, "last index of a " + stmt.op);
     }
+    for (const char *key : {"row", "key", "room"}) {
+        int64_t value = stmt.Find(key) ? KeyValue(stmt, key) : 0;
+
+        if (value < 0 || value > std::numeric_limits<int32_t>::max())
+            throw Broken(INVALID, key + std::string(" among sequences"));
+    }
     if (program_.level == "host")
         TakeHalves(stmt, &from, &to);
     for (const Piece &piece : from) {
