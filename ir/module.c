@@ -560,12 +560,12 @@ bool hd_op_stands(const hd_module *module, const hd_op *op)
     return stands;
 }
 
-bool hd_op_reads_buffer(const hd_op *op, const hd_buffer *buffer)
+int hd_op_read_view(const hd_op *op, const hd_buffer *buffer)
 {
     for (int i = op->noutputs; i < op->nviews; i++)
         if (op->view[i].buffer == buffer)
-            return true;
-    return false;
+            return i;
+    return -1;
 }
 
 int hd_view_lead(const hd_view *view)

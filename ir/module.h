@@ -249,8 +249,8 @@ hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc);
 // The dtype and the dimensions that the view keeps. One of which it keeps a
 // range is as long as that or, if that is no constant, counted.
 hd_type hd_view_type(const hd_view *view);
-// Whether an operand or a key of the op is of the buffer.
-bool hd_op_reads_buffer(const hd_op *op, const hd_buffer *buffer);
+// The first operand, or view of a key, of the op that is of the buffer; -1.
+int hd_op_read_view(const hd_op *op, const hd_buffer *buffer);
 // How many indices it keeps of a dimension of which it picks none.
 hd_expr hd_view_count(hd_module *module, const hd_view *view, int dim);
 // Keeps a range of dimension `dim` of those that it has indices for.

@@ -336,6 +336,20 @@ hd_attend hd_op_attend(const hd_op *op)
     return op_info[op->code].attend;
 }
 
+int64_t hd_op_attend_columns(const hd_op *op, int64_t depth, int64_t wide)
+{
+    switch (hd_op_attend(op)) {
+    case HD_ATTEND_ATTENTION:
+        return depth + wide;
+    case HD_ATTEND_ATTENTION_GRAD:
+        return 3 * depth + 2 * wide;
+    case HD_ATTEND_MERGE:
+    case HD_ATTEND_NONE:
+        break;
+    }
+    return 0;
+}
+
 bool hd_op_has_scales(const hd_op *op, int i)
 {
     return i >= 0 && (i == hd_op_key_view(op, HD_KEY_SCALE_A) ||

@@ -296,6 +296,10 @@ double hd_op_number_written(const hd_op *op, int k);
 unsigned hd_op_linear(const hd_op *op, int k);
 hd_pick hd_op_pick(const hd_op *op);
 hd_attend hd_op_attend(const hd_op *op);
+// How wide the products of rows and keys are together, of heads of that depth
+// whose values are so wide: scores and their mean of values; for gradients the
+// scores, what these are multiplied by, and three sums; else 0.
+int64_t hd_op_attend_columns(const hd_op *op, int64_t depth, int64_t wide);
 // Whether it does each element of a batch by itself, with all of the last
 // dimensions of every view: an op of family PICK, ATTEND or CALL.
 bool hd_op_is_batched(const hd_op *op);

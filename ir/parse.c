@@ -839,8 +839,7 @@ static hd_status parse_key_expr(parser *p, hd_key *key)
 {
     hd_status status;
 
-    p->sizes_may = key->code == HD_KEY_CAUSAL || key->code == HD_KEY_STEP ||
-                   hd_causal_is_place(key->code);
+    p->sizes_may = hd_causal_is_place(key->code);
     status = parse_expr(p, &key->expr);
     p->sizes_may = false;
     return status;
@@ -1487,7 +1486,7 @@ static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
     hd_type type = hd_type_unmarked(&made->type);
 
     if (!hd_dim_is_sharded(made->type.dim[dim]) &&
-        !hd_op_reads_buffer(op, made))
+        hd_op_read_view(op, made) < 0)
         return made;
     to = add_part(p, op, CONCAT, &type);
     to->open = HD_OPEN_PLACE;

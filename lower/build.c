@@ -296,6 +296,13 @@ hd_dim hd_dim_unstreamed(hd_dim dim)
     return dim;
 }
 
+hd_type hd_type_unstreamed(hd_type type)
+{
+    for (int d = 0; d < type.ndims; d++)
+        type.dim[d] = hd_dim_unstreamed(type.dim[d]);
+    return type;
+}
+
 bool hd_view_is_uneven(const hd_view *view, int but)
 {
     for (int d = 0; d < view->nindex; d++)

@@ -82,6 +82,7 @@ hd_expr hd_view_index(const hd_view *view, int dim);
 // The dimension, no stream dimension any more; how many blocks a size is cut
 // into stays known.
 hd_dim hd_dim_unstreamed(hd_dim dim);
+hd_type hd_type_unstreamed(hd_type type);
 // How many indices the view has room for of a dimension that it keeps: of a
 // block those of the longest one.
 int64_t hd_view_room(const hd_view *view, int dim);

@@ -36,18 +36,10 @@ static const hd_op *op_at(const ends *e, int n)
     return e->stmt[n]->op;
 }
 
-static hd_type plain_type(const hd_view *view)
-{
-    hd_type type = hd_view_type(view);
-
-    for (int d = 0; d < type.ndims; d++)
-        type.dim[d] = hd_dim_unstreamed(type.dim[d]);
-    return type;
-}
-
 static bool are_alike(const hd_view *a, const hd_view *b)
 {
-    hd_type x = plain_type(a), y = plain_type(b);
+    hd_type x = hd_type_unstreamed(hd_view_type(a));
+    hd_type y = hd_type_unstreamed(hd_view_type(b));
 
     return x.dtype == y.dtype && hd_type_same_dims(&x, &y) &&
            hd_ranks_same(a->buffer->on, b->buffer->on);

@@ -30,10 +30,8 @@ static bool is_letter(const hd_lines *lines, int view, int dim,
 // Rows of which each rank has a block meet keys block by block.
 static bool may_have_blocks(const hd_op *op)
 {
-    for (int i = 0; i < op->nkeys; i++)
-        if (hd_causal_is_among(op->key[i].code)) // rows are some of all
-            return false;
     return hd_op_meets_keys(op) && hd_op_key(op, HD_KEY_ZIGZAG) == NULL &&
+           !hd_causal_is_said_among(op) && // rows are some of all
            hd_op_key(op, HD_KEY_ACCUMULATE) == NULL;
 }
 

@@ -186,10 +186,8 @@ static hd_view view_in(hd_module *module, const layout *l, hd_view view,
 static hd_buffer *add_packed(hd_module *module, const hd_buffer *like,
                              const layout *l)
 {
-    hd_type type = l->step[l->f.n - 1];
+    hd_type type = hd_type_unstreamed(l->step[l->f.n - 1]);
 
-    for (int i = 0; i < type.ndims; i++)
-        type.dim[i] = hd_dim_unstreamed(type.dim[i]);
     return hd_module_add_buffer(module, like->name, HD_ROLE_TEMP, &type);
 }
 

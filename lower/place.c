@@ -829,7 +829,8 @@ static const char *way_text(const search *s, const hd_lines *lines,
 }
 
 // How much more another way would cost at this statement than the one that was
-// chosen: it may be less, where others then cost that, or more.
+// chosen, in the mean of the two machines that count whole: it may be less,
+// where others then cost that, or more.
 static const char *show_more(const search *s, int64_t more)
 {
     double mib = (double)(more < 0 ? -more : more) / 2 / 1048576;
@@ -917,16 +918,15 @@ static void note_uneven(const hd_placing *p, const hd_lines *lines, int axis)
 static double flops_of(const hd_lines *lines, double flops)
 {
     const hd_type *q = &lines->type[lines->op->noutputs], *v = q + 2;
-    double d, e;
+    int64_t d, e;
 
     if (hd_op_family(lines->op) != HD_FAMILY_ATTEND ||
         !hd_op_meets_keys(lines->op))
         return flops;
-    d = (double)q->dim[q->ndims - 1].extent;
-    e = (double)v->dim[v->ndims - 1].extent;
-    return flops / (d * e) *
-           (hd_op_attend(lines->op) == HD_ATTEND_ATTENTION_GRAD ? 3 * d + 2 * e
-                                                                : d + e);
+    d = q->dim[q->ndims - 1].extent;
+    e = v->dim[v->ndims - 1].extent;
+    return flops / ((double)d * (double)e) *
+           (double)hd_op_attend_columns(lines->op, d, e);
 }
 
 // Of a product or an attention that all ranks of a used axis do.

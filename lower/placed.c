@@ -72,13 +72,6 @@ static hd_buffer *add_temp(const writer *w, const hd_buffer *like,
 
 // ----------------------------------------------------------------- streams
 
-static hd_type unstreamed(hd_type type)
-{
-    for (int d = 0; d < type.ndims; d++)
-        type.dim[d] = hd_dim_unstreamed(type.dim[d]);
-    return type;
-}
-
 // Of a tensor that has a stream dimension already it stays that one.
 static void stream(const writer *w, hd_type *type, int dim, int64_t n)
 {
@@ -500,7 +493,7 @@ static hd_buffer *bring(writer *w, hd_buffer *tensor, hd_placement to,
 
     if (hd_placement_same(v.at, to))
         return v.buffer;
-    type = unstreamed(hd_placement_type(w->module, &tensor->type, to));
+    type = hd_type_unstreamed(hd_placement_type(w->module, &tensor->type, to));
     stream_wanted(w, tensor, &type, 0);
     stream_gathered(w, &type, v.at, to, by);
     tell_gathered(w, tensor, &type, v.at, to);
@@ -706,7 +699,7 @@ static hd_view bring_made(writer *w, int i, hd_view made)
 
     if (hd_placement_same(v.at, at))
         return made;
-    type = unstreamed(made.buffer->type);
+    type = hd_type_unstreamed(made.buffer->type);
     type = hd_placement_type(w->module, &type, at);
     w->waits = waits_for(w, i);
     made = whole(w, add_temp(w, to->buffer, &type));
@@ -819,7 +812,7 @@ static void append_statement(writer *w, const hd_view *made)
 // Rows of ranks as [n@axis, tiles, rows of a tile, ..].
 static hd_type tiled_type(const writer *w, const hd_type *type, int axis)
 {
-    hd_type tiled = unstreamed(*type);
+    hd_type tiled = hd_type_unstreamed(*type);
     hd_dim each;
 
     tiled = split_type(w, &tiled, 0, axis);
@@ -932,13 +925,13 @@ static hd_view lead(writer *w, int i, int axis, int ndims)
 {
     hd_buffer *x = own_tensor(w, &w->view[i]);
     int dim = w->way->at[i].dim[axis];
-    hd_type type = unstreamed(x->type), led;
+    hd_type type = hd_type_unstreamed(x->type), led;
 
     if (dim > 0) {
         type = split_type(w, &type, dim, axis);
         x = move_dim(w, reshape(w, x, &type), dim, 0);
     }
-    led = unstreamed(x->type);
+    led = hd_type_unstreamed(x->type);
     if (dim == 0) {
         led = hd_type_led(w->module, &led, 0, axis, ndims);
     } else {
@@ -955,7 +948,8 @@ static hd_type parts_type(const writer *w, int axis)
     hd_type type;
 
     at.dim[axis] = HD_PLACED_NOWHERE;
-    type = unstreamed(hd_placement_type(w->module, &w->lines->type[0], at));
+    type = hd_type_unstreamed(
+        hd_placement_type(w->module, &w->lines->type[0], at));
     return hd_type_led(w->module, &type, NONE, axis, type.ndims + 1);
 }
 
@@ -1326,7 +1320,7 @@ static hd_buffer *split_view(writer *w, int i, hd_buffer *x)
 
     for (int a = 0; a < w->module->naxes; a++) {
         int dim = w->way->at[i].dim[a];
-        hd_type type = unstreamed(x->type);
+        hd_type type = hd_type_unstreamed(x->type);
 
         if (!splits(w, a) || (is_keys(w, i) && batch == 0))
             continue;
@@ -1348,7 +1342,7 @@ static hd_buffer *block_keys(writer *w, int i, hd_buffer *x, int axis)
 {
     int dim = w->way->at[i].dim[axis] + x->type.ndims - w->lines->type[i].ndims;
     int heads = x->type.ndims - 3;
-    hd_type type = unstreamed(x->type);
+    hd_type type = hd_type_unstreamed(x->type);
     hd_buffer *all;
 
     type = split_type(w, &type, dim, axis);
@@ -1381,7 +1375,7 @@ static hd_type split_result(const writer *w, int i)
         if (splits(w, a))
             at.dim[a] = HD_PLACED_NOWHERE;
     type = made_type(w, i);
-    type = unstreamed(hd_placement_type(w->module, &type, at));
+    type = hd_type_unstreamed(hd_placement_type(w->module, &type, at));
     for (int a = 0; a < w->module->naxes; a++) {
         int dim = w->way->at[i].dim[a] + n;
         hd_dim ranks = hd_dim_whole(w->module->axis[a].size);
@@ -1577,7 +1571,7 @@ static void fold_before(writer *w, const hd_buffer *written)
         hd_placement to = v->at;
         hd_buffer *tensor;
 
-        if (v->buffer != NULL || !hd_op_reads_buffer(v->fold, written))
+        if (v->buffer != NULL || hd_op_read_view(v->fold, written) < 0)
             continue;
         tensor = v->fold->view[0].buffer;
         to.dim[hd_placement_parts(to)] = HD_PLACED_NOWHERE;

@@ -42,8 +42,7 @@ static bool same_placement(const hd_type *a, const hd_type *b)
 // No dimension of it is a stream dimension.
 static hd_buffer *add_temp(hd_build *b, const hd_buffer *like, hd_type type)
 {
-    for (int i = 0; i < type.ndims; i++)
-        type.dim[i] = hd_dim_unstreamed(type.dim[i]);
+    type = hd_type_unstreamed(type);
     return hd_module_add_buffer(b->module, like->name, HD_ROLE_TEMP, &type);
 }
 

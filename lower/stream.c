@@ -776,8 +776,7 @@ static hd_build open_loop(hd_build *b, int64_t extent, int64_t streams,
 static void unmark_streams(hd_module *module)
 {
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        for (int i = 0; i < b->type.ndims; i++)
-            b->type.dim[i] = hd_dim_unstreamed(b->type.dim[i]);
+        b->type = hd_type_unstreamed(b->type);
 }
 
 enum { MOST_AHEAD = 64 }; // statements that are looked through
@@ -916,15 +915,6 @@ static bool computes(const hd_stmt *stmt)
            is_keys(stmt);
 }
 
-// The view of the op that is the buffer, which it reads; -1.
-static int read_view(const hd_op *op, const hd_buffer *buffer)
-{
-    for (int i = op->noutputs; i < op->nviews; i++)
-        if (op->view[i].buffer == buffer)
-            return i;
-    return -1;
-}
-
 // Whether what first reads a gather's result index by index shares no loop with
 // what the run has: that is a loop of both, behind it, so that what moves is
 // computed on as it comes.
@@ -941,7 +931,7 @@ static bool heads_loop(const run *r, hd_stmt *stmt, const plan *p)
         if (!plan_op(r->module, stmt, &reader))
             continue;
         op = op_of(stmt)->op;
-        i = read_view(op, made);
+        i = hd_op_read_view(op, made);
         if (i >= 0)
             return computes(stmt) && reader.extent == p->extent &&
                    reader.dim[i] == p->dim[0] && !fits(r, op, &reader);

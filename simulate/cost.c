@@ -242,30 +242,14 @@ static double seen_by_row(const hd_step *step)
     return visible(&sight, length) / (double)sight.rows;
 }
 
-// How wide its products are together: scores and their mean of values; for
-// gradients the scores, what these are multiplied by, and three sums.
-static int64_t columns_of(const hd_op *op, int64_t depth, int64_t wide)
-{
-    switch (hd_op_attend(op)) {
-    case HD_ATTEND_ATTENTION:
-        return depth + wide;
-    case HD_ATTEND_ATTENTION_GRAD:
-        return 3 * depth + 2 * wide;
-    case HD_ATTEND_MERGE:
-    case HD_ATTEND_NONE:
-        break;
-    }
-    return 0;
-}
-
 // Its products, of what rows see. All have as many rows and keys as tiles of a
 // matmul have rows and columns.
 static hd_cost attend_cost(const hd_machine *machine, const hd_step *step)
 {
     const hd_span *q = &step->span[step->op->noutputs], *v = &q[2];
     int64_t rows = q->extent[q->ndims - 2];
-    int64_t columns =
-        columns_of(step->op, q->extent[q->ndims - 1], v->extent[v->ndims - 1]);
+    int64_t columns = hd_op_attend_columns(step->op, q->extent[q->ndims - 1],
+                                           v->extent[v->ndims - 1]);
     double heads, seen;
     hd_cost cost;
 
