@@ -35,6 +35,16 @@ static bool may_have_blocks(const hd_op *op)
            hd_op_key(op, HD_KEY_ACCUMULATE) == NULL;
 }
 
+// Keys of which each rank has a block see the same rows on all ranks.
+static bool may_merge(const hd_op *op)
+{
+    return hd_op_attend(op) == HD_ATTEND_ATTENTION &&
+           hd_op_key(op, HD_KEY_BLOCKS) == NULL &&
+           hd_op_key(op, HD_KEY_ZIGZAG) == NULL && !hd_op_has_sequences(op) &&
+           (hd_op_key(op, HD_KEY_WINDOW) == NULL ||
+            hd_op_key(op, HD_KEY_CAUSAL) != NULL);
+}
+
 // Heads of keys are divided as those of queries that share them, and keys as
 // rows are; of rows that are merged with others none of these.
 static void find_heads(hd_lines *lines)
@@ -69,6 +79,12 @@ static void find_bound(hd_lines *lines)
 
     lines->n = lines->bound.nlines;
     memcpy(lines->at, along, sizeof lines->at);
+    if (may_merge(op)) {
+        int keys = op->noutputs + 1, d = lines->type[keys].ndims - 2;
+
+        lines->keys = along[keys][d];
+        lines->extent[lines->keys] = lines->type[keys].dim[d].extent;
+    }
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         find_heads(lines);
     for (int i = 0; i < op->nviews; i++)
@@ -153,7 +169,8 @@ static void find_groups(hd_lines *lines)
 
 hd_lines hd_lines_find(const hd_module *module, const hd_op *op)
 {
-    hd_lines lines = {.op = op, .joined = NONE, .heads = NONE, .rows = NONE};
+    hd_lines lines = {
+        .op = op, .joined = NONE, .heads = NONE, .rows = NONE, .keys = NONE};
     int ndims[HD_MAX_VIEWS];
     hd_misfit why;
 
@@ -353,6 +370,31 @@ bool hd_lines_splits(const hd_lines *lines, int line)
     return line >= 0 && line == lines->rows;
 }
 
+bool hd_lines_merges(const hd_lines *lines, int line)
+{
+    return line >= 0 && line == lines->keys;
+}
+
+// Of the keys each rank has as many.
+static bool divide_keys(const hd_module *module, const hd_lines *lines,
+                        int axis, hd_placement at[HD_MAX_VIEWS])
+{
+    const hd_op *op = lines->op;
+
+    for (int i = 0; i < op->nviews; i++) {
+        int d = lines->type[i].ndims - 2;
+
+        if (!hd_op_has_keys(op, i))
+            continue;
+        if (!hd_dim_splits(module, lines->type[i].dim[d], axis) ||
+            hd_view_range(&op->view[i], hd_view_kept_dim(&op->view[i], d)) !=
+                NULL)
+            return false;
+        at[i].dim[axis] = (int8_t)d;
+    }
+    return module->axis[axis].size > 1;
+}
+
 // Which dimension of a view a cut line divides; NONE: it has all.
 static bool divide_view(const hd_module *module, const hd_lines *lines, int i,
                         int axis, int line, hd_placement *at)
@@ -404,8 +446,8 @@ static bool share_alike(const hd_module *module, const hd_lines *lines,
     return true;
 }
 
-// As the verifier has it, what ranks add up and rows that become a dimension of
-// the batch aside.
+// As the verifier has it, what ranks add up, and rows and keys of which ranks
+// become a dimension of the batch, aside.
 static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
                  const hd_placement *at)
 {
@@ -417,6 +459,7 @@ static bool fits(const hd_module *module, const hd_lines *lines, hd_cut cut,
         for (int a = 0; a < module->naxes; a++)
             if (cut.line[a] == lines->joined ||
                 hd_lines_splits(lines, cut.line[a]) ||
+                hd_lines_merges(lines, cut.line[a]) ||
                 cut.line[a] <= HD_LINE_OF_PARTS(0))
                 p.dim[a] = HD_PLACED_NOWHERE;
         type[i] = hd_placement_type(module, &lines->type[i], p);
@@ -450,13 +493,19 @@ static bool may_divide(const hd_lines *lines, int line)
            !any_repeats(lines, 0, op->noutputs, line);
 }
 
+// Whether rows meet keys some at a time.
+static bool takes_rows(const hd_lines *lines, int line)
+{
+    return hd_lines_splits(lines, line) || hd_lines_merges(lines, line);
+}
+
 static bool makes_parts(const hd_lines *lines, int line)
 {
     return line <= HD_LINE_OF_PARTS(0) || (line >= 0 && line == lines->joined);
 }
 
-// Whether each view has room for the dimension of the batch that rows become,
-// and of keys for one of blocks.
+// Whether each view has room for the dimension of the batch that rows or keys
+// become, and of keys for one of blocks.
 static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
 {
     int more = 0;
@@ -464,6 +513,8 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
     for (int a = 0; a < module->naxes; a++)
         if (hd_lines_splits(lines, cut.line[a]))
             more += 2;
+        else if (hd_lines_merges(lines, cut.line[a]))
+            more++;
     for (int i = 0; i < lines->op->nviews && more > 0; i++)
         if (lines->type[i].ndims + more > HD_MAX_DIMS)
             return false;
@@ -496,10 +547,16 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
             continue;
         for (int b = 0; b < a; b++)
             if (cut.line[b] == line ||
-                (makes_parts(lines, cut.line[b]) && makes_parts(lines, line)))
+                (makes_parts(lines, cut.line[b]) && makes_parts(lines, line)) ||
+                (takes_rows(lines, cut.line[b]) && takes_rows(lines, line)))
                 return false;
         if (line <= HD_LINE_OF_PARTS(0)) {
             if (!divide_parts(lines, cut, a, at))
+                return false;
+            continue;
+        }
+        if (hd_lines_merges(lines, line)) {
+            if (!divide_keys(module, lines, a, at))
                 return false;
             continue;
         }
@@ -562,10 +619,13 @@ static int64_t count_products(const hd_module *module, const hd_lines *lines,
         for (int d = 0; d < lines->type[i].ndims; d++) {
             int line = lines->at[i][d];
 
-            // Each row meets all keys, wherever these are.
+            // Each row meets all keys, wherever these are, if not those of a
+            // rank alone.
             if (is_letter(lines, i, d, "t")) {
                 if (i == lines->op->noutputs + 1)
-                    n *= (double)lines->type[i].dim[d].extent;
+                    n *= (double)(lines->keys >= 0
+                                      ? share(module, lines, cut, lines->keys)
+                                      : lines->type[i].dim[d].extent);
                 continue;
             }
             if (line < 0 || seen[line])
@@ -576,7 +636,8 @@ static int64_t count_products(const hd_module *module, const hd_lines *lines,
     return n < 1e18 ? (int64_t)n : (int64_t)1e18;
 }
 
-// A causal mask leaves half of all, and of the last block of rows nearly all.
+// A causal mask leaves half of all, and nearly all of the last block of rows,
+// or to the first one of keys.
 static int64_t count_attended(const hd_module *module, const hd_lines *lines,
                               hd_cut cut)
 {
@@ -585,7 +646,7 @@ static int64_t count_attended(const hd_module *module, const hd_lines *lines,
     if (hd_op_key(lines->op, HD_KEY_CAUSAL) == NULL)
         return n;
     for (int a = 0; a < module->naxes; a++)
-        if (lines->rows >= 0 && cut.line[a] == lines->rows)
+        if (takes_rows(lines, cut.line[a]))
             blocks = module->axis[a].size;
     return n - n / (2 * blocks);
 }
@@ -654,6 +715,43 @@ hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
         }
     moves.beside += moves.ahead;
     moves.ahead = 0;
+    return moves;
+}
+
+hd_type hd_lines_unmerged(const hd_module *module, const hd_lines *lines, int i,
+                          int axis, hd_placement at)
+{
+    hd_type type;
+
+    at.dim[axis] = HD_PLACED_NOWHERE;
+    type = hd_placement_type(module, &lines->type[i], at);
+    type.dtype = lines->type[hd_op_lse(lines->op)].dtype;
+    return hd_type_led(module, &type, NONE, axis, type.ndims + 1);
+}
+
+// All results begin to move at once. What is merged is read, and half of it
+// written and read again, and so on.
+hd_moves hd_lines_merge(const hd_module *module, const hd_lines *lines,
+                        int axis, const hd_placement *at)
+{
+    hd_moves moves = {0};
+
+    for (int i = 0; i < lines->op->noutputs; i++) {
+        hd_type type = hd_lines_unmerged(module, lines, i, axis, at[i]);
+        hd_placement from = hd_placement_of(&type), to = from;
+        hd_moves move;
+
+        to.dim[axis] = (int8_t)(at[i].dim[axis] >= 0 ? at[i].dim[axis] + 1
+                                                     : HD_PLACED_NOWHERE);
+        move = hd_placement_move(module, &type, from, to, 0);
+        move.work +=
+            3 * hd_placement_bytes(module, &type, to) / HD_COST_TOUCHED;
+        if (i > 0) {
+            move.ahead -= HD_COST_MOVE;
+            move.alone -= HD_COST_ALONE;
+        }
+        moves = hd_moves_sum(moves, move);
+    }
     return moves;
 }
 

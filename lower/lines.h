@@ -24,6 +24,7 @@ typedef struct hd_lines {
     int64_t extent[HD_MAX_LINES];
     int joined;      // the line whose parts ranks may add up behind, or -1
     int heads, rows; // of an attention, or -1: its signature wants rows whole
+    int keys;        // of one, or -1: rows may meet some of these on each rank
     unsigned beside; // lines under which a gather of what a product reads hides
     bool fixed;      // done as it stands
     unsigned group[HD_MAX_GROUPS]; // views, as bits
@@ -31,6 +32,10 @@ typedef struct hd_lines {
 
 // Whether an axis that divides this line is made a dimension of the batch.
 bool hd_lines_splits(const hd_lines *lines, int line);
+
+// Whether ranks of an axis that divides this line attend to keys of their own,
+// and what that makes is merged.
+bool hd_lines_merges(const hd_lines *lines, int line);
 
 hd_lines hd_lines_find(const hd_module *module, const hd_op *op);
 
@@ -59,6 +64,13 @@ int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
 // and for parts of their gradients to leave, beside that.
 hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
                          hd_cut cut, const hd_placement *at);
+// What result `i` is on the ranks of `axis` before it is merged: ranks in
+// front, and not rounded yet.
+hd_type hd_lines_unmerged(const hd_module *module, const hd_lines *lines, int i,
+                          int axis, hd_placement at);
+// What it takes to move that to where results lie, and to merge it there.
+hd_moves hd_lines_merge(const hd_module *module, const hd_lines *lines,
+                        int axis, const hd_placement *at);
 // Whether each rank of an axis has as many indices of what a product joins, so
 // that the axis becomes a dimension of operands.
 bool hd_lines_lead(const hd_module *module, const hd_lines *lines, int axis);

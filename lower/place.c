@@ -129,7 +129,8 @@ static bool is_made_there(const hd_placing *p, const hd_lines *lines,
                           const hd_way *way)
 {
     for (int a = 0; a < p->module->naxes; a++)
-        if (hd_lines_splits(lines, way->cut.line[a]))
+        if (hd_lines_splits(lines, way->cut.line[a]) ||
+            hd_lines_merges(lines, way->cut.line[a]))
             return false;
     for (int i = 0; i < lines->op->noutputs; i++) {
         const hd_view *view = &lines->op->view[i];
@@ -159,6 +160,43 @@ static void add_whole(const hd_placing *p, const hd_lines *lines, hd_way *way,
     add_way(p, out, way);
 }
 
+// What is touched to name ranks in front of keys that the caller has in an
+// inout, which have no other name.
+static int64_t count_copied(const hd_placing *p, const hd_lines *lines,
+                            const hd_way *way)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < lines->op->nviews; i++)
+        if (hd_op_has_keys(lines->op, i) &&
+            lines->op->view[i].buffer->role == HD_ROLE_INOUT)
+            bytes +=
+                2 * hd_placement_bytes(p->module, &lines->type[i], way->at[i]);
+    return bytes / HD_COST_TOUCHED;
+}
+
+// Of results that each rank has of its own keys: all ranks get them merged, or
+// each those of a dimension of the batch or of heads.
+static void add_merged(const hd_placing *p, const hd_lines *lines, int axis,
+                       const hd_way *way, ways *out)
+{
+    int heads = lines->type[0].ndims - 3;
+    int64_t copied = count_copied(p, lines, way);
+
+    for (int d = HD_PLACED_NOWHERE; d <= heads; d++) {
+        hd_way one = *way;
+
+        if (d >= 0 && (hd_placement_axis(way->at[0], d) >= 0 ||
+                       !hd_dim_splits(p->module, lines->type[0].dim[d], axis)))
+            continue;
+        for (int i = 0; i < lines->op->noutputs; i++)
+            one.at[i].dim[axis] = (int8_t)d;
+        one.work += copied;
+        one.arrives = hd_lines_merge(p->module, lines, axis, one.at);
+        add_whole(p, lines, &one, out);
+    }
+}
+
 static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
                     ways *out)
 {
@@ -168,6 +206,11 @@ static void add_cut(const hd_placing *p, const hd_lines *lines, hd_cut cut,
     if (!hd_lines_divide(p->module, lines, cut, way.at))
         return;
     way.work = hd_lines_work(p->module, lines, cut);
+    for (int a = 0; a < p->module->naxes; a++)
+        if (hd_lines_merges(lines, cut.line[a])) {
+            add_merged(p, lines, a, &way, out);
+            return;
+        }
     if (lines->rows >= 0)
         way.arrives = hd_lines_arrive(p->module, lines, cut, way.at);
     parts = hd_placement_parts(way.at[0]);
@@ -362,7 +405,7 @@ static void read_view(search *s, hd_versions *versions, const hd_lines *lines,
     hd_versions_add(s->p, versions, v);
 }
 
-// What may move beside it does so, or did before.
+// What may move beside it does so, or did before; what is merged moves behind.
 static void compute(search *s, const hd_lines *lines, state *to, arrival beside)
 {
     int64_t work = to->way->work;
@@ -373,6 +416,8 @@ static void compute(search *s, const hd_lines *lines, state *to, arrival beside)
     s->waits.view[lines->op->noutputs] +=
         hd_pace_await(&to->pace, beside.bytes - under, beside.since);
     hd_pace_compute(&to->pace, work, under);
+    hd_pace_await(&to->pace, to->way->arrives.ahead, to->pace.now);
+    hd_pace_compute(&to->pace, to->way->arrives.work, 0);
 }
 
 // Where a tensor that is written in parts lies behind the statement.
@@ -814,7 +859,9 @@ static const char *way_text(const search *s, const hd_lines *lines,
         for (int i = 0; i < lines->op->nviews && what == NULL; i++)
             for (int d = 0; d < lines->type[i].ndims && what == NULL; d++)
                 if (way->cut.line[a] >= 0 &&
-                    lines->at[i][d] == way->cut.line[a])
+                    (lines->at[i][d] == way->cut.line[a] ||
+                     (hd_lines_merges(lines, way->cut.line[a]) &&
+                      hd_op_has_keys(lines->op, i) && way->at[i].dim[a] == d)))
                     what =
                         hd_arena_printf(s->p->scratch, "dimension %d of %%%s",
                                         d, lines->op->view[i].buffer->said);

@@ -1540,6 +1540,175 @@ static void write_split(writer *w)
         add_made(w, made);
 }
 
+// ------------------------------------------------------ attention by keys
+
+static int keys_axis(const writer *w)
+{
+    for (int a = 0; a < w->module->naxes; a++)
+        if (hd_lines_merges(w->lines, w->way->cut.line[a]))
+            return a;
+    return NONE;
+}
+
+// The tensor's indices `low` to `past` along its first dimension.
+static hd_view part_of(const writer *w, hd_buffer *x, int64_t low, int64_t past)
+{
+    hd_module *m = w->module;
+    hd_view view = hd_view_at(
+        whole(w, x), 0, past - low == 1 ? hd_expr_const(m, low) : HD_EXPR_ALL);
+
+    if (past - low > 1)
+        hd_view_keep(m, &view, 0, hd_expr_const(m, low),
+                     hd_expr_const(m, past));
+    return view;
+}
+
+static void parts_of(const writer *w, const hd_view *parts, int64_t low,
+                     int64_t past, hd_view *out)
+{
+    for (int i = 0; i < w->lines->op->noutputs; i++)
+        out[i] = part_of(w, parts[i].buffer, low, past);
+}
+
+// Two of what ranks made as one, in temporaries if it is not the last.
+static void merge(writer *w, const hd_view *a, const hd_view *b,
+                  const hd_view *last, hd_view *out)
+{
+    int n = w->lines->op->noutputs;
+    hd_view view[HD_MAX_VIEWS];
+
+    for (int i = 0; i < n; i++) {
+        hd_type type = hd_view_type(&a[i]);
+
+        view[i] =
+            last != NULL ? last[i] : whole(w, add_temp(w, a[i].buffer, &type));
+        view[n + i] = a[i];
+        view[2 * n + i] = b[i];
+    }
+    hd_build_op(&w->b, HD_OP_MERGE, -1, n, 2 * n, view);
+    memcpy(out, view, sizeof *out * (size_t)n);
+}
+
+// The first half with the second one until there is one; what is left of an odd
+// number comes last.
+static void write_merges(writer *w, hd_view *parts, const hd_view *made)
+{
+    hd_view first[HD_MAX_VIEWS], second[HD_MAX_VIEWS], rest[HD_MAX_VIEWS];
+    bool left = false;
+
+    for (int64_t n = parts[0].buffer->type.dim[0].extent; n > 1; n /= 2) {
+        int64_t half = n / 2;
+
+        if (n % 2 == 1) {
+            parts_of(w, parts, n - 1, n, second);
+            if (left)
+                merge(w, rest, second, NULL, rest);
+            else
+                memcpy(rest, second, sizeof rest);
+            left = true;
+        }
+        parts_of(w, parts, 0, half, first);
+        parts_of(w, parts, half, 2 * half, second);
+        merge(w, first, second, half == 1 && !left ? made : NULL, parts);
+    }
+    if (left)
+        merge(w, parts, rest, made, rest);
+}
+
+// A rank's keys are as many behind the first one as are those of all before it.
+static void shift_keys(const writer *w, hd_op *op, int axis)
+{
+    hd_module *m = w->module;
+    int keys = op->noutputs + 1;
+    int64_t n = w->lines->type[keys].dim[w->way->at[keys].dim[axis]].extent;
+    hd_expr ahead = hd_expr_binary(m, HD_EXPR_MUL, hd_expr_coord(m, axis),
+                                   hd_expr_const(m, n / m->axis[axis].size));
+
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code == HD_KEY_CAUSAL)
+            op->key[i].expr =
+                hd_expr_binary(m, HD_EXPR_SUB, op->key[i].expr, ahead);
+}
+
+// What ranks made of result `i`, to where it is merged.
+static hd_view bring_unmerged(writer *w, int i, hd_buffer *parts, int axis)
+{
+    hd_placement at = hd_placement_of(&parts->type);
+    hd_placed v = {.at = at};
+    hd_type type = parts->type;
+    hd_buffer *all;
+
+    at.dim[axis] =
+        (int8_t)(w->way->at[i].dim[axis] >= 0 ? w->way->at[i].dim[axis] + 1
+                                              : HD_PLACED_NOWHERE);
+    type = hd_placement_type(w->module, &type, at);
+    all = add_temp(w, parts, &type);
+    hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, all), whole(w, parts));
+    w->waits = INT64_MAX; // nothing is done meanwhile
+    if (w->p->why)
+        explain(w, move_text(w, &v, parts, at));
+    return whole(w, all);
+}
+
+// Keys with the ranks in front of their batch: another name of all of a tensor.
+// The caller's of an inout has no other name, and what of it is read is copied.
+static hd_view keys_by_rank(writer *w, int i, int axis, int ndims)
+{
+    bool own = w->view[i].buffer->role == HD_ROLE_INOUT;
+    hd_view view = own ? whole(w, own_tensor(w, &w->view[i])) : w->view[i];
+    int dim = hd_view_kept_dim(&view, w->way->at[i].dim[axis]), to;
+    hd_type type = hd_type_unstreamed(view.buffer->type);
+    hd_buffer *x;
+
+    type = split_type(w, &type, dim, axis);
+    x = reshape(w, view.buffer, &type);
+    view = hd_view_with(w->module, view, x, dim, HD_EXPR_ALL);
+    to = hd_view_kept_dim(&view, 0);
+    x = move_dim(w, x, dim, to);
+    view = hd_view_moved(w->module, view, x, dim, to);
+    for (int n = w->lines->type[i].ndims + 1; n < ndims; n++) {
+        type = hd_type_with(&x->type, to + 1, hd_dim_whole(1));
+        x = reshape(w, x, &type);
+        view = hd_view_with(w->module, view, x, to + 1, HD_EXPR_ALL);
+    }
+    return view;
+}
+
+// Each rank attends to keys of its own.
+static void write_by_keys(writer *w, int axis)
+{
+    const hd_op *op = w->lines->op;
+    int ndims = w->lines->type[0].ndims + 1;
+    hd_view views[HD_MAX_VIEWS], made[HD_MAX_VIEWS], parts[HD_MAX_VIEWS];
+    hd_op *own;
+
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
+        views[i] =
+            !is_keys(w, i) ? w->view[i]
+            : is_keys(w, i - 1) && same_view(&w->view[i], &w->view[i - 1])
+                ? views[i - 1]
+                : keys_by_rank(w, i, axis, ndims);
+    for (int i = 0; i < op->noutputs; i++) {
+        hd_type type =
+            hd_lines_unmerged(w->module, w->lines, i, axis, w->way->at[i]);
+
+        made[i] = make_view(w, i);
+        views[i] = whole(w, add_temp(w, op->view[i].buffer, &type));
+    }
+    own = hd_build_op(&w->b, op->code, -1, op->noutputs, op->ninputs, views);
+    own->loc = op->loc;
+    explain_statement(w);
+    copy_keys(w, own, comes_behind);
+    shift_keys(w, own, axis);
+    for (int i = 0; i < op->noutputs; i++)
+        parts[i] = bring_unmerged(w, i, views[i].buffer, axis);
+    write_merges(w, parts, made);
+    for (int i = 0; i < op->noutputs; i++)
+        end_view(w, i, made[i]);
+    if (w->way->apart)
+        add_made(w, made);
+}
+
 // --------------------------------------------------------------- statements
 
 // The values of a tensor where another one is declared, which has them too.
@@ -1617,6 +1786,8 @@ static void write_moves(writer *w)
         write_sum(w, axis);
     else if (rows_axis(w) >= 0)
         write_split(w);
+    else if (keys_axis(w) >= 0)
+        write_by_keys(w, keys_axis(w));
     else if (tiles_axis(w) >= 0)
         write_tiles(w, tiles_axis(w));
     else

@@ -17,7 +17,7 @@ typedef struct hd_way {
     bool ends;
     hd_placement end;
     int64_t work;
-    hd_moves arrives; // what comes while it is done
+    hd_moves arrives; // what comes while it is done, or behind it to be merged
     bool apart;       // what it accumulates is made elsewhere, and added where
                       // its results are
     bool names;       // its result is another name of its operand's values
