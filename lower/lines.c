@@ -608,7 +608,24 @@ static int64_t share(const hd_module *module, const hd_lines *lines, hd_cut cut,
     return n;
 }
 
-// Products of what views have along all lines, each of a result once.
+// How many keys along dimension `d` of a view rows meet: all, wherever these
+// are, if not those of a rank alone.
+static int64_t share_keys(const hd_module *module, const hd_lines *lines,
+                          hd_cut cut, int i, int d)
+{
+    return lines->keys >= 0 ? share(module, lines, cut, lines->keys)
+                            : lines->type[i].dim[d].extent;
+}
+
+// Whether a dimension is how long the rows and keys of an attention are.
+static bool is_depth(const hd_lines *lines, int i, int d)
+{
+    return hd_op_meets_keys(lines->op) &&
+           (is_letter(lines, i, d, "d") || is_letter(lines, i, d, "e"));
+}
+
+// Products of what views have along all lines, each of a result once; of an
+// attention pairs of a row of a head and a key.
 static int64_t count_products(const hd_module *module, const hd_lines *lines,
                               hd_cut cut)
 {
@@ -619,16 +636,12 @@ static int64_t count_products(const hd_module *module, const hd_lines *lines,
         for (int d = 0; d < lines->type[i].ndims; d++) {
             int line = lines->at[i][d];
 
-            // Each row meets all keys, wherever these are, if not those of a
-            // rank alone.
             if (is_letter(lines, i, d, "t")) {
                 if (i == lines->op->noutputs + 1)
-                    n *= (double)(lines->keys >= 0
-                                      ? share(module, lines, cut, lines->keys)
-                                      : lines->type[i].dim[d].extent);
+                    n *= (double)share_keys(module, lines, cut, i, d);
                 continue;
             }
-            if (line < 0 || seen[line])
+            if (line < 0 || seen[line] || is_depth(lines, i, d))
                 continue;
             seen[line] = true;
             n *= (double)share(module, lines, cut, line);
@@ -636,19 +649,71 @@ static int64_t count_products(const hd_module *module, const hd_lines *lines,
     return n < 1e18 ? (int64_t)n : (int64_t)1e18;
 }
 
-// A causal mask leaves half of all, and nearly all of the last block of rows,
-// or to the first one of keys.
+// 1 and 2 and so on up to `n`.
+static double sum_to(double n)
+{
+    return n > 0 ? n * (n + 1) / 2 : 0;
+}
+
+// How many pairs of a row and a key there are of which key j is up to i + e.
+static double count_up_to(double rows, double keys, double e)
+{
+    return sum_to(rows + e) - sum_to(e) - sum_to(rows + e - keys) +
+           sum_to(e - keys);
+}
+
+// Into how many blocks ranks divide a line of an attention.
+static int64_t blocks_of(const hd_module *module, hd_cut cut, int line)
+{
+    for (int a = 0; line >= 0 && a < module->naxes; a++)
+        if (cut.line[a] == line)
+            return module->axis[a].size;
+    return 1;
+}
+
+// What a mask leaves of all pairs of a row and a key, where it is most: of the
+// last block of rows, or of the first one of keys.
+static double seen_share(const hd_module *module, const hd_lines *lines,
+                         hd_cut cut)
+{
+    const hd_op *op = lines->op;
+    const hd_key *causal = hd_op_key(op, HD_KEY_CAUSAL);
+    const hd_key *window = hd_op_key(op, HD_KEY_WINDOW);
+    const hd_type *q = &lines->type[op->noutputs], *k = q + 1;
+    int64_t rank_rows = blocks_of(module, cut, lines->rows);
+    int64_t rank_keys = blocks_of(module, cut, lines->keys);
+    double rows, keys, most = 0;
+
+    if (causal == NULL)
+        return 1;
+    if (!hd_expr_is_const(module, causal->expr) ||
+        hd_op_key(op, HD_KEY_BLOCKS) != NULL)
+        return .5;
+    rows = (double)hd_block_size(q->dim[q->ndims - 2].extent, rank_rows);
+    keys = (double)hd_block_size(k->dim[k->ndims - 2].extent, rank_keys);
+    for (int64_t i = 0; i < rank_rows * rank_keys; i++) {
+        double e = (double)hd_expr_value(module, causal->expr) +
+                   (double)(i / rank_keys) * rows -
+                   (double)(i % rank_keys) * keys;
+        double n = count_up_to(rows, keys, e);
+
+        if (window != NULL)
+            n -= count_up_to(rows, keys, e - window->number);
+        most = n > most ? n : most;
+    }
+    return rows * keys > 0 ? most / (rows * keys) : 1;
+}
+
 static int64_t count_attended(const hd_module *module, const hd_lines *lines,
                               hd_cut cut)
 {
-    int64_t n = count_products(module, lines, cut), blocks = 1;
+    const hd_type *q = &lines->type[lines->op->noutputs], *v = q + 2;
+    int64_t columns = hd_op_attend_columns(
+        lines->op, q->dim[q->ndims - 1].extent, v->dim[v->ndims - 1].extent);
+    double n = (double)count_products(module, lines, cut) * (double)columns *
+               seen_share(module, lines, cut);
 
-    if (hd_op_key(lines->op, HD_KEY_CAUSAL) == NULL)
-        return n;
-    for (int a = 0; a < module->naxes; a++)
-        if (takes_rows(lines, cut.line[a]))
-            blocks = module->axis[a].size;
-    return n - n / (2 * blocks);
+    return n < 1e18 ? (int64_t)n : (int64_t)1e18;
 }
 
 // Of what a rank has of view `i`.
@@ -658,7 +723,9 @@ static int64_t view_bytes(const hd_module *module, const hd_lines *lines,
     double n = (double)hd_dtype_size(lines->type[i].dtype);
 
     for (int d = 0; d < lines->type[i].ndims; d++)
-        n *= lines->at[i][d] < 0 || repeats(lines, i, d)
+        n *= hd_op_meets_keys(lines->op) && is_letter(lines, i, d, "t")
+                 ? (double)share_keys(module, lines, cut, i, d)
+             : lines->at[i][d] < 0 || repeats(lines, i, d)
                  ? (double)lines->type[i].dim[d].extent
                  : (double)share(module, lines, cut, lines->at[i][d]);
     return n < 1e17 ? (int64_t)n : (int64_t)1e17;
@@ -692,6 +759,15 @@ static int64_t count_ends(const hd_module *module, const hd_lines *lines,
     return bytes < 0 ? 0 : bytes * (to > from ? 3 : 1);
 }
 
+bool hd_lines_are_values(const hd_lines *lines, int i)
+{
+    const hd_view *a = &lines->op->view[i], *b = a - 1;
+
+    return i > lines->op->noutputs && hd_op_has_keys(lines->op, i) &&
+           hd_op_has_keys(lines->op, i - 1) && a->buffer == b->buffer &&
+           a->nindex == 0 && b->nindex == 0;
+}
+
 hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
                          hd_cut cut, const hd_placement *at)
 {
@@ -704,7 +780,8 @@ hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,
             hd_placement all = at[i];
             bool made = hd_op_writes(op, i);
 
-            if (cut.line[a] != lines->rows || !hd_op_has_keys(op, i))
+            if (cut.line[a] != lines->rows || !hd_op_has_keys(op, i) ||
+                hd_lines_are_values(lines, i))
                 continue;
             all.dim[a] = made ? HD_PLACED_PARTS : HD_PLACED_NOWHERE;
             if (made)
@@ -762,8 +839,8 @@ int64_t hd_lines_flops(const hd_module *module, const hd_lines *lines,
 
     if (family == HD_FAMILY_PRODUCT)
         return 2 * count_products(module, lines, cut);
-    return family == HD_FAMILY_ATTEND ? 2 * count_attended(module, lines, cut)
-                                      : 0;
+    return hd_op_meets_keys(lines->op) ? 2 * count_attended(module, lines, cut)
+                                       : 0;
 }
 
 int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
@@ -774,8 +851,11 @@ int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
 
     if (family == HD_FAMILY_PRODUCT)
         return work + count_ends(module, lines, cut) / HD_COST_TOUCHED;
-    if (family == HD_FAMILY_ATTEND)
-        return work;
+    if (hd_op_meets_keys(lines->op)) {
+        int64_t touched = count_bytes(module, lines, cut) / HD_COST_TOUCHED;
+
+        return work > touched ? work : touched;
+    }
     return lines->op->code == HD_OP_RESHAPE || lines->op->code == HD_OP_SET
                ? 0
                : count_bytes(module, lines, cut) / HD_COST_TOUCHED;

@@ -60,6 +60,8 @@ int64_t hd_lines_flops(const hd_module *module, const hd_lines *lines,
 // What a rank computes of it, in bytes that it could receive meanwhile.
 int64_t hd_lines_work(const hd_module *module, const hd_lines *lines,
                       hd_cut cut);
+// Whether operand `i` is keys that are values, too, and stand ahead of it.
+bool hd_lines_are_values(const hd_lines *lines, int i);
 // What it takes for all keys to arrive where each rank has a block of the rows,
 // and for parts of their gradients to leave, beside that.
 hd_moves hd_lines_arrive(const hd_module *module, const hd_lines *lines,

@@ -168,7 +168,7 @@ static int64_t count_copied(const hd_placing *p, const hd_lines *lines,
     int64_t bytes = 0;
 
     for (int i = 0; i < lines->op->nviews; i++)
-        if (hd_op_has_keys(lines->op, i) &&
+        if (hd_op_has_keys(lines->op, i) && !hd_lines_are_values(lines, i) &&
             lines->op->view[i].buffer->role == HD_ROLE_INOUT)
             bytes +=
                 2 * hd_placement_bytes(p->module, &lines->type[i], way->at[i]);
@@ -960,22 +960,6 @@ static void note_uneven(const hd_placing *p, const hd_lines *lines, int axis)
         }
 }
 
-// How many a rank does. What ways are chosen by has the widths of q and v as
-// lines of one product, where there is one product of each.
-static double flops_of(const hd_lines *lines, double flops)
-{
-    const hd_type *q = &lines->type[lines->op->noutputs], *v = q + 2;
-    int64_t d, e;
-
-    if (hd_op_family(lines->op) != HD_FAMILY_ATTEND ||
-        !hd_op_meets_keys(lines->op))
-        return flops;
-    d = q->dim[q->ndims - 1].extent;
-    e = v->dim[v->ndims - 1].extent;
-    return flops / ((double)d * (double)e) *
-           (double)hd_op_attend_columns(lines->op, d, e);
-}
-
 // Of a product or an attention that all ranks of a used axis do.
 static void tell_repeated(const hd_placing *p, const hd_lines *lines,
                           const hd_way *way, unsigned used)
@@ -995,8 +979,7 @@ static void tell_repeated(const hd_placing *p, const hd_lines *lines,
         hd_warning(p->diag, HD_E0507, lines->op->loc,
                    "all %lld ranks of %s do all of this %s: %.1f GFLOP each",
                    (long long)m->axis[a].size, m->axis[a].name,
-                   hd_op_info_get(lines->op->code)->text,
-                   flops_of(lines, (double)flops) / 1e9);
+                   hd_op_info_get(lines->op->code)->text, (double)flops / 1e9);
         note_uneven(p, lines, a);
     }
 }

@@ -1497,11 +1497,6 @@ static void split_keys(const writer *w, hd_op *to)
     hd_build_put_key(to, HD_KEY_BLOCKS);
 }
 
-static bool same_view(const hd_view *a, const hd_view *b)
-{
-    return a->buffer == b->buffer && a->nindex == 0 && b->nindex == 0;
-}
-
 static void write_split(writer *w)
 {
     const hd_op *op = w->lines->op;
@@ -1512,9 +1507,8 @@ static void write_split(writer *w)
     for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++) {
         hd_buffer *x;
 
-        if (is_keys(w, i) && is_keys(w, i - 1) && i > op->noutputs &&
-            same_view(&w->view[i], &w->view[i - 1])) {
-            views[i] = views[i - 1]; // keys that are values, too
+        if (hd_lines_are_values(w->lines, i)) {
+            views[i] = views[i - 1];
             continue;
         }
         x = split_view(w, i, own_tensor(w, &w->view[i]));
@@ -1683,11 +1677,12 @@ static void write_by_keys(writer *w, int axis)
     hd_op *own;
 
     for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
-        views[i] =
-            !is_keys(w, i) ? w->view[i]
-            : is_keys(w, i - 1) && same_view(&w->view[i], &w->view[i - 1])
-                ? views[i - 1]
-                : keys_by_rank(w, i, axis, ndims);
+        if (!is_keys(w, i))
+            views[i] = w->view[i];
+        else if (hd_lines_are_values(w->lines, i))
+            views[i] = views[i - 1];
+        else
+            views[i] = keys_by_rank(w, i, axis, ndims);
     for (int i = 0; i < op->noutputs; i++) {
         hd_type type =
             hd_lines_unmerged(w->module, w->lines, i, axis, w->way->at[i]);
