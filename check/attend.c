@@ -219,11 +219,13 @@ static void attend_row(void *own, int64_t head, int64_t row)
     put(f, SUM, at, logarithm(hd_field_add(before, sum)));
 }
 
-// The first result, then each operand with its logarithm.
+// The first result, then each operand with its logarithm. Beside one that has
+// seen nothing the other one is what it was, rounded from its own dtype.
 static void merge_row(void *own, int64_t head, int64_t row)
 {
     const field *f = own;
     const hd_span *view = f->a.view;
+    hd_dtype from, to = dtype_of(f, 0);
     int64_t at[6];
     uint64_t x, y;
 
@@ -231,10 +233,14 @@ static void merge_row(void *own, int64_t head, int64_t row)
         at[i] = hd_attention_row(&f->a, i, head, row);
     x = exponential(value_at(f, at[3]));
     y = exponential(value_at(f, at[5]));
+    from = y == 0 ? dtype_of(f, 2) : x == 0 ? dtype_of(f, 4) : f->lse;
     for (int64_t c = 0; c < view[0].extent[2]; c++)
-        put(f, 0, at[0] + c * view[0].stride[2],
-            joined(value_at(f, at[2] + c * view[2].stride[2]), x,
-                   value_at(f, at[4] + c * view[4].stride[2]), y));
+        hd_values_put(
+            f->values, at[0] + c * view[0].stride[2],
+            hd_value_convert(
+                from, to,
+                joined(value_at(f, at[2] + c * view[2].stride[2]), x,
+                       value_at(f, at[4] + c * view[4].stride[2]), y)));
     put(f, 1, at[1], logarithm(hd_field_add(x, y)));
 }
 
