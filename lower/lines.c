@@ -505,7 +505,7 @@ static bool makes_parts(const hd_lines *lines, int line)
 }
 
 // Whether each view has room for the dimension of the batch that rows or keys
-// become, and of keys for one of blocks.
+// become, and of keys for one of blocks, or of what is merged for rows.
 static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
 {
     int more = 0;
@@ -514,7 +514,7 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
         if (hd_lines_splits(lines, cut.line[a]))
             more += 2;
         else if (hd_lines_merges(lines, cut.line[a]))
-            more++;
+            more += 2;
     for (int i = 0; i < lines->op->nviews && more > 0; i++)
         if (lines->type[i].ndims + more > HD_MAX_DIMS)
             return false;

@@ -176,14 +176,16 @@ static int64_t count_copied(const hd_placing *p, const hd_lines *lines,
 }
 
 // Of results that each rank has of its own keys: all ranks get them merged, or
-// each those of a dimension of the batch or of heads.
+// each some samples, heads or rows; rows not of what is merged with what is
+// there.
 static void add_merged(const hd_placing *p, const hd_lines *lines, int axis,
                        const hd_way *way, ways *out)
 {
-    int heads = lines->type[0].ndims - 3;
+    bool adds = hd_op_key(lines->op, HD_KEY_ACCUMULATE) != NULL;
+    int last = lines->type[0].ndims - (adds ? 3 : 2);
     int64_t copied = count_copied(p, lines, way);
 
-    for (int d = HD_PLACED_NOWHERE; d <= heads; d++) {
+    for (int d = HD_PLACED_NOWHERE; d <= last; d++) {
         hd_way one = *way;
 
         if (d >= 0 && (hd_placement_axis(way->at[0], d) >= 0 ||

@@ -1624,24 +1624,49 @@ static void shift_keys(const writer *w, hd_op *op, int axis)
                 hd_expr_binary(m, HD_EXPR_SUB, op->key[i].expr, ahead);
 }
 
-// What ranks made of result `i`, to where it is merged.
+// Whether each rank merges some of the rows, which a merge wants whole.
+static bool merges_rows(const writer *w, int axis)
+{
+    return w->way->at[0].dim[axis] == w->lines->type[0].ndims - 2;
+}
+
+// What ranks made of result `i`, to where it is merged: rows of each rank with
+// the ranks behind the parts.
 static hd_view bring_unmerged(writer *w, int i, hd_buffer *parts, int axis)
 {
+    int dim = w->way->at[i].dim[axis] + 1;
     hd_placement at = hd_placement_of(&parts->type);
     hd_placed v = {.at = at};
     hd_type type = parts->type;
     hd_buffer *all;
 
-    at.dim[axis] =
-        (int8_t)(w->way->at[i].dim[axis] >= 0 ? w->way->at[i].dim[axis] + 1
-                                              : HD_PLACED_NOWHERE);
+    if (merges_rows(w, axis)) {
+        hd_dim ranks = hd_dim_whole(w->module->axis[axis].size);
+
+        type.dim[dim] = hd_dim_whole(type.dim[dim].extent / ranks.extent);
+        type = hd_type_with(&type, dim, ranks);
+        parts = reshape(w, parts, &type);
+    }
+    at.dim[axis] = (int8_t)(dim > 0 ? dim : HD_PLACED_NOWHERE);
     type = hd_placement_type(w->module, &type, at);
     all = add_temp(w, parts, &type);
     hd_build_unary(&w->b, HD_OP_SET, -1, whole(w, all), whole(w, parts));
     w->waits = INT64_MAX; // nothing is done meanwhile
     if (w->p->why)
         explain(w, move_text(w, &v, parts, at));
-    return whole(w, all);
+    return whole(w, merges_rows(w, axis) ? move_dim(w, all, dim, 1) : all);
+}
+
+// Result `i` as it is merged, with the ranks in front that have rows of it.
+static hd_view merged_view(writer *w, int i, hd_view made, const hd_view *parts,
+                           int axis)
+{
+    hd_type type = hd_type_without(&parts[i].buffer->type, 0);
+
+    if (!merges_rows(w, axis))
+        return made;
+    type.dtype = made.buffer->type.dtype;
+    return whole(w, add_temp(w, made.buffer, &type));
 }
 
 // Keys with the ranks in front of their batch: another name of all of a tensor.
@@ -1674,6 +1699,7 @@ static void write_by_keys(writer *w, int axis)
     const hd_op *op = w->lines->op;
     int ndims = w->lines->type[0].ndims + 1;
     hd_view views[HD_MAX_VIEWS], made[HD_MAX_VIEWS], parts[HD_MAX_VIEWS];
+    hd_view merged[HD_MAX_VIEWS];
     hd_op *own;
 
     for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
@@ -1697,9 +1723,15 @@ static void write_by_keys(writer *w, int axis)
     shift_keys(w, own, axis);
     for (int i = 0; i < op->noutputs; i++)
         parts[i] = bring_unmerged(w, i, views[i].buffer, axis);
-    write_merges(w, parts, made);
     for (int i = 0; i < op->noutputs; i++)
+        merged[i] = merged_view(w, i, made[i], parts, axis);
+    write_merges(w, parts, merged);
+    for (int i = 0; i < op->noutputs; i++) {
+        if (merges_rows(w, axis))
+            join_axis(w, merged[i].buffer, 0, w->way->at[i].dim[axis], axis,
+                      &made[i]);
         end_view(w, i, made[i]);
+    }
     if (w->way->apart)
         add_made(w, made);
 }
