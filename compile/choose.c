@@ -499,6 +499,54 @@ static hd_status place_once(const hd_module *module, hd_diag *diag,
                                         : HD_OK;
 }
 
+// Whether some finding is that a program has more than there may be.
+static bool is_beyond(const hd_diag *diag)
+{
+    hd_message message = HD_EMPTY(hd_message);
+    bool beyond = false;
+
+    for (size_t i = 0; hd_diag_message(diag, i, &message); i++)
+        beyond |= strcmp(message.code, "HD0105") == 0;
+    return beyond;
+}
+
+// Whether no proof says of it whether it is right: its steps cut its buffers
+// too finely.
+static hd_status is_unproven(const candidate *c, bool *out)
+{
+    hd_check_options how = hd_check_defaults();
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = NULL;
+    hd_status status = diag != NULL ? HD_OK : HD_ERROR_NO_MEMORY;
+
+    how.transport = c->lower.transport;
+    how.axes = c->lower.axes;
+    if (status == HD_OK)
+        status = hd_parse("", c->text, strlen(c->text), NULL, 0, diag, &module);
+    if (status == HD_OK)
+        status = hd_check(module, &how, diag);
+    *out = status == HD_ERROR_INVALID && is_beyond(diag);
+    hd_module_destroy(module);
+    hd_diag_destroy(diag);
+    return status == HD_ERROR_NO_MEMORY ? status : HD_OK;
+}
+
+// The best is one that may be proven, if one may.
+static hd_status drop_unproven(hd_choice *choice)
+{
+    bool unproven = true;
+
+    while (choice->n > 1) {
+        HD_TRY(is_unproven(&choice->candidate[0], &unproven));
+        if (!unproven)
+            break;
+        hd_free(choice->candidate[0].text);
+        memmove(choice->candidate, choice->candidate + 1,
+                sizeof *choice->candidate * --choice->n);
+    }
+    return HD_OK;
+}
+
 static hd_status check_options(const hd_module *module,
                                const hd_choose_options *options, hd_diag *diag)
 {
@@ -538,12 +586,14 @@ hd_status hd_choose(const hd_module *module, const hd_choose_options *given,
         status = try_all(placed != NULL ? placed : module, &options, &lower,
                          diag, choice);
     hd_module_destroy(placed);
+    qsort(choice->candidate, choice->n, sizeof *choice->candidate,
+          compare_candidates);
+    if (status == HD_OK && drop_unproven(choice) != HD_OK)
+        status = hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     if (status != HD_OK) {
         hd_choice_destroy(choice);
         return status;
     }
-    qsort(choice->candidate, choice->n, sizeof *choice->candidate,
-          compare_candidates);
     *out = choice;
     return HD_OK;
 }

@@ -239,8 +239,9 @@ typedef struct hd_choice hd_choice;
 // chunks, with and without a stream for transfers (what sends by copies of
 // engines only with one), and with launches where copies are what goes and the
 // machine has `multiprocessors`, and predicts each; the module is as it was.
-// Those that do not fit it are left out, and those that make the same program
-// as one before. None rounds sums more often than `direct` does unless `wire`
+// Those that do not fit it are left out, those that make the same program as
+// one before, and ahead of the best those that are too large to be proven. None
+// rounds sums more often than `direct` does unless `wire`
 // is asked for: what a ring of more than two ranks sends on of 16 bits or fewer
 // is f32. The some 100 take 10 to 50 ms
 // of a few statements on few ranks; of many steps only the first are tried,
