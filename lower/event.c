@@ -56,6 +56,7 @@ enum {
     MANY_RANKS = 64,           // beyond it, three ranks stand for all
     MANY_ITERATIONS = 1 << 18, // beyond it, a loop gets one stream
     MOST_DISTANCES = 8,        // that are told apart
+    NEAREST = 64,              // of those that name the same
 };
 
 // Conflicts between iterations on different streams whose first one transfers,
@@ -92,7 +93,8 @@ typedef struct access {
     int64_t iteration, stream;
     statement *of;
     const hd_op *op;
-    int place; // in the order of issue
+    int number; // of the op among those of an iteration
+    int place;  // in the order of issue
 } access;
 
 typedef struct loop {
@@ -108,6 +110,8 @@ typedef struct loop {
     hd_part_frame *frame; // by buffer id
     statement *statement;
     int nstatements;
+    const hd_op **op; // all of an iteration
+    int nops, ops_room;
     access *access;
     int naccesses, room;
     bool *written; // by buffer id
@@ -261,7 +265,10 @@ static bool is_root(const loop *l, const hd_op *op)
 static void evaluate_op(loop *l, const hd_op *op, statement *of)
 {
     bool root = is_root(l, op);
+    int number = 0;
 
+    while (number < l->nops && l->op[number] != op)
+        number++;
     for (int i = 0; i < op->nviews; i++) {
         hd_buffer *whole = hd_buffer_root(op->view[i].buffer);
         access *a;
@@ -277,8 +284,10 @@ static void evaluate_op(loop *l, const hd_op *op, statement *of)
                       .stream = l->stream,
                       .of = of,
                       .op = op,
+                      .number = number,
                       .place = l->naccesses};
         a->part.access = hd_op_access(op, i) & 3;
+        a->part.view = (uint32_t)i & 31;
         hd_part_range(&l->frame[a->part.buffer], &a->part, &a->low, &a->high);
     }
 }
@@ -336,6 +345,9 @@ static void note_op(void *context, hd_op *op)
     loop *l = context;
     bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
 
+    l->op =
+        hd_arena_grow(l->scratch, l->op, l->nops, &l->ops_room, sizeof *l->op);
+    l->op[l->nops++] = op;
     l->statement[l->nstatements].moves |= moves;
     l->moves |= moves;
     l->computes |= hd_op_is(op, HD_UNIT_COMPUTE);
@@ -467,20 +479,95 @@ static int compare_accesses(const void *x, const void *y)
 
     if (a->root != b->root)
         return a->root < b->root ? -1 : 1;
-    return (a->low > b->low) - (a->low < b->low);
+    if (a->low != b->low)
+        return a->low < b->low ? -1 : 1;
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    if (a->part.view != b->part.view)
+        return a->part.view < b->part.view ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
 }
 
+// Whether one view of an op names the same in both.
+static bool is_same_view(const access *a, const access *b)
+{
+    return a->op == b->op && a->part.view == b->part.view &&
+           a->part.ranges == b->part.ranges && a->part.offset == b->part.offset;
+}
+
+// As many from `first` on as name the same, in the order of issue.
+static int count_same(const loop *l, int first)
+{
+    int n = 1;
+
+    while (first + n < l->naccesses &&
+           is_same_view(&l->access[first], &l->access[first + n]))
+        n++;
+    return n;
+}
+
+// The first of them that is issued behind `place`.
+static int find_behind(const access *same, int n, int place)
+{
+    int low = 0, high = n;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (same[middle].place <= place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void compare_range(loop *l, const access *a, const access *same,
+                          int from, int end)
+{
+    for (int i = from; i < end && !is_settled(l); i++)
+        if (&same[i] != a)
+            note_conflict(l, a, &same[i]);
+}
+
+// With the NEAREST on either side and as many at either end: what lies between
+// is as far from others, by the same divisor, and waits for nobody else.
+static void compare_nearest(loop *l, const access *a, const access *same, int n)
+{
+    int at = find_behind(same, n, a->place);
+    int low = at > 2 * NEAREST ? at - NEAREST : 0;
+    int high = n - at > 2 * NEAREST ? at + NEAREST : n;
+
+    compare_range(l, a, same, low, high);
+    if (low > 0)
+        compare_range(l, a, same, 0, NEAREST);
+    if (high < n)
+        compare_range(l, a, same, n - NEAREST, n);
+}
+
+// Accesses that name the same are compared with all others together.
 static void compare_iterations(loop *l)
 {
+    int n, more;
+
     if (l->naccesses == 0)
         return;
     qsort(l->access, (size_t)l->naccesses, sizeof *l->access, compare_accesses);
-    for (int i = 0; i < l->naccesses; i++)
-        for (int k = i + 1;
-             k < l->naccesses && l->access[k].root == l->access[i].root &&
-             l->access[k].low < l->access[i].high && !is_settled(l);
-             k++)
-            note_conflict(l, &l->access[i], &l->access[k]);
+    for (int i = 0; i < l->naccesses; i += n) {
+        const access *a = &l->access[i];
+
+        n = count_same(l, i);
+        for (int k = 0; k < n; k++)
+            compare_nearest(l, &a[k], a, k);
+        for (int k = i + n; k < l->naccesses && l->access[k].root == a->root &&
+                            l->access[k].low < a->high && !is_settled(l);
+             k += more) {
+            more = count_same(l, k);
+            if (hd_parts_overlap(l->frame, &a->part, &l->access[k].part))
+                for (int m = 0; m < n; m++)
+                    compare_nearest(l, &a[m], &l->access[k], more);
+        }
+    }
 }
 
 static void evaluate_rank(loop *l, int64_t rank)
@@ -1000,7 +1087,7 @@ static hd_status find_frames(loop *l)
     hd_part_frame *kept = hd_new_array(l->scratch, hd_part_frame, n + 1),
                   *found;
 
-    HD_TRY(hd_frames_create(l->module, l->diag, &found));
+    HD_TRY(hd_frames_create(l->module, NULL, l->diag, &found));
     memcpy(kept, found, sizeof *kept * n);
     hd_frames_free(found);
     l->frame = kept;
