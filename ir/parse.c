@@ -2393,12 +2393,12 @@ static hd_status parse_mesh(parser *p)
         axis->size = defined(p, &name, axis->size);
         axis->name = hd_arena_text(module->arena, name.text, name.length);
         axis->loc = name.loc;
-        if (axis->size < 1 || axis->size > HD_MAX_RANKS ||
-            axis->size * module->nranks > HD_MAX_RANKS)
+        if (axis->size < 1 || axis->size > HD_MAX_MESH ||
+            axis->size * module->nranks > HD_MAX_MESH)
             return hd_error(p->diag, HD_E0204, name.loc,
                             "a mesh has 1 to %d ranks, and %s=%" PRId64
                             " makes it too %s",
-                            HD_MAX_RANKS, axis->name, axis->size,
+                            HD_MAX_MESH, axis->name, axis->size,
                             axis->size < 1 ? "small" : "large");
         module->nranks *= axis->size;
         module->naxes++;

@@ -2,6 +2,7 @@
 // at the same time shares: compute its rank's processor (or the node's few),
 // transfers the links of both ends. simulation.h has a map.
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -110,6 +111,10 @@ hd_status hd_simulate_over(const hd_module *module,
     if (module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "only a complete host program is simulated");
+    if (module->nranks > HD_MAX_RANKS)
+        return hd_error(diag, HD_E0105, (hd_loc){0},
+                        "%" PRId64 " ranks; at most %d are simulated",
+                        module->nranks, HD_MAX_RANKS);
     HD_TRY(
         hd_sized_read("hd_simulate_over", options, sizeof with, diag, &with));
     HD_TRY(hd_machine_read("hd_simulate", with.machine, diag, &machine));

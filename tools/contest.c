@@ -731,6 +731,17 @@ outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
 
 // ------------------------------------------------------------------- a file
 
+// Before inputs are drawn for them.
+static outcome check_ranks(const hd_module *program)
+{
+    int ranks = info_of(program).ranks;
+
+    if (ranks <= HD_MAX_RANKS)
+        return FINE;
+    return complain(FAILED, "%s has %d ranks; at most %d are run",
+                    info_of(program).name, ranks, HD_MAX_RANKS);
+}
+
 static void list_arguments(contest *contest)
 {
     contest->narguments = info_of(contest->program).narguments;
@@ -839,6 +850,7 @@ static outcome read_contenders(maker *maker, const content *text)
     maker->length = text->length;
     TRY(parse(maker, &contest->program));
     TRY(check_sizes(contest->program));
+    TRY(check_ranks(contest->program));
     snprintf(contest->id, sizeof contest->id, "%s",
              info_of(contest->program).name);
     list_arguments(contest);

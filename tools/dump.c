@@ -232,7 +232,7 @@ static const option dump_options[] = {
      "so, in comments",
      INTO(dump, why)},
     {NUMBER, "rank", "R", "of --stage steps: this rank alone", INTO(dump, rank),
-     .high = HD_MAX_RANKS - 1},
+     .high = HD_MAX_MESH - 1},
     {CHOICE, "format", "NAME", "text (the default) or json", INTO(dump, format),
      .choices = formats},
     {TEXT, "output", "FILE", "write there (default -)", .letter = 'o',

@@ -53,7 +53,8 @@
 
 #define HD_MAX_DIMS 8 // dimensions of a buffer
 #define HD_MAX_AXES 8 // axes of a mesh
-#define HD_MAX_RANKS 4096
+#define HD_MAX_MESH (1 << 20) // ranks of a mesh: a program may be checked so
+#define HD_MAX_RANKS 4096     // ranks of a group, and of what is simulated
 
 // Each struct begins with `size`, the bytes of it that the caller was compiled
 // with, so that structs may grow: of options hd_..._defaults sets it, and
