@@ -64,8 +64,13 @@ static hd_status report_pieces(const hd_graph *graph, const hd_member *spaced,
     return status;
 }
 
+static int64_t ranks_of(const hd_graph *graph, const hd_op *op)
+{
+    return graph->module->axis[op->axis].size;
+}
+
 static hd_status report_ranks(const hd_graph *graph, const hd_member *first,
-                              int64_t n, hd_diag *diag)
+                              hd_diag *diag)
 {
     const hd_op *op = node_of(graph, first)->op;
 
@@ -74,8 +79,8 @@ static hd_status report_ranks(const hd_graph *graph, const hd_member *first,
         "rank %d's %s (step %d) of %s over %lld ranks: NCCL only gathers what "
         "is reduced here, and a kernel reduces at most %d ranks'",
         graph->number[first->rank], hd_op_info_get(op->code)->text, first->step,
-        hd_dtype_text(op->view[0].buffer->type.dtype), (long long)n,
-        HD_NCCL_GATHERED);
+        hd_dtype_text(op->view[0].buffer->type.dtype),
+        (long long)ranks_of(graph, op), HD_NCCL_GATHERED);
 }
 
 static void check_rendezvous(const hd_graph *graph, const hd_member *member,
@@ -84,9 +89,9 @@ static void check_rendezvous(const hd_graph *graph, const hd_member *member,
     const hd_member *spaced = NULL, *dense = NULL;
     const hd_op *op = node_of(graph, &member[0])->op;
 
-    if (n > HD_NCCL_GATHERED && hd_nccl_only_gathers(op) &&
+    if (ranks_of(graph, op) > HD_NCCL_GATHERED && hd_nccl_only_gathers(op) &&
         is_new(reported, op))
-        reported->status = report_ranks(graph, member, n, diag);
+        reported->status = report_ranks(graph, member, diag);
     if (hd_nccl_pieces(op) < 0)
         return;
     for (int64_t i = 0; i < n; i++) {

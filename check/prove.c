@@ -15,6 +15,8 @@
 #include "ir/transport.h"
 #include "steps/match.h"
 
+enum { MOST_WARNED = 1 << 16 }; // steps of all ranks
+
 static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
                                 unsigned busy, hd_diag *diag)
 {
@@ -101,19 +103,38 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                : HD_OK;
 }
 
-static hd_status look(const hd_graph *graph, unsigned busy, hd_diag *diag,
-                      bool *right)
+static bool has_launches(const hd_graph *graph)
+{
+    for (int64_t i = 0; i < graph->first[graph->nranks]; i++)
+        if (graph->node[i].launch >= 0)
+            return true;
+    return false;
+}
+
+static hd_status look_for_deadlock(const hd_graph *graph, unsigned serial,
+                                   hd_diag *diag)
 {
     hd_replay replay;
-    bool over, found;
+    bool over;
 
-    if (!hd_graph_is_matched(graph))
-        return HD_ERROR_INVALID;
-    HD_TRY(hd_replay_run(graph, 0, diag, &replay));
+    HD_TRY(hd_replay_run(graph, serial, diag, &replay));
     over = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
-    if (over)
-        HD_TRY(hd_launch_look(graph, busy, diag, &over));
+    return over ? HD_OK : HD_ERROR_INVALID;
+}
+
+static hd_status look(const hd_graph *graph, unsigned serial, unsigned busy,
+                      hd_diag *diag, bool *right)
+{
+    bool over = true, found;
+
+    if (!hd_graph_is_matched(graph) || (serial != 0 && has_launches(graph)))
+        return HD_ERROR_INVALID;
+    HD_TRY(hd_nccl_check(graph, serial, diag));
+    HD_TRY(look_for_deadlock(graph, 0, diag));
+    if (serial != 0)
+        HD_TRY(look_for_deadlock(graph, serial, diag));
+    HD_TRY(hd_launch_look(graph, busy, diag, &over));
     if (!over)
         return HD_ERROR_INVALID;
     HD_TRY(hd_alias_check(graph, diag));
@@ -125,14 +146,15 @@ static hd_status look(const hd_graph *graph, unsigned busy, hd_diag *diag,
 // What is found is not reported: it may not be wrong, as peers order, too, and
 // what is wrong is said of all ranks.
 static hd_status look_at_first(const hd_module *module,
-                               const hd_symmetry *symmetry, unsigned busy,
-                               hd_diag *diag, hd_graph *graph, bool *right)
+                               const hd_symmetry *symmetry, const hd_full *full,
+                               unsigned serial, unsigned busy, hd_diag *diag,
+                               hd_graph *graph, bool *right)
 {
     bool muted = hd_diag_mute(diag, true);
-    hd_status status = hd_graph_fold(module, symmetry, diag, graph);
+    hd_status status = hd_graph_fold(module, symmetry, full, diag, graph);
 
     if (status == HD_OK) {
-        status = look(graph, busy, diag, right);
+        status = look(graph, serial, busy, diag, right);
         if (!*right)
             hd_graph_free(graph);
     }
@@ -140,34 +162,75 @@ static hd_status look_at_first(const hd_module *module,
     return status == HD_ERROR_INVALID ? HD_OK : status;
 }
 
+static hd_status warn(const hd_graph *graph, const hd_check_options *options,
+                      hd_diag *diag)
+{
+    count_waiting(graph, options->waiting_streams, diag);
+    return hd_waste_check(graph, diag);
+}
+
+// What only some ranks waste is seen on all, where these are not too many.
+static hd_status warn_of_all(const hd_graph *first, const hd_full *full,
+                             const hd_check_options *options, hd_diag *diag)
+{
+    int64_t steps = first->first[first->nranks] / first->nranks;
+    hd_graph all;
+    hd_status status;
+
+    if ((!full->masks && !full->empty) ||
+        steps > MOST_WARNED / first->module->nranks)
+        return warn(first, options, diag);
+    HD_TRY(hd_graph_create(first->module, diag, &all));
+    status = warn(&all, options, diag);
+    hd_graph_free(&all);
+    return status;
+}
+
+static hd_status prove_first(const hd_module *module,
+                             const hd_symmetry *symmetry, const hd_full *full,
+                             const hd_check_options *options, hd_diag *diag,
+                             bool *right)
+{
+    unsigned serial = 0, busy = 0;
+    hd_graph graph;
+    hd_status status;
+
+    HD_TRY(hd_transports_busy(module, options->transport, options->axes, diag,
+                              &busy));
+    HD_TRY(hd_transports_serial(module, options->transport, options->axes, diag,
+                                &serial));
+    HD_TRY(look_at_first(module, symmetry, full, serial, busy, diag, &graph,
+                         right));
+    if (!*right)
+        return HD_OK;
+    status = warn_of_all(&graph, full, options, diag);
+    hd_graph_free(&graph);
+    return status;
+}
+
 hd_status hd_prove_first(const hd_module *module,
                          const hd_check_options *options, hd_diag *diag,
                          bool *right)
 {
     hd_symmetry symmetry;
-    hd_graph graph;
+    hd_full full;
     bool turns = false;
-    unsigned serial = 0, busy = 0;
     hd_status status;
 
     *right = false;
-    HD_TRY(hd_transports_busy(module, options->transport, options->axes, diag,
-                              &busy));
-    HD_TRY(hd_transports_serial(module, options->transport, options->axes, diag,
-                                &serial));
-    if (serial != 0 || options->against != NULL)
+    if (options->against != NULL)
         return HD_OK;
     HD_TRY(hd_symmetry_find(module, diag, &symmetry));
     for (int axis = 0; axis < module->naxes; axis++)
         turns |= symmetry.turns[axis];
     if (!turns)
         return HD_OK;
-    HD_TRY(look_at_first(module, &symmetry, busy, diag, &graph, right));
-    if (!*right)
+    status = hd_symmetry_full(module, &symmetry, diag, &full);
+    if (status == HD_ERROR_INVALID)
         return HD_OK;
-    count_waiting(&graph, options->waiting_streams, diag);
-    status = hd_waste_check(&graph, diag);
-    hd_graph_free(&graph);
+    HD_TRY(status);
+    status = prove_first(module, &symmetry, &full, options, diag, right);
+    hd_full_free(&full);
     return status;
 }
 

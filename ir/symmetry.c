@@ -14,6 +14,8 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
+
 enum kind { FIXED, TURNING, CONGRUENT, OTHER };
 
 // Values beyond it are left to overflow on some ranks and not on others.
@@ -31,6 +33,10 @@ enum { IS_FIXED = 1, IS_TURNING = 2 };
 typedef struct usage {
     bool used;
     uint8_t dim[HD_MAX_DIMS];
+    // Of a root: bit d is set where blocks of dimension d turn, by any name;
+    // then all names have the same dimensions up to the last such one.
+    uint8_t blocks;
+    uint8_t own;  // of a root: where a rank's own block may be shorter, alike
     int nstrides; // of a root: those of the dimensions that turn, by any name
     int64_t stride[HD_MAX_DIMS];
 } usage;
@@ -40,8 +46,12 @@ typedef struct finder {
     int axis;
     int64_t size;
     bool control; // conditions and bounds are fixed
+    bool alike;   // and then all ranks issue as many steps
     bool turns;
-    bool zeros;   // what is added to may hold them (ir/zeros)
+    bool zeros; // what is added to may hold them (ir/zeros)
+    bool masks; // what rows see is not the same on all ranks
+    bool empty; // a block that turns may be
+    bool launches;
     sort *var;    // owned
     usage *usage; // owned, by id of the buffer
 } finder;
@@ -174,7 +184,7 @@ static sort sort_expr(const finder *f, hd_expr expr)
         return fixed(magnitude(node->value));
     case HD_FORM_COORD:
         return node->a == f->axis ? (sort){TURNING, 1, (double)f->size}
-                                  : fixed(HD_MAX_RANKS);
+                                  : fixed(HD_MAX_MESH);
     case HD_FORM_VAR:
         return f->var[node->a];
     case HD_FORM_SIZE:
@@ -201,10 +211,13 @@ static bool is_fixed(const finder *f, hd_expr expr)
 
 static void use_dim(finder *f, const hd_buffer *buffer, int d, int how)
 {
-    usage *usage = &f->usage[buffer->id];
+    f->usage[buffer->id].dim[d] |= (uint8_t)how;
+}
 
-    usage->dim[d] |= (uint8_t)how;
-    if (how == IS_TURNING && hd_dim_local(buffer->type.dim[d]) != f->size)
+static void use_turning(finder *f, const hd_buffer *buffer, int d)
+{
+    use_dim(f, buffer, d, IS_TURNING);
+    if (hd_dim_local(buffer->type.dim[d]) != f->size)
         f->turns = false;
 }
 
@@ -215,7 +228,7 @@ static void use_index(finder *f, const hd_buffer *buffer, int d, hd_expr index)
         use_dim(f, buffer, d, IS_FIXED);
         break;
     case TURNING:
-        use_dim(f, buffer, d, IS_TURNING);
+        use_turning(f, buffer, d);
         break;
     case CONGRUENT:
     case OTHER:
@@ -224,15 +237,43 @@ static void use_index(finder *f, const hd_buffer *buffer, int d, hd_expr index)
     }
 }
 
-// Ranges turn by nothing. Whether a step is issued may hang on their length.
+// A block of each rank: an own one, or one that turns.
+static bool is_turning_block(const finder *f, hd_dim dim, const hd_range *range)
+{
+    if (range->block == HD_EXPR_NONE)
+        return false;
+    if (hd_dim_is_sharded(dim))
+        return dim.mark == f->axis;
+    return range->blocks == f->size &&
+           sort_expr(f, range->block).kind == TURNING;
+}
+
+static bool may_be_empty(hd_dim dim, const hd_range *range)
+{
+    return !hd_dim_is_sized(dim) &&
+           (range->blocks - 1) * hd_block_size(dim.extent, range->blocks) >=
+               dim.extent;
+}
+
+// Other ranges turn by nothing. Whether a step is issued may hang on their
+// length.
 static void use_range(finder *f, const hd_buffer *buffer, int d,
                       const hd_range *range)
 {
+    hd_dim dim = buffer->type.dim[d];
+
+    if (is_turning_block(f, dim, range)) {
+        f->empty |= may_be_empty(dim, range);
+        f->alike &= !may_be_empty(dim, range);
+        if (!hd_dim_is_sharded(dim))
+            use_dim(f, buffer, d, IS_TURNING);
+        return;
+    }
+    if (range->extent < 0)
+        f->alike &= is_fixed(f, (hd_expr)~range->extent);
     use_dim(f, buffer, d, IS_FIXED);
     f->turns &= is_fixed(f, range->low) && is_fixed(f, range->past) &&
                 (range->block == HD_EXPR_NONE || is_fixed(f, range->block));
-    if (range->extent < 0)
-        f->control &= is_fixed(f, (hd_expr)~range->extent);
 }
 
 static void use_view(finder *f, const hd_view *view)
@@ -262,7 +303,7 @@ static void use_pieces(finder *f, const hd_op *op)
         return;
     d = hd_view_lead(all);
     if (d < all->buffer->type.ndims)
-        use_dim(f, all->buffer, d, IS_TURNING);
+        use_turning(f, all->buffer, d);
     else
         f->turns = false;
 }
@@ -274,27 +315,100 @@ static bool is_peer(hd_key_code code)
     return code == HD_KEY_TO || code == HD_KEY_FROM;
 }
 
-// An attention that adds nothing, as no row sees a key, is not issued.
+// An attention that adds nothing, as no row sees a key, is not issued. In
+// zigzag some row always sees one.
 static bool may_add_nothing(const hd_op *op, const hd_key *key)
 {
-    return key == hd_causal_key(op) && hd_op_access(op, 0) == HD_ACCESS_UPDATE;
+    return key->code == HD_KEY_CAUSAL &&
+           hd_op_access(op, 0) == HD_ACCESS_UPDATE;
+}
+
+// The number of ranks is that of a mask, and any.
+static void use_mask(finder *f, const hd_op *op, const hd_key *key)
+{
+    enum kind kind = sort_expr(f, key->expr).kind;
+
+    f->turns &= kind != OTHER;
+    f->masks |= kind != FIXED;
+    if (may_add_nothing(op, key))
+        f->alike &= kind == FIXED;
+}
+
+// Whether a result is empty wherever the block of an operand is.
+static bool has_empty_result(const hd_op *op, hd_dim dim, const hd_range *range)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+
+        for (int d = 0;
+             d < view->nindex && hd_op_access(op, i) != HD_ACCESS_READ; d++) {
+            const hd_range *other = hd_view_range(view, d);
+
+            if (other != NULL && other->block == range->block &&
+                other->blocks == range->blocks &&
+                view->buffer->type.dim[d].extent == dim.extent &&
+                !hd_dim_is_sized(view->buffer->type.dim[d]))
+                return true;
+        }
+    }
+    return false;
+}
+
+// What has a block that may be empty is not issued then, on any rank.
+static bool may_be_left_out(const hd_op *op, int i, hd_dim dim,
+                            const hd_range *range)
+{
+    if (hd_op_is(op, HD_UNIT_TRANSFER))
+        return true; // of two; of more it is refused
+    return !hd_op_is_batched(op) && (hd_op_access(op, i) != HD_ACCESS_READ ||
+                                     has_empty_result(op, dim, range));
+}
+
+// Blocks are as long on all ranks of a collective, and no operation lacks one.
+static void use_blocks(finder *f, const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    bool together = hd_op_is(op, HD_UNIT_TRANSFER) &&
+                    hd_op_move(op) != HD_MOVE_SEND &&
+                    hd_op_move(op) != HD_MOVE_RECV;
+
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        hd_dim dim = view->buffer->type.dim[d];
+        const hd_range *range = hd_view_range(view, d);
+        bool turns = range != NULL
+                         ? is_turning_block(f, dim, range)
+                         : hd_dim_is_sharded(dim) && dim.mark == f->axis &&
+                               !hd_view_picks(view, d);
+
+        if (!turns)
+            continue;
+        if (together)
+            f->turns &= !hd_dim_is_sized(dim) &&
+                        (range == NULL || dim.extent % f->size == 0);
+        if (range != NULL && may_be_empty(dim, range))
+            f->turns &= may_be_left_out(op, i, dim, range);
+    }
 }
 
 static void use_op(finder *f, const hd_op *op)
 {
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < op->nviews; i++) {
         use_view(f, &op->view[i]);
+        use_blocks(f, op, i);
+    }
     for (int i = 0; i < op->nkeys; i++) {
         const hd_key *key = &op->key[i];
         enum kind kind;
 
         if (hd_key_info_get(key->code)->value != HD_VALUE_EXPR)
             continue;
+        if (key == hd_causal_key(op)) {
+            use_mask(f, op, key);
+            continue;
+        }
         kind = is_peer(key->code) && op->axis == f->axis ? TURNING : FIXED;
         if (sort_expr(f, key->expr).kind != kind)
             f->turns = false;
-        if (may_add_nothing(op, key))
-            f->control &= is_fixed(f, key->expr);
     }
     f->zeros |= hd_zeros_may_be_stored(op);
     if (hd_op_is_rooted(op))
@@ -349,8 +463,11 @@ static void use_stmt(finder *f, const hd_stmt *stmt)
         f->turns &= is_fixed(f, stmt->a);
         use_block(f, &stmt->body);
         break;
-    case HD_STMT_GROUP:
     case HD_STMT_LAUNCH:
+        f->launches = true;
+        use_block(f, &stmt->body);
+        break;
+    case HD_STMT_GROUP:
         use_block(f, &stmt->body);
         break;
     }
@@ -364,25 +481,67 @@ static void use_block(finder *f, const hd_block *block)
 
 // ------------------------------------------------------------------ bytes
 
-static int64_t stride_of(const hd_type *type, int d)
+static bool turns_at(const finder *f, const hd_buffer *buffer, int d)
+{
+    return (f->usage[buffer->id].dim[d] & IS_TURNING) != 0;
+}
+
+static usage *root_of(const finder *f, const hd_buffer *buffer)
+{
+    return &f->usage[buffer->of != NULL ? buffer->of->id : buffer->id];
+}
+
+// Whether the dimension has blocks of the longest one's length, as ranks turn.
+static bool has_blocks(const finder *f, const hd_buffer *buffer, int d)
+{
+    return (root_of(f, buffer)->blocks >> d & 1) != 0;
+}
+
+// How many indices of a dimension each rank has: one, or a block.
+static int64_t unit_of(const finder *f, const hd_buffer *buffer, int d)
+{
+    return hd_block_size(hd_dim_local(buffer->type.dim[d]), f->size);
+}
+
+static int64_t extent_of(const finder *f, const hd_buffer *buffer, int d)
+{
+    return has_blocks(f, buffer, d) ? unit_of(f, buffer, d) * f->size
+                                    : hd_dim_local(buffer->type.dim[d]);
+}
+
+// Full blocks may be many more elements than a buffer has.
+static bool has_room(const finder *f, const hd_buffer *buffer)
+{
+    double n = 1;
+
+    for (int d = 0; d < buffer->type.ndims; d++)
+        n *= (double)extent_of(f, buffer, d);
+    return n <= (double)HD_MAX_ELEMENTS;
+}
+
+static int64_t stride_of(const finder *f, const hd_buffer *buffer, int d)
 {
     int64_t stride = 1;
 
-    for (int i = type->ndims - 1; i > d; i--)
-        stride *= hd_dim_local(type->dim[i]);
+    for (int i = buffer->type.ndims - 1; i > d; i--)
+        stride *= extent_of(f, buffer, i);
     return stride;
 }
 
-// The bytes turn alike by every name: each has a dimension of this stride, of
-// which no view fixes an index.
-static bool has_turning_dim(const finder *f, const hd_buffer *buffer,
-                            int64_t stride)
+// Of how many elements what turns is.
+static int64_t step_of(const finder *f, const hd_buffer *buffer, int d)
 {
-    const hd_type *type = &buffer->type;
+    return stride_of(f, buffer, d) * unit_of(f, buffer, d);
+}
 
-    for (int d = 0; d < type->ndims; d++)
-        if (hd_dim_local(type->dim[d]) == f->size &&
-            stride_of(type, d) == stride)
+// The bytes turn alike by every name: each has a dimension that turns by as
+// many elements, of which no view fixes an index.
+static bool has_turning_dim(const finder *f, const hd_buffer *buffer,
+                            int64_t step)
+{
+    for (int d = 0; d < buffer->type.ndims; d++)
+        if (extent_of(f, buffer, d) % f->size == 0 &&
+            step_of(f, buffer, d) == step)
             return (f->usage[buffer->id].dim[d] & IS_FIXED) == 0;
     return false;
 }
@@ -399,18 +558,69 @@ static bool add_stride(usage *root, int64_t stride)
     return true;
 }
 
-static bool bytes_turn(const finder *f)
+// A run's sizes are looked at where all blocks are full.
+static bool is_shorter(const finder *f, hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) && dim.mark == f->axis &&
+           !hd_dim_is_sized(dim) && hd_dim_is_uneven(dim);
+}
+
+static void find_blocks(const finder *f)
 {
     for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
+        for (int d = 0; d < b->type.ndims; d++) {
+            if (turns_at(f, b, d) &&
+                hd_dim_local(b->type.dim[d]) % f->size != 0)
+                root_of(f, b)->blocks |= (uint8_t)(1 << d);
+            if (is_shorter(f, b->type.dim[d]))
+                root_of(f, b)->own |= (uint8_t)(1 << d);
+        }
+}
+
+static bool is_same_own(hd_dim a, hd_dim b)
+{
+    return a.mark == b.mark && a.extent == b.extent;
+}
+
+// Where blocks count as longer than the last one is, all names have the same
+// dimensions, as far as that goes.
+static bool same_blocks(const finder *f, const hd_buffer *buffer)
+{
+    unsigned blocks = root_of(f, buffer)->blocks;
+    unsigned own = root_of(f, buffer)->own;
+    const hd_type *a = &buffer->type;
+    const hd_type *b = buffer->of != NULL ? &buffer->of->type : a;
+
+    for (int d = 0; (blocks | own) >> d != 0; d++)
+        if (d >= a->ndims || d >= b->ndims ||
+            hd_dim_local(a->dim[d]) != hd_dim_local(b->dim[d]) ||
+            ((blocks >> d & 1) != 0 &&
+             (hd_dim_is_sharded(a->dim[d]) || hd_dim_is_sharded(b->dim[d]))) ||
+            ((own >> d & 1) != 0 && !is_same_own(a->dim[d], b->dim[d])))
+            return false;
+    return (blocks | own) == 0 ||
+           hd_type_local_elements(a) == hd_type_local_elements(b);
+}
+
+static bool bytes_turn(const finder *f)
+{
+    find_blocks(f);
+    for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
+        if (!has_room(f, b))
+            return false;
+    for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
         for (int d = 0; d < b->type.ndims; d++)
-            if ((f->usage[b->id].dim[d] & IS_TURNING) != 0 &&
-                !add_stride(&f->usage[hd_buffer_root(b)->id],
-                            stride_of(&b->type, d)))
+            if (turns_at(f, b, d) &&
+                !add_stride(root_of(f, b), step_of(f, b, d)))
                 return false;
     for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next) {
-        const usage *root = &f->usage[hd_buffer_root(b)->id];
+        const usage *root = root_of(f, b);
 
-        for (int i = 0; i < root->nstrides && f->usage[b->id].used; i++)
+        if (!f->usage[b->id].used)
+            continue;
+        if (!same_blocks(f, b))
+            return false;
+        for (int i = 0; i < root->nstrides; i++)
             if (!has_turning_dim(f, b, root->stride[i]))
                 return false;
     }
@@ -423,21 +633,24 @@ static hd_status look_along(finder *f, hd_diag *diag)
 {
     f->var = calloc((size_t)f->module->nvars + 1, sizeof *f->var);
     f->usage = calloc((size_t)f->module->nbuffers + 1, sizeof *f->usage);
-    if (f->var == NULL || f->usage == NULL) {
-        free(f->var);
-        free(f->usage);
+    if (f->var == NULL || f->usage == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
-    }
-    f->control = f->turns = true;
+    f->control = f->alike = f->turns = true;
     use_block(f, &f->module->body);
-    f->turns = f->turns && f->control && bytes_turn(f);
+    // Launches are compared step by step.
+    f->turns = f->turns && f->control && bytes_turn(f) &&
+               !(f->launches && (f->masks || f->empty));
     // Which gradients meet which fills is the same where all views turn. Pieces
     // that meet by the ranges of their bytes alone may be told apart by one
     // rank and not by another: either is right.
-    f->control &= !f->zeros || f->turns;
+    f->alike &= f->control && (!f->zeros || (f->turns && !f->masks));
+    return HD_OK;
+}
+
+static void stop(finder *f)
+{
     free(f->var);
     free(f->usage);
-    return HD_OK;
 }
 
 hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
@@ -448,15 +661,88 @@ hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
     for (int axis = 0; axis < module->naxes; axis++) {
         finder f = {
             .module = module, .axis = axis, .size = module->axis[axis].size};
+        hd_status status;
 
         if (f.size == 1)
             continue;
-        HD_TRY(look_along(&f, diag));
+        status = look_along(&f, diag);
+        stop(&f);
+        HD_TRY(status);
         found.turns[axis] = f.turns;
-        found.steps &= f.control;
+        found.steps &= f.alike;
     }
     *out = found;
     return HD_OK;
+}
+
+static void fill_dim(const finder *f, const hd_buffer *buffer, int d,
+                     hd_full_dims *out)
+{
+    hd_dim dim = buffer->type.dim[d];
+    bool own = hd_dim_is_sharded(dim) && dim.mark == f->axis;
+
+    if (!own && !turns_at(f, buffer, d) && !has_blocks(f, buffer, d))
+        return;
+    out->block[d] = own ? hd_dim_local(dim) : unit_of(f, buffer, d);
+    out->n[d] = f->size;
+    out->axes[d] |= (uint8_t)(1 << f->axis);
+}
+
+static hd_status fill_along(finder *f, hd_diag *diag, hd_full *out)
+{
+    HD_TRY(look_along(f, diag));
+    for (const hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
+        for (int d = 0; d < b->type.ndims; d++)
+            fill_dim(f, b, d, &out->of[b->id]);
+    out->turns[f->axis] = true;
+    out->masks |= f->masks;
+    out->empty |= f->empty;
+    return HD_OK;
+}
+
+// Along all axes together.
+static bool has_room_for_all(const hd_module *module, const hd_full *full)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        double n = 1;
+
+        for (int d = 0; d < b->type.ndims; d++)
+            n *= (double)hd_full_extent(full, b, d);
+        if (n > (double)HD_MAX_ELEMENTS)
+            return false;
+    }
+    return true;
+}
+
+hd_status hd_symmetry_full(const hd_module *module, const hd_symmetry *symmetry,
+                           hd_diag *diag, hd_full *out)
+{
+    hd_full full = {0};
+    hd_status status = hd_clear_array(module->nbuffers + 1, sizeof *full.of,
+                                      diag, (void **)&full.of);
+
+    for (int axis = 0; axis < module->naxes && status == HD_OK; axis++) {
+        finder f = {
+            .module = module, .axis = axis, .size = module->axis[axis].size};
+
+        if (!symmetry->turns[axis])
+            continue;
+        status = fill_along(&f, diag, &full);
+        stop(&f);
+    }
+    if (status == HD_OK && !has_room_for_all(module, &full))
+        status = HD_ERROR_INVALID;
+    if (status != HD_OK)
+        hd_full_free(&full);
+    else
+        *out = full;
+    return status;
+}
+
+void hd_full_free(hd_full *full)
+{
+    free(full->of);
+    *full = (hd_full){0};
 }
 
 int64_t hd_symmetry_turn(const hd_module *module, const hd_symmetry *symmetry,

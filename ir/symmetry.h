@@ -5,7 +5,7 @@
 #ifndef HD_IR_SYMMETRY_H
 #define HD_IR_SYMMETRY_H
 
-#include "ir/module.h"
+#include "ir/walk.h"
 
 HD_BEGIN_DECLS
 
@@ -17,6 +17,11 @@ typedef struct hd_symmetry {
 // False where the text does not show it. HD_OK, or HD_ERROR_NO_MEMORY.
 hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
                            hd_symmetry *out);
+// What the first rank has, as it stands for those along the axes that turn.
+// HD_ERROR_INVALID, and nothing is said, if that is too much.
+hd_status hd_symmetry_full(const hd_module *module, const hd_symmetry *symmetry,
+                           hd_diag *diag, hd_full *out);
+void hd_full_free(hd_full *full);
 
 // The rank of which `rank` is a turn: coordinate 0 on the axes that turn.
 int64_t hd_symmetry_first(const hd_module *module, const hd_symmetry *symmetry,

@@ -23,6 +23,8 @@ typedef struct walker {
     hd_step_fn *fn;    // NULL: steps are only counted
     hd_step_fn *empty; // NULL: nobody asks what is not issued
     void *context;
+    const hd_full *full;    // NULL: the rank stands for itself
+    const hd_stmt **let_of; // owned, by variable; of a rank that does not
     int64_t rank;
     hd_env env;
     int64_t *vars; // owned: env.var
@@ -136,6 +138,17 @@ static hd_status check_block(walker *w, const hd_view *view, int i,
                     (long long)range->blocks - 1);
 }
 
+static int64_t full_block(const walker *w, const hd_buffer *buffer, int i)
+{
+    return w->full != NULL ? w->full->of[buffer->id].block[i] : 0;
+}
+
+static int64_t room_of(const walker *w, const hd_buffer *buffer, int i)
+{
+    return w->full != NULL ? hd_full_extent(w->full, buffer, i)
+                           : hd_dim_local(buffer->type.dim[i]);
+}
+
 // Which indices a range keeps, if any.
 static hd_status keep_range(walker *w, const hd_view *view, int i,
                             const hd_range *range, int64_t *low, int64_t *n)
@@ -145,6 +158,14 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
 
     if (range->block != HD_EXPR_NONE)
         HD_TRY(check_block(w, view, i, range));
+    if (range->block != HD_EXPR_NONE && full_block(w, view->buffer, i) > 0) {
+        *n = full_block(w, view->buffer, i);
+        *low = 0;
+        if (!hd_dim_is_sharded(dim))
+            HD_TRY(evaluate(w, range->block, view->loc, low));
+        *low *= *n;
+        return HD_OK;
+    }
     HD_TRY(evaluate(w, range->low, view->loc, low));
     HD_TRY(evaluate(w, range->past, view->loc, &past));
     if (*low >= 0 && *low <= past && past <= extent) {
@@ -173,7 +194,7 @@ static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
     span->ndims = 0;
     for (int i = type->ndims - 1; i >= 0; i--) {
         stride[i] = next;
-        next *= hd_dim_local(type->dim[i]);
+        next *= room_of(w, view->buffer, i);
     }
     for (int i = 0; i < type->ndims; i++) {
         const hd_range *range = hd_view_range(view, i);
@@ -185,8 +206,9 @@ static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
             continue;
         }
         span->extent[span->ndims] =
-            hd_dim_is_sharded(type->dim[i])
-                ? hd_dim_local(type->dim[i])
+            hd_dim_is_sharded(type->dim[i]) ||
+                    full_block(w, view->buffer, i) > 0
+                ? room_of(w, view->buffer, i)
                 : hd_module_extent(w->module, type->dim[i]);
         if (range != NULL)
             HD_TRY(keep_range(w, view, i, range, &index,
@@ -621,20 +643,82 @@ static hd_status report_left_out(walker *w, const hd_key *key, const char *what,
                     (long long)offset, (long long)w->rank, what);
 }
 
+static hd_status check_halves(walker *w, const hd_step *step, const hd_key *key,
+                              int64_t offset)
+{
+    if (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE)
+        return HD_OK;
+    if (offset < 0)
+        return report_left_out(w, key, "the first half of the rows sees no key",
+                               offset);
+    if (offset > 0 && hd_op_attend(step->op) != HD_ATTEND_ATTENTION)
+        return report_left_out(
+            w, key, "no row sees the second half of the keys", offset);
+    return HD_OK;
+}
+
+// What lets that an expression uses are where the coordinates are now.
+static hd_status follow_lets(walker *w, hd_expr expr, hd_loc loc)
+{
+    const hd_expr_node *node = hd_expr_get(w->module, expr);
+
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_VAR:
+        if (w->let_of[node->a] == NULL)
+            return HD_OK;
+        HD_TRY(follow_lets(w, w->let_of[node->a]->a, loc));
+        return evaluate(w, w->let_of[node->a]->a, loc, &w->vars[node->a]);
+    case HD_FORM_NOT:
+        return follow_lets(w, node->a, loc);
+    case HD_FORM_BINARY:
+        HD_TRY(follow_lets(w, node->a, loc));
+        return follow_lets(w, node->b, loc);
+    case HD_FORM_CONST:
+    case HD_FORM_COORD:
+    case HD_FORM_SIZE:
+        break;
+    }
+    return HD_OK;
+}
+
+// The next rank that this one stands for; the last one is itself.
+static bool turn(walker *w)
+{
+    for (int a = 0; a < w->module->naxes; a++) {
+        if (!w->full->turns[a])
+            continue;
+        w->env.coord[a] = (w->env.coord[a] + 1) % w->module->axis[a].size;
+        if (w->env.coord[a] != hd_mesh_coord(w->module, w->rank, a))
+            return true;
+    }
+    return false;
+}
+
+// Of all ranks that this one stands for.
+static hd_status check_all_halves(walker *w, const hd_step *step,
+                                  const hd_key *key)
+{
+    int64_t offset;
+    bool more;
+
+    if (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE)
+        return HD_OK;
+    do {
+        more = turn(w);
+        HD_TRY(follow_lets(w, key->expr, key->loc));
+        HD_TRY(evaluate(w, key->expr, key->loc, &offset));
+        HD_TRY(check_halves(w, step, key, offset));
+    } while (more);
+    return HD_OK;
+}
+
 // The second half of rows before the keys, or the first half of keys before the
 // rows, is all that there is to do.
 static hd_status take_halves(walker *w, hd_step *step, const hd_key *key,
                              int64_t offset)
 {
-    bool adds = hd_op_access(step->op, 0) == HD_ACCESS_UPDATE;
-
     step->causal = offset == 0 ? 0 : HD_SEES_ALL;
-    if (offset < 0 && !adds)
-        return report_left_out(w, key, "the first half of the rows sees no key",
-                               offset);
-    if (offset > 0 && !adds && hd_op_attend(step->op) != HD_ATTEND_ATTENTION)
-        return report_left_out(
-            w, key, "no row sees the second half of the keys", offset);
+    HD_TRY(check_halves(w, step, key, offset));
     if (offset != 0)
         keep_half(step, &w->span[w->nmembers * HD_MAX_VIEWS], offset > 0,
                   offset < 0);
@@ -676,6 +760,9 @@ static hd_status place_rows(walker *w, hd_step *step)
     if (key == NULL)
         return HD_OK;
     HD_TRY(evaluate_key(w, key, &offset));
+    if (w->full != NULL && w->full->masks)
+        return key->code == HD_KEY_ZIGZAG ? check_all_halves(w, step, key)
+                                          : HD_OK;
     if (key->code == HD_KEY_ZIGZAG)
         return take_halves(w, step, key, offset);
     step->causal = hd_causal_of(offset);
@@ -865,6 +952,8 @@ static hd_status walk_stmt(walker *w, const hd_stmt *stmt)
     case HD_STMT_OP:
         return walk_op(w, stmt->op);
     case HD_STMT_LET:
+        if (w->let_of != NULL)
+            w->let_of[stmt->var] = stmt;
         return evaluate(w, stmt->a, stmt->loc, &w->vars[stmt->var]);
     case HD_STMT_FOR:
         return walk_for(w, stmt);
@@ -895,7 +984,10 @@ static hd_status start(walker *w)
     w->vars = calloc((size_t)w->module->nvars + 1, sizeof *w->vars);
     w->sent = calloc(2 * pairs, sizeof *w->sent);
     w->recorded = calloc((size_t)w->module->nbuffers + 1, sizeof *w->recorded);
-    if (w->vars == NULL || w->sent == NULL || w->recorded == NULL)
+    if (w->full != NULL)
+        w->let_of = calloc((size_t)w->module->nvars + 1, sizeof *w->let_of);
+    if (w->vars == NULL || w->sent == NULL || w->recorded == NULL ||
+        (w->full != NULL && w->let_of == NULL))
         return hd_fail(w->diag, HD_ERROR_NO_MEMORY, "out of memory");
     w->received = w->sent + pairs;
     w->env.var = w->vars;
@@ -911,6 +1003,7 @@ static void stop(walker *w)
     free(w->recorded);
     free(w->sent);
     free(w->vars);
+    free(w->let_of);
     free(w->member);
     free(w->span);
     hd_zeros_free(&w->zeros);
@@ -974,6 +1067,18 @@ hd_status hd_walk_as_written(const hd_module *module, int64_t rank,
 
     w.fn = fn;
     w.context = context;
+    return walk_written(&w);
+}
+
+hd_status hd_walk_full(const hd_module *module, int64_t rank,
+                       const hd_full *full, hd_diag *diag, hd_step_fn *fn,
+                       void *context)
+{
+    walker w = walker_of(module, rank, diag);
+
+    w.fn = fn;
+    w.context = context;
+    w.full = full;
     return walk_written(&w);
 }
 

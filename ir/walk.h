@@ -120,6 +120,40 @@ hd_status hd_walk_all(const hd_module *module, int64_t rank, hd_diag *diag,
 hd_status hd_walk_as_written(const hd_module *module, int64_t rank,
                              hd_diag *diag, hd_step_fn *fn, void *context);
 
+// A rank that stands for all those that it turns into (ir/symmetry): what some
+// of them have less of, it has whole.
+typedef struct hd_full_dims {
+    int64_t block[HD_MAX_DIMS]; // 0, or how long each block of the dimension is
+    int64_t n[HD_MAX_DIMS];     // then: how many there are
+    uint8_t axes[HD_MAX_DIMS];  // and a bit for each axis along which they turn
+} hd_full_dims;
+
+typedef struct hd_full {
+    hd_full_dims *of;        // owned, by id of the buffer
+    bool turns[HD_MAX_AXES]; // ranks along the axis
+    bool masks;              // what rows see is not the same on all
+    bool empty;              // a block may be, and what moves it is not issued
+} hd_full;
+
+// How many indices of a dimension each of those ranks has room for.
+static inline int64_t hd_full_extent(const hd_full *full,
+                                     const hd_buffer *buffer, int dim)
+{
+    const hd_full_dims *of = &full->of[buffer->id];
+    hd_dim d = buffer->type.dim[dim];
+
+    return of->block[dim] > 0 && !hd_dim_is_sharded(d)
+               ? of->block[dim] * of->n[dim]
+               : hd_dim_local(d);
+}
+
+// The walk as written, where each block of a dimension that turns is as long as
+// the longest one is, and where masks differ no row or key is left out by them.
+// E0609 is asked of all ranks.
+hd_status hd_walk_full(const hd_module *module, int64_t rank,
+                       const hd_full *full, hd_diag *diag, hd_step_fn *fn,
+                       void *context);
+
 typedef struct hd_tally {
     int64_t steps;
     int64_t idle; // loop iterations that issue no step

@@ -18,6 +18,7 @@ typedef struct sent {
 typedef struct builder {
     hd_graph *graph;
     hd_symmetry symmetry; // axes along which ranks are folded into one
+    const hd_full *full;  // borrowed: then; else NULL
     int32_t *place;       // owned, by rank of the mesh: its first one's
     hd_diag *diag;
     int rank;
@@ -172,9 +173,27 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
     return add_parts(b, step);
 }
 
+// The event of a send that is not issued is recorded ahead of its group.
+static bool records_twice(const hd_step *steps, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = 0; k < i; k++) {
+            int a = hd_op_key_view(steps[i].op, HD_KEY_DONE);
+            int b = hd_op_key_view(steps[k].op, HD_KEY_DONE);
+
+            if (a >= 0 && b >= 0 &&
+                hd_span_overlaps(&steps[i].span[a], &steps[k].span[b]))
+                return true;
+        }
+    return false;
+}
+
 static hd_status take_steps(void *context, const hd_step *steps, int n)
 {
     builder *b = context;
+
+    if (b->full != NULL && b->full->empty && records_twice(steps, n))
+        return HD_ERROR_INVALID;
 
     for (int i = 0; i < n; i++)
         HD_TRY(add_step(b, &steps[i],
@@ -198,7 +217,11 @@ static hd_status walk_rank(builder *b)
 
     b->fork = -1;
     b->launch = 0;
-    HD_TRY(hd_walk(g->module, g->number[b->rank], b->diag, take_steps, b));
+    if (b->full != NULL)
+        HD_TRY(hd_walk_full(g->module, g->number[b->rank], b->full, b->diag,
+                            take_steps, b));
+    else
+        HD_TRY(hd_walk(g->module, g->number[b->rank], b->diag, take_steps, b));
     g->first[b->rank + 1] = b->nnodes;
     b->first_sent[b->rank + 1] = b->nsent;
     n = b->nsent - b->first_sent[b->rank];
@@ -249,6 +272,98 @@ static hd_status order_streams(builder *b)
 
 // -------------------------------------------------------------- transfers
 
+// A dimension that is as long as others of these terms: which block of it, -1
+// for all of it, and a bit for each axis along which that turns.
+typedef struct terms {
+    hd_dim dim;
+    int64_t blocks, block;
+    uint8_t axes;
+} terms;
+
+// What a side of a transfer moves: of how many elements it is, but for the
+// dimensions that some ranks or runs have less of.
+typedef struct moved {
+    int64_t elements;
+    int n;
+    terms of[HD_MAX_DIMS];
+} moved;
+
+// Which block a rank has that the graph's rank turns into.
+static int64_t turned_block(const hd_graph *g, const hd_full_dims *full, int d,
+                            int64_t block, int64_t rank, int64_t turned)
+{
+    for (int axis = 0; axis < g->module->naxes; axis++)
+        if ((full->axes[d] >> axis & 1) != 0)
+            block += hd_mesh_coord(g->module, turned, axis) -
+                     hd_mesh_coord(g->module, rank, axis) + full->n[d];
+    return full->axes[d] != 0 ? block % full->n[d] : block;
+}
+
+static void add_dim(const builder *b, const hd_node *node, int d, int64_t rank,
+                    int64_t turned, moved *out)
+{
+    const hd_graph *g = b->graph;
+    const hd_part *part = &g->part[node->part];
+    const hd_part_frame *frame = &g->frame[part->buffer];
+    const hd_full_dims *full = &b->full->of[part->buffer];
+    const hd_range *range = hd_view_range(&node->op->view[part->view], d);
+    hd_dim dim = frame->buffer->type.dim[d];
+    bool own = hd_dim_is_sharded(dim);
+    int64_t blocks = range != NULL ? range->blocks
+                     : own         ? hd_dim_blocks(dim)
+                                   : 1;
+    bool uneven = range != NULL && full->block[d] > 0 && blocks > 0 &&
+                  dim.extent % blocks != 0;
+    int64_t block = -1, n = hd_part_extent(frame, part, d);
+
+    if (!uneven && !hd_dim_is_sized(dim)) {
+        out->elements *= n;
+        return;
+    }
+    if (own)
+        block = hd_mesh_coord(g->module, turned, dim.mark);
+    else if (range != NULL && n > 0)
+        block = turned_block(g, full, d, hd_part_index(frame, part, d) / n,
+                             rank, turned);
+    out->of[out->n++] = (terms){hd_dim_unmarked(dim), blocks, block,
+                                block >= 0 ? full->axes[d] : 0};
+}
+
+// The rank of the graph turns into rank `turned` of the mesh.
+static moved moved_by(const builder *b, const hd_node *node, int64_t rank,
+                      int64_t turned)
+{
+    const hd_part *part = &b->graph->part[node->part];
+    moved m = {.elements = 1};
+
+    for (int d = 0; d < b->graph->frame[part->buffer].ndims; d++)
+        if ((part->kept >> d & 1) != 0)
+            add_dim(b, node, d, rank, turned, &m);
+    return m;
+}
+
+static bool same_terms(const terms *a, const terms *b)
+{
+    return a->dim.extent == b->dim.extent && a->dim.size == b->dim.size &&
+           a->dim.times == b->dim.times && a->blocks == b->blocks &&
+           a->block == b->block && a->axes == b->axes;
+}
+
+// Whether as much is sent as is received by all ranks that the receiver turns
+// into, in every run.
+static bool moves_as_much(const builder *b, const hd_node *send, int from,
+                          int64_t sender, const hd_node *recv, int rank)
+{
+    const int32_t *number = b->graph->number;
+    moved x = moved_by(b, send, number[from], sender);
+    moved y = moved_by(b, recv, number[rank], number[rank]);
+
+    for (int i = 0; i < x.n && i < y.n; i++)
+        if (!same_terms(&x.of[i], &y.of[i]))
+            return false;
+    return x.n == y.n && x.elements == y.elements;
+}
+
 // Both sides are turned to where the sender is a rank of the graph.
 static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
 {
@@ -262,6 +377,10 @@ static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
                                         (size_t)n, sizeof want, compare_sent)
                               : NULL;
 
+    if (found != NULL && b->full != NULL &&
+        !moves_as_much(b, &g->node[g->first[from] + found->step], from,
+                       recv->peer, recv, rank))
+        found = NULL;
     recv->partner = found != NULL ? found->step : -1;
     if (found != NULL)
         g->node[g->first[from] + found->step].partner = step;
@@ -475,7 +594,7 @@ static hd_status build(builder *b)
 
     HD_TRY(number_ranks(b));
     HD_TRY(check_size(b));
-    HD_TRY(hd_frames_create(g->module, b->diag, &g->frame));
+    HD_TRY(hd_frames_create(g->module, b->full, b->diag, &g->frame));
     HD_TRY(hd_clear_array(g->nranks, sizeof *g->first, b->diag,
                           (void **)&g->first));
     HD_TRY(hd_clear_array(g->nranks, sizeof *b->first_sent, b->diag,
@@ -493,10 +612,13 @@ static hd_status build(builder *b)
 }
 
 static hd_status create(const hd_module *module, const hd_symmetry *symmetry,
-                        hd_diag *diag, hd_graph *out)
+                        const hd_full *full, hd_diag *diag, hd_graph *out)
 {
-    hd_graph graph = {.module = module, .nstreams = (int)module->streams + 1};
-    builder b = {.graph = &graph, .symmetry = *symmetry, .diag = diag};
+    hd_graph graph = {.module = module,
+                      .folded = full != NULL,
+                      .nstreams = (int)module->streams + 1};
+    builder b = {
+        .graph = &graph, .symmetry = *symmetry, .full = full, .diag = diag};
     hd_status status = build(&b);
 
     free(b.sent);
@@ -513,13 +635,13 @@ hd_status hd_graph_create(const hd_module *module, hd_diag *diag, hd_graph *out)
 {
     hd_symmetry none = {.steps = false};
 
-    return create(module, &none, diag, out);
+    return create(module, &none, NULL, diag, out);
 }
 
 hd_status hd_graph_fold(const hd_module *module, const hd_symmetry *symmetry,
-                        hd_diag *diag, hd_graph *out)
+                        const hd_full *full, hd_diag *diag, hd_graph *out)
 {
-    return create(module, symmetry, diag, out);
+    return create(module, symmetry, full, diag, out);
 }
 
 void hd_graph_free(hd_graph *graph)

@@ -71,6 +71,7 @@ typedef struct hd_member {
 } hd_member;
 
 typedef struct hd_graph {
+    bool folded;             // its ranks stand for others
     const hd_module *module; // borrowed
     int nranks, nstreams;    // streams with the caller's
     int32_t *number;         // owned: of rank r of the graph, in the mesh
@@ -238,10 +239,12 @@ hd_status hd_graph_create(const hd_module *module, hd_diag *diag,
                           hd_graph *out);
 // The first rank alone of all that turn (ir/symmetry), as if it met itself: its
 // peers are ranks of the graph, and a collective has one member along each axis
-// that turns. What holds of it but for order by way of peers, which may lead to
-// another rank than it came from, holds of all ranks.
+// that turns. `full` says what it has as it stands for them all. What holds of
+// it but for order by way of peers, which may lead to another rank than it came
+// from, holds of all ranks. Transfers of which some rank has another length
+// than its peer are not paired.
 hd_status hd_graph_fold(const hd_module *module, const hd_symmetry *symmetry,
-                        hd_diag *diag, hd_graph *out);
+                        const hd_full *full, hd_diag *diag, hd_graph *out);
 void hd_graph_free(hd_graph *graph);
 
 HD_END_DECLS

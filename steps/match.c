@@ -112,6 +112,14 @@ static bool same_collective(const hd_graph *g, const hd_node *a,
     return a->op->code == b->op->code && a->peer == b->peer && agree(g, a, b);
 }
 
+// Of ranks that stand for others, pairs move as much.
+static bool same_pair(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    return g->folded ? dtype_of(a->op) == dtype_of(b->op) &&
+                           same_key(a, b, HD_KEY_GET)
+                     : agree(g, a, b);
+}
+
 static bool are_points_matched(const hd_graph *g)
 {
     for (int64_t i = 0; i < g->first[g->nranks]; i++) {
@@ -122,7 +130,7 @@ static bool are_points_matched(const hd_graph *g)
         if (node->partner < 0)
             return false;
         if (node->kind == HD_NODE_SEND &&
-            !agree(g, node, &g->node[g->first[node->peer] + node->partner]))
+            !same_pair(g, node, &g->node[g->first[node->peer] + node->partner]))
             return false;
     }
     return true;

@@ -10,7 +10,8 @@
 
 enum { MANY_RUNS = 1 << 16 };
 
-static void fill_frame(const hd_buffer *buffer, hd_part_frame *frame)
+static void fill_frame(const hd_full *full, const hd_buffer *buffer,
+                       hd_part_frame *frame)
 {
     int64_t stride = 1;
 
@@ -19,7 +20,9 @@ static void fill_frame(const hd_buffer *buffer, hd_part_frame *frame)
     frame->shape = buffer->id;
     frame->ndims = buffer->type.ndims;
     for (int d = frame->ndims - 1; d >= 0; d--) {
-        frame->extent[d] = hd_dim_local(buffer->type.dim[d]);
+        frame->extent[d] = full != NULL
+                               ? hd_full_extent(full, buffer, d)
+                               : hd_dim_local(buffer->type.dim[d]);
         frame->stride[d] = stride;
         stride *= frame->extent[d];
     }
@@ -49,8 +52,8 @@ static void find_shape(hd_part_frame *frames, int *last, hd_part_frame *frame)
     last[frame->root] = frame->buffer->id;
 }
 
-hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
-                           hd_part_frame **out)
+hd_status hd_frames_create(const hd_module *module, const hd_full *full,
+                           hd_diag *diag, hd_part_frame **out)
 {
     hd_part_frame *frames;
     int *last;
@@ -67,7 +70,7 @@ hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
         hd_part_frame *frame = &frames[b->id];
 
-        fill_frame(b, frame);
+        fill_frame(full, b, frame);
         if (b->of == NULL)
             last[b->id] = b->id;
         else

@@ -41,9 +41,10 @@ typedef struct hd_part {
                           // lengths, from 1
 } hd_part;
 
-// One frame a buffer, by id, and one without a buffer at the end.
-hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
-                           hd_part_frame **out);
+// One frame a buffer, by id, and one without a buffer at the end. `full` is
+// NULL, or what a rank has that stands for others.
+hd_status hd_frames_create(const hd_module *module, const hd_full *full,
+                           hd_diag *diag, hd_part_frame **out);
 void hd_frames_free(hd_part_frame *frames);
 // Of a view that keeps all of its dimensions' indices.
 hd_part hd_part_make(const hd_part_frame *frame, const hd_view *view,

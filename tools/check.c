@@ -30,22 +30,34 @@ typedef struct check {
 typedef struct summary {
     int ranks;
     int64_t least, most; // steps that a rank issues
+    bool first;          // of rank 0 alone: to count others' would take longer
+                         // than to prove them all
 } summary;
 
-static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
+enum { MOST_COUNTED = 1 << 18 }; // steps of all ranks
+
+static hd_status count_all(const hd_module *module, hd_diag *diag, summary *out)
 {
-    int ranks = info_of(module).ranks;
-    int64_t *n = need((size_t)ranks, sizeof *n);
+    int64_t *n = need((size_t)out->ranks, sizeof *n);
     hd_status status = hd_module_step_counts(module, diag, n);
 
-    out->ranks = ranks;
-    out->least = out->most = n[0];
-    for (int rank = 1; rank < ranks; rank++) {
+    for (int rank = 0; rank < out->ranks && status == HD_OK; rank++) {
         out->least = n[rank] < out->least ? n[rank] : out->least;
         out->most = n[rank] > out->most ? n[rank] : out->most;
     }
     free(n);
     return status;
+}
+
+static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
+{
+    hd_status status = hd_module_steps(module, 0, diag, &out->least);
+
+    out->ranks = info_of(module).ranks;
+    out->most = out->least;
+    out->first = status == HD_OK && out->most > MOST_COUNTED / out->ranks;
+    return out->first || status != HD_OK ? status
+                                         : count_all(module, diag, out);
 }
 
 // What -D sets in one of two programs: not what the other one alone has. What
@@ -129,7 +141,9 @@ static void print_summary(const check *check, const char *path,
     if (s->least != s->most)
         printf("%" PRId64 " to ", s->least);
     printf("%" PRId64 " step%s%s\n", s->most, s->most == 1 ? "" : "s",
-           s->ranks == 1 ? "" : " a rank");
+           s->first        ? " on rank 0"
+           : s->ranks == 1 ? ""
+                           : " a rank");
 }
 
 static outcome print_program(const check *check, const char *path,
@@ -199,8 +213,10 @@ static outcome put_program(const check *check, const char *path,
     json_text(object, "status", hd_status_text(status));
     if (status == HD_OK) {
         json_number(object, "ranks", s->ranks);
-        json_integer(object, "least_steps", s->least);
-        json_integer(object, "most_steps", s->most);
+        if (!s->first) {
+            json_integer(object, "least_steps", s->least);
+            json_integer(object, "most_steps", s->most);
+        }
     }
     put_messages(json_array(object, "findings"), check->diag);
     hd_diag_clear(check->diag);

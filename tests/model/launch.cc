@@ -502,6 +502,7 @@ bool Shows(const Job &job, const std::string &text)
 {
     Program p(text);
     hd_symmetry symmetry;
+    hd_full full;
     hd_graph graph;
     hd_replay replay;
     bool ends = false;
@@ -509,7 +510,11 @@ bool Shows(const Job &job, const std::string &text)
     EXPECT_EQ(p.status, HD_OK) << p.Said() << text;
     EXPECT_EQ(hd_symmetry_find(p.module, p.diag, &symmetry), HD_OK);
     EXPECT_TRUE(symmetry.turns[0]) << text;
-    if (hd_graph_fold(p.module, &symmetry, p.diag, &graph) != HD_OK) {
+    EXPECT_EQ(hd_symmetry_full(p.module, &symmetry, p.diag, &full), HD_OK);
+    hd_status status =
+        hd_graph_fold(p.module, &symmetry, &full, p.diag, &graph);
+    hd_full_free(&full);
+    if (status != HD_OK) {
         ADD_FAILURE() << p.Said();
         return false;
     }

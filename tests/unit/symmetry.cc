@@ -6,6 +6,7 @@
 #include <random>
 
 #include "check/prove.h"
+#include "heddle/simulate.h"
 #include "tests/seed.h"
 #include "tests/unit/program.h"
 
@@ -86,7 +87,7 @@ TEST(Symmetry, WhatDoesNotTurnIsSeen)
 
 TEST(Symmetry, OtherNamesOfTheBytesTurnAlikeOrNot)
 {
-    EXPECT_FALSE(Turns(Copy("tp", "0") + " %z = copy %z")); // not seen
+    EXPECT_TRUE(Turns(Copy("tp", "0") + " %z = copy %z"));
     EXPECT_FALSE(Turns(Copy("tp", "0") + " %z[0] = copy %z[1]"));
     EXPECT_FALSE(Turns(Copy("0", "tp") + " %w = copy %w"));
     EXPECT_TRUE(Turns(Copy("0", "tp") + " %u[tp] = copy %u[tp]"));
@@ -139,18 +140,26 @@ namespace
 class Writer
 {
   public:
-    explicit Writer(unsigned seed) : random_(seed), n_(2 + seed % 4)
+    // Indices are single ones, or of blocks, of which the last ones may be
+    // shorter, or empty.
+    explicit Writer(unsigned seed)
+        : random_(seed), n_(2 + seed / 2 % 4), blocks_(seed % 2 == 1),
+          rows_(blocks_ ? 1 + Below(4 * n_) : n_)
     {
     }
 
     std::string Text()
     {
-        std::string n = std::to_string(n_);
-        std::string text = "host program t mesh tp=" + n +
-                           " streams 2 inout %x : f32[" + n +
-                           ", 2] shared inout %y : f32[" + n +
-                           ", 2] shared temp %v : f32[2, " + n +
-                           "] of %y temp %e : event[2] { fork ";
+        std::string n = std::to_string(n_), rows = std::to_string(rows_);
+        std::string other =
+            blocks_ && Below(4) > 0 ? rows + ", 2" : "2, " + rows;
+        std::string text =
+            "host program t mesh tp=" + n + " streams 2 inout %x : f32[" +
+            rows + ", 2] shared inout %y : f32[" + rows +
+            ", 2] shared temp %v : f32[" + other +
+            "] of %y in %q : f32[1, 4, 2] inout %k : f32[" + n +
+            ", 1, 4, 2] shared inout %o : f32[1, 4, 2] inout %l : f32[1, 4] "
+            "temp %e : event[2] { fork ";
 
         for (unsigned i = 1 + Below(4); i > 0; i--)
             text += Statement();
@@ -193,13 +202,31 @@ class Writer
         }
     }
 
+    // Of %x and %y.
+    std::string Some()
+    {
+        return Index() + (blocks_ ? " of " + std::to_string(n_) : "");
+    }
+
+    std::string Attention()
+    {
+        std::string i = Index();
+        std::string far = Below(2) ? "(tp - " + i + ")" : Index();
+        std::string mask = Below(3) == 0 ? ""
+                           : Below(2)    ? " zigzag " + far
+                                         : " causal 4 * " + far;
+
+        return "%o, %l = attention %q, %k[" + i + "], %k[" + i + "]" +
+               (Below(3) > 0 ? " accumulate" : "") + mask + " ";
+    }
+
     std::string View()
     {
         static const char *const names[] = {"%x", "%y"};
         unsigned which = Below(20);
 
         return which == 0 ? "%v[" + std::to_string(Below(2)) + "]"
-                          : names[which % 2] + ("[" + Index() + "]");
+                          : names[which % 2] + ("[" + Some() + "]");
     }
 
     std::string Exchange()
@@ -207,29 +234,31 @@ class Writer
         std::string by = std::to_string(1 + Below(n_ - 1));
         std::string from = Below(8) == 0 ? Index() : Turn("0 - " + by);
         std::string sent = "send %" + std::string(Below(2) ? "x" : "y") + "[" +
-                           Index() + "] to " + Turn(by) +
+                           Some() + "] to " + Turn(by) +
                            (Below(3) == 0 ? " done %e[0] " : " ");
         std::string got = "%" + std::string(Below(2) ? "x" : "y") + "[" +
-                          Index() + "] = recv from " + from + " ";
+                          Some() + "] = recv from " + from + " ";
 
         return Below(5) == 0 ? sent + got : "group { " + sent + got + "} ";
     }
 
     std::string Step()
     {
-        switch (Below(8)) {
+        switch (Below(9)) {
         case 0:
         case 1:
-            return "%x[" + Index() + "] = copy %y[" + Index() + "] ";
+            return "%x[" + Some() + "] = copy %y[" + Some() + "] ";
         case 2:
             return Below(2) ? "%e[1] = record " : "wait %e[1] ";
         case 3:
-            return Below(2) ? "%x = all_gather %x[" + Index() + "] "
-                            : "%x[" + Index() + "] = reduce_scatter %" +
+            return Below(2) ? "%x = all_gather %x[" + Some() + "] "
+                            : "%x[" + Some() + "] = reduce_scatter %" +
                                   (Below(2) ? "x " : "y ");
         case 4:
             return "if " + Index() + " == " + Index() + " { " + View() +
                    " = copy " + View() + " } ";
+        case 5:
+            return Attention();
         default:
             return Exchange();
         }
@@ -251,6 +280,8 @@ class Writer
 
     std::mt19937 random_;
     unsigned n_;
+    bool blocks_;
+    unsigned rows_;
 };
 
 } // namespace
@@ -273,6 +304,7 @@ TEST(Symmetry, TheFirstRankSpeaksForAll)
         if (!symmetry.turns[0])
             continue;
         bool first = false;
+        options.transport = i % 3 == 0 ? HD_TRANSPORT_NCCL : HD_TRANSPORT_COPY;
         ASSERT_EQ(hd_prove_first(p.module, &options, nullptr, &first), HD_OK);
         bool all = hd_prove_all(p.module, &options, p.diag) == HD_OK;
 
@@ -308,4 +340,289 @@ TEST(Symmetry, ManyRanksAreProvenByTheFirst)
     ASSERT_EQ(good.status, HD_OK) << good.Said();
     EXPECT_EQ(hd_check(good.module, nullptr, good.diag), HD_OK) << good.Said();
     EXPECT_EQ(hd_check(bad.module, nullptr, bad.diag), HD_ERROR_INVALID);
+}
+
+// ------------------------------------------------------------------ traps
+
+namespace
+{
+
+// What the first rank alone would not show, if it were asked without care.
+struct Trap {
+    const char *code, *text;
+    hd_transport transport = HD_TRANSPORT_COPY;
+};
+
+// Each is right on rank 0.
+const Trap kTraps[] = {
+    // Lengths of transfers: block 3 is shorter than what it goes into.
+    {"HD0702", "mesh tp=4 in %a : f32[7@tp, 2] out %g : f32[7, 2] shared { "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[0 of 4] = recv from (tp - 1) mod 4 } "
+               "%g = fill value 1 }"},
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 2] out %g : f32[5, 2] shared { "
+               "%g = fill value 1 "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[tp of 4] = recv from (tp - 1) mod 4 } }"},
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 2] out %g : f32[6, 2] shared { "
+               "%g = fill value 1 "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[(tp - 1) mod 4 of 4] = recv from (tp - 1) mod 4 } }"},
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 4] out %g : f32[4] shared { "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g = recv from (tp - 1) mod 4 } }"},
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 4] out %g : f32[5, 3] shared { "
+               "%g = fill value 1 "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[(tp - 1) mod 4 of 4] = recv from (tp - 1) mod 4 } }"},
+    {"HD0702", "mesh tp=3, dp=4 in %a : f32[5, 2] shared "
+               "out %g : f32[5, 2] shared { %g = fill value 1 "
+               "group { send@tp %a[(tp + 1) mod 3 of 3] to (tp + 1) mod 3 "
+               "%g[dp of 4] = recv@tp from (tp - 1) mod 3 } }"},
+    {"HD0702",
+     "mesh tp=2 in %a : f32[2] shared out %g : f32[3] shared { "
+     "group { send %a to (tp + 1) mod 2 %g = recv from (tp + 1) mod 2 } }"},
+    {"HD0702", "mesh tp=2 in %a : f32[2] shared out %g : i32[2] shared { "
+               "group { send %a to (tp + 1) mod 2 "
+               "%g = recv from (tp + 1) mod 2 } }"},
+    {"HD0702", "param m in 1..8 mesh tp=4 in %a : f32[m@tp, 2] "
+               "out %g : f32[m, 2] shared { %g = fill value 1 "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[tp of 4] = recv from (tp - 1) mod 4 } }"},
+    {"HD0702", "param m in 1..8 param k in 1..8 mesh tp=4 "
+               "in %a : f32[m@tp, 2] in %b : f32[k@tp, 2] "
+               "out %g : f32[k, 2] shared { %g = fill value 1 "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[(tp - 1) mod 4 of 4] = recv from (tp - 1) mod 4 } }"},
+    // Nothing to sum up, on the last rank.
+    {"HD0601", "mesh tp=4 in %x : f32[3@tp, 2] out %y : f32[2] { "
+               "%y = sum %x[tp of 4] dim 0 }"},
+    {"HD0601", "mesh tp=4 in %x : f32[3@tp, 2, 4] out %y : f32[2, 4] { "
+               "%y[:, tp of 4] = fill value 1 %y = fill value 1 "
+               "%y = sum %x[tp of 4] dim 0 }"},
+    {"HD0601", "mesh tp=4 in %x : f32[3@tp, 4] out %y : f32[4] { "
+               "%y = fill value 1 "
+               "%y[tp of 4] = sum %x[tp of 4, tp of 4] dim 0 }"},
+    {"HD0601", "mesh tp=4 in %a : f32[2, 3@tp] in %b : f32[3@tp, 2] "
+               "out %y : f32[2, 2] { "
+               "%y = matmul %a[:, tp of 4], %b[tp of 4] }"},
+    // Other names of bytes.
+    {"HD0803", "mesh tp=2 in %a : f32[3@tp, 2] out %y : f32[4] "
+               "temp %t : f32[3@tp, 2] temp %f : f32[4] of %t { "
+               "%t[tp of 2] = copy %a[tp of 2] %y = copy %f }"},
+    {"HD0803", "mesh tp=2 in %a : f32[3@tp, 2] out %y : f32[4@tp, 2] "
+               "temp %t : f32[3@tp, 2] temp %f : f32[4@tp, 2] of %t { "
+               "%t[tp of 2] = copy %a[tp of 2] "
+               "%y[tp of 2] = copy %f[tp of 2] }"},
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[5, 2] "
+               "temp %v : f32[2, 5] of %y { %y = fill value 1 fork "
+               "on stream 0 { %y[tp of 4] = fill value 2 } "
+               "%v[1] = fill value 3 join }"},
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[2, 5] "
+               "temp %v : f32[10] of %y { %y = fill value 1 fork "
+               "on stream 0 { %y[:, tp of 4] = fill value 2 } "
+               "%v[7..8] = fill value 3 join }"},
+    // A dimension of blocks and of single indices, of blocks and of ranges.
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[5, 2] { %y = fill value 1 "
+               "fork on stream 0 { %y[tp of 4] = fill value 2 } "
+               "%y[4] = fill value 3 join }"},
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[8, 2] { %y = fill value 1 "
+               "fork on stream 0 { %y[tp of 4] = fill value 2 } "
+               "%y[2..5] = fill value 3 join }"},
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[8, 2] { %y = fill value 1 "
+               "fork on stream 0 { %y[tp of 4] = fill value 2 } "
+               "%y[1 of 4] = fill value 3 join }"},
+    {"HD0801", "mesh tp=4, dp=2 streams 1 out %y : f32[7, 2] { "
+               "%y = fill value 1 fork "
+               "on stream 0 { %y[(tp + 1) mod 4 of 4] = fill value 2 } "
+               "%y[dp of 2] = fill value 3 join }"},
+    // Blocks of another number than there are ranks.
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[8, 2] { %y = fill value 1 "
+               "fork on stream 0 { %y[tp of 8] = fill value 2 } "
+               "%y[(tp - 1) mod 4 of 4] = fill value 3 join }"},
+    // Events are of one index each.
+    {"HD0605", "mesh tp=4 streams 1 temp %e : event[4] out %y : f32[2] { "
+               "%y = fill value 1 %e[tp] = record "
+               "on stream 0 { wait %e[0] } join }"},
+    // Masks that keep a row or a key out on the first rank alone.
+    {"HD0801", "mesh tp=2 streams 1 in %q : f32[1, 2, 2] in %k : f32[1, 2, 2] "
+               "out %o : f32[1, 2, 2] out %l : f32[1, 2] { "
+               "%o, %l = attention %q, %k, %k fork "
+               "on stream 0 { %o, %l = attention %q, %k, %k "
+               "accumulate causal 2 * (tp - 1) } "
+               "%o = fill value 1 join }"},
+    {"HD0801", "mesh tp=2 streams 1 in %q : f32[1, 4, 2] in %k : f32[1, 4, 2] "
+               "out %o : f32[1, 4, 2] out %l : f32[1, 4] { "
+               "%o, %l = attention %q, %k, %k fork "
+               "on stream 0 { %o, %l = attention %q, %k, %k "
+               "accumulate zigzag tp - 1 } "
+               "%o[:, 0..2] = fill value 1 join }"},
+    // Rows of which a later rank makes nothing.
+    {"HD0609", "mesh tp=3 in %q : f32[1, 4, 2] in %k : f32[1, 4, 2] "
+               "out %o : f32[1, 4, 2] out %l : f32[1, 4] { "
+               "let far = 0 - tp "
+               "%o, %l = attention %q, %k, %k zigzag far }"},
+    {"HD0609", "mesh tp=2, dp=2 in %q : f32[1, 4, 2] in %k : f32[1, 4, 2] "
+               "out %o : f32[1, 4, 2] out %l : f32[1, 4] { "
+               "let far = 1 - tp let farther = far - dp "
+               "%o, %l = attention %q, %k, %k zigzag farther }"},
+    {"HD0609", "mesh tp=3 in %q : f32[1, 4, 2] in %k : f32[1, 4, 2] "
+               "out %o : f32[1, 4, 2] out %l : f32[1, 4] { "
+               "%o, %l = attention %q, %k, %k for j in 0..2 { "
+               "let far = 0 - j * tp if j == 1 { "
+               "%o, %l = attention %q, %k, %k zigzag far } } }"},
+    // The first rank's block is the one that the other side has on all.
+    {"HD0702", "param m in 1..8 mesh tp=4 in %a : f32[m@tp, 2] shared "
+               "out %g : f32[m, 2] shared { %g = fill value 1 "
+               "group { send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[3 of 4] = recv from (tp - 1) mod 4 } }"},
+    {"HD0702", "mesh tp=3, dp=3 in %a : f32[4, 3] shared "
+               "out %t : f32[4@tp, 3] shared { "
+               "group { send@tp %a[(dp + 2) mod 3 of 3] to (tp + 1) mod 3 "
+               "%t[tp of 3] = recv@tp from (tp - 1) mod 3 } }"},
+    {"HD0702", "mesh tp=3, dp=3 in %a : f32[4, 3] shared "
+               "out %t : f32[4@tp, 3] shared { "
+               "group { send@tp %a[dp of 3] to (tp + 1) mod 3 "
+               "%t[tp of 3] = recv@tp from (tp - 1) mod 3 } }"},
+    // Ranges of some rows.
+    {"HD0803", "mesh tp=4 out %y : f32[4] temp %t : f32[4] { "
+               "%t[tp..4] = fill value 1 %y = copy %t }"},
+    {"HD0803", "mesh tp=4 out %y : f32[4] temp %t : f32[4] { "
+               "%t[0..4 - tp] = fill value 1 %y = copy %t }"},
+    // A result that is not empty where an operand is.
+    {"HD0601", "mesh tp=4 in %x : f32[3, 3] out %y : f32[3] { "
+               "%y = fill value 1 "
+               "%y[tp of 4] = sum %x[(tp + 1) mod 4 of 4, tp of 4] dim 0 }"},
+    // A mask that has no value on rank 2.
+    {"HD0608", "mesh tp=3 in %q : f32[1, 2, 2] in %k : f32[1, 2, 2] "
+               "out %o : f32[1, 2, 2] out %l : f32[1, 2] { "
+               "%o, %l = attention %q, %k, %k "
+               "causal tp * 9223372036854775807 }"},
+    // Names whose blocks are as long, and whose rows are not.
+    {"HD0801", "mesh tp=2 streams 1 out %y : f32[4, 3] "
+               "temp %v : f32[3, 4] of %y { %y = fill value 1 fork "
+               "on stream 0 { %y[:, tp of 2] = fill value 2 } "
+               "%v[:, (tp + 1) mod 2 of 2] = fill value 3 join }"},
+    {"HD0801", "mesh tp=4 streams 1 out %y : f32[5, 2] "
+               "temp %v : f32[5, 2] of %y { %y = fill value 1 fork "
+               "on stream 0 { %y[(tp - 1) mod 4 of 4] = fill value 2 } "
+               "%v = fill value 3 join }"},
+    {"HD0801", "mesh tp=2 streams 1 out %y : f32[2] "
+               "temp %t : f32[4@tp, 2] temp %f : f32[2, 2] of %t { "
+               "%f = fill value 1 fork "
+               "on stream 0 { %t[tp of 2] = fill value 2 } "
+               "%f[1] = fill value 3 join %y = copy %f[0] }"},
+    {"HD0803", "mesh tp=2, dp=2 in %a : f32[3@tp, 2] out %y : f32[3@dp, 2] "
+               "temp %t : f32[3@tp, 2] temp %f : f32[3@dp, 2] of %t { "
+               "%t[tp of 2] = copy %a[tp of 2] "
+               "%y[dp of 2] = copy %f[dp of 2] }"},
+    {"HD0703", "mesh tp=2 in %a : f32[2] shared out %g : f32[2] shared { "
+               "group { send %a to (tp + 1) mod 2 get "
+               "%g = recv from (tp + 1) mod 2 } }"},
+    // The axis that has masks is not the last one.
+    {"HD0801", "mesh tp=2, dp=2 streams 1 in %q : f32[1, 2, 2] "
+               "in %k : f32[1, 2, 2] "
+               "out %o : f32[1, 2, 2] out %l : f32[1, 2] { "
+               "%o, %l = attention %q, %k, %k fork "
+               "on stream 0 { %o, %l = attention %q, %k, %k "
+               "accumulate causal 2 * (tp - 1) } "
+               "%o = fill value 1 join }"},
+    // A fill that is a step where some rows are left out.
+    {"HD0801", "mesh tp=2 streams 1 in %q : f32[1, 4, 2] in %l : f32[1, 4] "
+               "out %a : f32[1, 4, 2] out %b : f32[1, 4, 2] "
+               "out %c : f32[1, 4, 2] { fork "
+               "on stream 0 { %b = fill value 0 } "
+               "%a = fill value 0 %c = fill value 0 "
+               "%a, %b, %c = attention_grad %q, %q, %q, %q, %l, %q "
+               "accumulate zigzag tp join }"},
+    // NCCL: a limit of ranks, and one call at a time.
+    {"HD0709",
+     "mesh tp=80 in %a : f32[8] shared out %y : f32[8] { "
+     "%y = all_reduce %a max }",
+     HD_TRANSPORT_NCCL},
+    {"HD0708",
+     "mesh tp=2 streams 2 in %a : f32[2] shared "
+     "out %x : f32[2] shared out %y : f32[2] shared "
+     "{ fork "
+     "on stream 0 { send %a to (tp + 1) mod 2 } "
+     "on stream 1 { %y = recv from (tp + 1) mod 2 } "
+     "%x = fill value 1 join }",
+     HD_TRANSPORT_NCCL},
+    // An acknowledgement that rank 3 has nothing to give.
+    {"HD0801",
+     "param n=3 mesh tp=4 streams 2 in %a : f32[n@tp, 8] in %x : f32[8] "
+     "out %t : f32[8] temp %s : f32[8] shared temp %k : f32[n, 8] shared "
+     "temp %r : f32[8] shared { fork on stream 1 { %s = copy %x "
+     "%t = copy %s send %a[tp of 4] to (tp + 1) mod 4 } on stream 0 { "
+     "%k[(tp - 1) mod 4 of 4] = recv from (tp - 1) mod 4 group { "
+     "send %x to (tp - 1) mod 4 %r = recv from (tp + 1) mod 4 } "
+     "%s = copy %r } join }"},
+    // It comes back to another rank.
+    {"HD0801",
+     "mesh tp=4 streams 2 in %x : f32[8] shared out %t : f32[8] "
+     "temp %s : f32[8] shared temp %k : f32[8] shared "
+     "temp %r : f32[8] shared { fork on stream 1 { %s = copy %x "
+     "%t = copy %s send %x to (tp + 1) mod 4 } on stream 0 { "
+     "%k = recv from (tp - 1) mod 4 group { send %x to (tp + 1) mod 4 "
+     "%r = recv from (tp - 1) mod 4 } %s = copy %r } join }"},
+};
+
+} // namespace
+
+TEST(Symmetry, TheFirstRankDoesNotHideWhatOthersShow)
+{
+    for (const Trap &trap : kTraps) {
+        Program p(std::string("host program t ") + trap.text);
+        hd_check_options options = hd_check_defaults();
+        bool first = false;
+
+        EXPECT_EQ(p.status, HD_OK) << trap.text << p.Said();
+        if (p.status != HD_OK)
+            continue;
+        hd_module full = hd_module_full(p.module);
+        options.transport = trap.transport;
+        EXPECT_EQ(hd_prove_first(&full, &options, nullptr, &first), HD_OK);
+        EXPECT_FALSE(first) << trap.text;
+        EXPECT_EQ(hd_prove_all(&full, &options, p.diag), HD_ERROR_INVALID)
+            << trap.text;
+        EXPECT_NE(p.Said().find(trap.code), std::string::npos)
+            << trap.text << p.Said();
+    }
+}
+
+// What is full is too much to number: 2^72 elements.
+TEST(Symmetry, FullBlocksAreNoMoreThanABufferMayHave)
+{
+    std::string of = "tp of 4096";
+    Program p("host program t mesh tp=4096 inout %x : f32[1, 1, 1, 1, 1, 1] "
+              "{ %x[" +
+              of + ", " + of + ", " + of + ", " + of + ", " + of + ", " + of +
+              "] = fill value 1 }");
+    hd_check_options options = hd_check_defaults();
+    bool first = true;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_prove_first(p.module, &options, p.diag, &first), HD_OK);
+    EXPECT_FALSE(first);
+    EXPECT_EQ(p.Said(), "");
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
+}
+
+// Rank 0 stores what rank 1 adds to a fill.
+TEST(Symmetry, RanksOfOtherMasksMayHaveOtherFills)
+{
+    Program p("host program t mesh tp=2 in %q : f32[1, 4, 2] "
+              "in %l : f32[1, 4] out %a : f32[1, 4, 2] out %b : f32[1, 4, 2] "
+              "out %c : f32[1, 4, 2] { %a = fill value 0 %b = fill value 0 "
+              "%c = fill value 0 %a, %b, %c = attention_grad %q, %q, %q, %q, "
+              "%l, %q accumulate zigzag tp }");
+    hd_symmetry symmetry;
+    int64_t steps[2];
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_module_step_counts(p.module, nullptr, steps), HD_OK);
+    EXPECT_LT(steps[0], steps[1]);
+    EXPECT_EQ(hd_symmetry_find(p.module, nullptr, &symmetry), HD_OK);
+    EXPECT_TRUE(symmetry.turns[0]);
+    EXPECT_FALSE(symmetry.steps);
 }
