@@ -20,9 +20,8 @@ static void fill_frame(const hd_full *full, const hd_buffer *buffer,
     frame->shape = buffer->id;
     frame->ndims = buffer->type.ndims;
     for (int d = frame->ndims - 1; d >= 0; d--) {
-        frame->extent[d] = full != NULL
-                               ? hd_full_extent(full, buffer, d)
-                               : hd_dim_local(buffer->type.dim[d]);
+        frame->extent[d] = full != NULL ? hd_full_extent(full, buffer, d)
+                                        : hd_dim_local(buffer->type.dim[d]);
         frame->stride[d] = stride;
         stride *= frame->extent[d];
     }
