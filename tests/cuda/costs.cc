@@ -244,12 +244,20 @@ TEST(CudaCosts, ASmallReductionIsOneKernel)
     Program apart(head + "{ fork on stream 0 { %y = all_reduce %x }\n"
                          "  on stream 1 { %z = all_reduce %x } join }\n",
                   3);
+    // As a pipeline of one stream has it.
+    Program looped("heddle 2\nhost program loop mesh tp=2 streams 1\n"
+                   "in %x : f32[64] shared out %y : f32[2, 64]\n"
+                   "{ fork for j in 0..2 { on stream j mod 1 {\n"
+                   "  %y[j] = all_reduce %x } } join }\n",
+                   3);
     hd_session_options options = CudaOptions();
 
     for (hd_transport transport : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
         options.transport = transport;
-        EXPECT_EQ(Count(together, options, "cuLaunchKernelEx"), 2);
-        EXPECT_EQ(Count(together, options, "cuStreamBatchMemOp_v2"), 0);
+        for (const Program *program : {&together, &looped}) {
+            EXPECT_EQ(Count(*program, options, "cuLaunchKernelEx"), 2);
+            EXPECT_EQ(Count(*program, options, "cuStreamBatchMemOp_v2"), 0);
+        }
         EXPECT_EQ(Count(apart, options, "cuLaunchKernelEx"), 2);
         EXPECT_GT(Count(apart, options, "cuStreamBatchMemOp_v2"), 0);
     }

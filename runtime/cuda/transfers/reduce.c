@@ -213,6 +213,19 @@ static share reduced(const hd_device *device, const hd_step *step)
 // in every step.
 enum { NO_STREAM = HD_CALLER_STREAM - 1, SEVERAL = HD_CALLER_STREAM - 2 };
 
+// A loop over one stream says `j mod 1`.
+static int stream_of(const hd_module *module, hd_expr expr)
+{
+    const hd_expr_node *node = hd_expr_get(module, expr);
+
+    if (hd_expr_is_const(module, expr))
+        return (int)hd_expr_value(module, expr);
+    return node->kind == HD_EXPR_MOD && hd_expr_is_const(module, node->b) &&
+                   hd_expr_value(module, node->b) == 1
+               ? 0
+               : SEVERAL;
+}
+
 static void find_in(const hd_module *module, const hd_block *block, int stream,
                     int *found)
 {
@@ -227,9 +240,7 @@ static void find_in(const hd_module *module, const hd_block *block, int stream,
             continue;
         }
         if (s->kind == HD_STMT_ON)
-            inside = hd_expr_is_const(module, s->a)
-                         ? (int)hd_expr_value(module, s->a)
-                         : SEVERAL;
+            inside = stream_of(module, s->a);
         find_in(module, &s->body, inside, found);
         find_in(module, &s->otherwise, inside, found);
     }
