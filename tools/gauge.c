@@ -163,14 +163,14 @@ static hd_status take_pair(const rank *rank, told *slowest)
     return gather(rank, &mine, slowest);
 }
 
-// As many as take 40 ms: after that much a GPU that is at the limit of its
-// power has gone down to the clock that it can hold. The same on all ranks.
+// As many as take 200 ms: an H200 needs 80 to go down to the clock that it can
+// hold at the limit of its power. The same on all ranks.
 static void plan_ahead(rank *rank, const told *took)
 {
     enum { MOST_AHEAD = 256 };
 
     for (int k = 0; k < BOTH; k++) {
-        double n = took->time[k] > 0 ? 0.04 / took->time[k] : 0;
+        double n = took->time[k] > 0 ? 0.2 / took->time[k] : 0;
 
         rank->ahead[k] = rank->gauge->cuda && rank->probe->hot
                              ? (int)fmin(n, MOST_AHEAD)
