@@ -97,10 +97,12 @@ static work group_work(const hd_machine *machine, const hd_product *p, work w)
     return w;
 }
 
-// With what a product moves at its end while it multiplies nothing, though
-// other kernels may, beside a result of its operands' dtype: that is in the
-// rate. A wider one takes cuBLASLt three times as long as its bytes do, on an
-// H200, as do sums that it adds to, and leaves others nothing that was seen.
+// With what a product moves at its end while it multiplies nothing. Its result
+// is in no rate: a GPU at the limit of its power writes it beside nothing, and
+// streams that meet gain nothing by it. What it reads there leaves the
+// processor to other kernels. A result that is wider than the operands takes
+// cuBLASLt three times as long as the bytes that it has more, on an H200, as do
+// sums that it adds to, and leaves others nothing that was seen.
 static hd_cost with_end(const hd_machine *machine, const hd_step *step,
                         const hd_product *p, hd_cost cost)
 {
@@ -109,16 +111,16 @@ static hd_cost with_end(const hd_machine *machine, const hd_step *step,
     hd_dtype from = step->span[1].buffer->type.dtype;
     bool wide =
         hd_dtype_size(step->span[0].buffer->type.dtype) > hd_dtype_size(from);
-    double busy = cost.seconds, moves;
-    double bytes =
-        bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) -
+    double result =
         (double)hd_span_elements(&step->span[0]) * (double)hd_dtype_size(from);
+    double bytes = bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) - result;
+    double busy = cost.seconds + result / machine->memory, moves;
 
+    if (machine->processors > 0)
+        return cost;
     bytes += bias >= 0 ? bytes_of(&step->span[bias]) : 0;
     bytes += aux >= 0 ? bytes_of(&step->span[aux]) : 0;
-    if (bytes <= 0 || machine->processors > 0)
-        return cost;
-    moves = (wide ? 3 : 1) * bytes / machine->memory;
+    moves = bytes > 0 ? (wide ? 3 : 1) * bytes / machine->memory : 0;
     cost.seconds = busy + moves;
     cost.width *= wide ? 1 : busy / cost.seconds;
     return cost;
@@ -275,7 +277,8 @@ static double bytes_moved(const hd_step *step, int i)
     return bytes_of(&step->span[from ? 0 : i]);
 }
 
-// What keeps the memory busy for half of its time has half of it to spare.
+// What keeps the memory busy for half of its time has half of it to spare, and
+// so has what fetches its operands more slowly than the memory could.
 static hd_cost compute_cost(const hd_machine *machine, const hd_step *step,
                             hd_known_tiles *known)
 {
@@ -293,7 +296,9 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step,
     if (hd_op_family(step->op) == HD_FAMILY_ATTEND)
         cost = attend_cost(machine, step);
     if (cost.seconds <= bound)
-        cost = (hd_cost){.seconds = bound, .width = 1};
+        cost =
+            (hd_cost){.seconds = bound,
+                      .width = bound > 0 ? bytes / machine->memory / bound : 1};
     else if (cost.width < bound / cost.seconds)
         cost.width = bound / cost.seconds;
     if (machine->processors > 0)

@@ -22,8 +22,8 @@ void hd_machine_default(hd_machine *out)
         .memory = 4.1e12,
         .matmul = {[HD_DTYPE_F64] = 60e12,
                    [HD_DTYPE_F32] = 51e12,
-                   [HD_DTYPE_F16] = 656e12,
-                   [HD_DTYPE_BF16] = 656e12,
+                   [HD_DTYPE_F16] = 669e12,
+                   [HD_DTYPE_BF16] = 669e12,
                    [HD_DTYPE_F8E4M3] = 1200e12,
                    [HD_DTYPE_F8E5M2] = 1200e12},
         .units = 99,
@@ -43,7 +43,7 @@ void hd_machine_default(hd_machine *out)
         .multiprocessors = 132,
         .event = 2e-6,
         .run = 4e-6,
-        .attention = 0.88,
+        .attention = 0.86,
     };
 
     assert(out != NULL);

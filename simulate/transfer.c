@@ -90,13 +90,16 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     int64_t n = hd_graph_meets(g, rendezvous);
     double each = hd_simulation_cost(s, node).bytes, bytes = each * (double)n;
     double latency = latency_of(s, rendezvous, node, each), run = 0;
+    // Its kernels wait for each other in any case.
+    bool meets =
+        hd_simulation_reduces(node) && hd_traffic_way(s, rendezvous) == HD_NEAR;
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;
     if (hd_op_move(node->op) == HD_MOVE_REDUCE)
         bytes /= (double)n;
     for (int64_t i = 0; i < n; i++) {
-        double waits = meeting(s, first[i].rank);
+        double waits = meets ? 0 : meeting(s, first[i].rank);
 
         run = run > waits ? run : waits;
         hd_simulation_begin(s, first[i].rank, first[i].step);

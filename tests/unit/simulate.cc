@@ -160,7 +160,7 @@ TEST(Simulation, GroupsCostHalfATileEachAndTheirMatricesAsABatch)
 {
     hd_machine machine = Round();
 
-    machine.memory = 1e9;
+    machine.memory = 1e30;
     machine.units = 6;
     machine.tile_m = machine.tile_n = 4;
     auto time = [&](const std::string &program) {
@@ -243,7 +243,7 @@ TEST(Simulation, AMatmulOfFewTilesLeavesTheProcessorIdle)
     hd_machine m = Round();
 
     m.tile_m = m.tile_n = 2;
-    m.memory = 1e9;
+    m.memory = 1e30;
     // Six tiles of a 4 x 6 result: their own time, or that of eight.
     for (int units : {4, 8}) {
         m.units = units;
@@ -271,16 +271,16 @@ TEST(Simulation, AMatmulReadsWhatItIsAddedTo)
     }
 }
 
-// Beyond a result of the operands' dtype; a wider one three times.
-TEST(Simulation, AMatmulEndsWithWhatItsResultTakesMore)
+// A result of the operands' dtype; what a wider one has more, three times.
+TEST(Simulation, AMatmulEndsWithWhatItsResultTakes)
 {
     struct {
         const char *operands, *to;
         double bytes;
-    } const cases[] = {{"f32", "", 0},
-                       {"f32", " accumulate", 24 * 4},
-                       {"bf16", "", 3 * 24 * 2},
-                       {"bf16", " accumulate", 3 * 24 * 6}};
+    } const cases[] = {{"f32", "", 24 * 4},
+                       {"f32", " accumulate", 24 * 4 + 24 * 4},
+                       {"bf16", "", 24 * 2 + 3 * 24 * 2},
+                       {"bf16", " accumulate", 24 * 2 + 3 * 24 * 6}};
 
     for (const auto &c : cases) {
         hd_machine m = Round();
@@ -295,6 +295,24 @@ TEST(Simulation, AMatmulEndsWithWhatItsResultTakesMore)
                     m);
         EXPECT_NEAR(s.p.time, 2 * 4 * 6 * 3 / 0.1 + c.bytes, 1e-9)
             << dtype << c.to;
+    }
+}
+
+// 24 numbers are read and 9 written: alone at 1 / 1.2 of the memory's rate, two
+// at all of it.
+TEST(Simulation, MatmulsThatFetchFillTheMemoryTogether)
+{
+    for (int n : {1, 2}) {
+        hd_machine m = Round();
+        const std::string each = std::to_string(n);
+
+        m.matmul[HD_DTYPE_F32] = 1e9;
+        Simulated s("host program fetch streams 2 in %a : f32[3, 4] "
+                    "in %b : f32[4, 3] out %c : f32[" +
+                        each + ", 3, 3] { fork for i in 0.." + each +
+                        " { on stream i { %c[i] = matmul %a, %b } } join }",
+                    m);
+        EXPECT_NEAR(s.p.time, (n == 1 ? 1.2 : 2) * 33 * 4, 1e-6);
     }
 }
 
@@ -321,7 +339,7 @@ TEST(Simulation, MatmulsOfFewTilesFillTheProcessorTogether)
     hd_machine m = Round();
 
     m.tile_m = m.tile_n = 2;
-    m.memory = 1e9;
+    m.memory = 1e30;
     // Each has 2 of 8 tiles, and takes as long as all 8: 192 s. Four of them
     // fill the processor, eight share it.
     m.units = 8;
@@ -355,7 +373,8 @@ TEST(Simulation, LinksCarryBothWaysAtOnce)
     EXPECT_STREQ(s.At(1).op, "recv");
 }
 
-// Each rank's first transfer is behind that, the second one no longer.
+// Each rank's first transfer is behind that, the second one no longer, and no
+// reduction.
 TEST(Simulation, RanksMeetOnceInARun)
 {
     const std::string text =
@@ -370,11 +389,17 @@ TEST(Simulation, RanksMeetOnceInARun)
     m.run = 0;
     EXPECT_DOUBLE_EQ(Simulated(text, m).p.time, 2 * (3 + 5));
     m.run = 7;
-    m.collective_latency = 2;
+    m.collective_latency = m.reduction_latency = 2;
     Simulated s("host program gather mesh tp=2 in %x : u8[2@tp, 5] "
                 "out %y : u8[2, 5] shared { %y = all_gather %x[tp] }",
                 m);
     EXPECT_DOUBLE_EQ(s.p.time, 7 + 2 + 5);
+    EXPECT_DOUBLE_EQ(
+        Simulated("host program sum mesh tp=2 in %x : f32[5] shared "
+                  "out %y : f32[5] { %y = all_reduce %x }",
+                  m)
+            .p.time,
+        2 + 5 * 4);
 }
 
 TEST(Simulation, BetweenNodesTheNetworkCounts)
@@ -780,7 +805,7 @@ TEST(Simulation, TheHostIssuesOneStepAfterTheOther)
     hd_machine m = Round();
 
     m.issue = 10;
-    m.memory = 1e9;
+    m.memory = 1e30;
     Simulated s("host program issue in %x : u8[4] out %y : u8[4] "
                 "{ for i in 0..4 { %y[i] = copy %x[i] } }",
                 m);
