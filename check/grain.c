@@ -1,7 +1,10 @@
-// Dimensions that steps pair with each other have one unit: they are joined in
-// classes. Where two shapes hold the same elements in the same order, only the
-// dimensions that begin at the same stride can keep a unit, the greatest that
-// divides both; units shrink until all of that holds.
+// Dimensions that steps pair with each other have one grain: they are joined in
+// classes. A unit is what all views begin at multiples of, and end at, but for
+// uneven blocks: the last one ends where the dimension does, which may be in
+// the midst of a unit and so cuts each. Where two shapes hold the same elements
+// in the same order, only the dimensions that begin at the same stride can keep
+// a unit, the greatest that divides both, and none is cut; units shrink until
+// all of that holds.
 #include "check/grain.h"
 
 #include <stdlib.h>
@@ -23,6 +26,16 @@ typedef struct pair {
     const hd_op *a, *b;
 } pair;
 
+// What is known of a dimension, and of the class that it leads.
+typedef struct length {
+    int64_t n;     // how many indices it has
+    int64_t whole; // how many all its blocks have together
+    int64_t unit;  // of the class: 0 where all indices are one
+    int64_t cut;   // of the class
+    bool uneven;   // some views are blocks, and one of these is shorter
+    bool uncut;    // it has the elements of a dimension that begins elsewhere
+} length;
+
 enum { SEEN = 1 << 12 };
 
 typedef struct builder {
@@ -30,7 +43,7 @@ typedef struct builder {
     const hd_module *tensor;
     hd_diag *diag;
     int32_t *class; // owned, by dimension: another one of its class, or itself
-    int64_t *unit;  // owned, by dimension: of the one that leads the class
+    length *length; // owned, by dimension
     shape *line;    // owned: pairs of shapes of the same elements
     int64_t nlines, lines_room;
     pair *seen; // owned: pairs of ops that were looked at lately
@@ -56,6 +69,11 @@ static int32_t number_of(const builder *b, bool dense, const hd_buffer *buffer,
                      d);
 }
 
+static int32_t ndims(const builder *b)
+{
+    return (b->tensor->nbuffers + b->graph->module->nbuffers) * HD_MAX_DIMS;
+}
+
 // How many indices the whole dimension has in the run.
 static hd_dim now_of(const builder *b, bool dense, const hd_buffer *buffer,
                      int d)
@@ -73,13 +91,14 @@ static int64_t extent_of(bool dense, const hd_buffer *buffer, int d)
                  : hd_dim_local(buffer->type.dim[d]);
 }
 
-// How many indices there are of a dimension, on a rank whose block is full.
-static int64_t length_of(const builder *b, bool dense, const hd_buffer *buffer,
-                         int d)
+// On a rank whose block is full.
+static length length_of(const builder *b, bool dense, const hd_buffer *buffer,
+                        int d)
 {
     hd_dim dim = now_of(b, dense, buffer, d);
 
-    return dense ? dim.extent : hd_dim_local(dim);
+    return (length){.n = dense ? dim.extent : hd_dim_local(dim),
+                    .whole = dim.extent};
 }
 
 // ------------------------------------------------------------------ classes
@@ -93,11 +112,26 @@ static int32_t leader_of(const builder *b, int32_t dim)
     return dim;
 }
 
+static length *class_of(const builder *b, int32_t dim)
+{
+    return &b->length[leader_of(b, dim)];
+}
+
 static void narrow(const builder *b, int32_t dim, int64_t unit)
 {
-    int64_t *now = &b->unit[leader_of(b, dim)];
+    length *class = class_of(b, dim);
 
-    *now = gcd(*now, unit);
+    class->unit = gcd(class->unit, unit);
+}
+
+// To blocks of `extent` indices.
+static void narrow_to_blocks(const builder *b, int32_t dim, int64_t extent,
+                             int64_t blocks)
+{
+    int64_t block = hd_block_size(extent, blocks);
+
+    narrow(b, dim, block);
+    b->length[dim].uneven |= block > 0 && extent % block != 0;
 }
 
 static void join(const builder *b, int32_t x, int32_t y)
@@ -105,7 +139,7 @@ static void join(const builder *b, int32_t x, int32_t y)
     int32_t from = leader_of(b, x), to = leader_of(b, y);
 
     b->class[from] = to;
-    b->unit[to] = gcd(b->unit[to], b->unit[from]);
+    narrow(b, to, b->length[from].unit);
 }
 
 // ------------------------------------------------------------------- shapes
@@ -138,16 +172,6 @@ static shape without(const shape *s, int dim)
     return rest;
 }
 
-// The last dimensions of `b` are those of `a`, which has no more.
-static void join_last(const builder *b, const shape *x, const shape *y)
-{
-    int n = x->ndims < y->ndims ? x->ndims : y->ndims;
-
-    for (int i = 1; i <= n; i++)
-        if (x->extent[x->ndims - i] == y->extent[y->ndims - i])
-            join(b, x->dim[x->ndims - i], y->dim[y->ndims - i]);
-}
-
 static shape without_ones(const shape *s)
 {
     shape rest = {.ndims = 0};
@@ -174,17 +198,38 @@ static void tell_all_apart(const builder *b, const shape *s)
         narrow(b, s->dim[d], 1);
 }
 
+static void leave_uncut(const builder *b, const shape *s)
+{
+    for (int d = 0; d < s->ndims; d++)
+        b->length[s->dim[d]].uncut = true;
+}
+
+// Of shapes of as many elements. Where all but one of their extents are equal,
+// that is, too, which one of both may not say as a number.
+static bool is_same(const shape *x, const shape *y)
+{
+    int apart = 0, counted = 0;
+
+    for (int d = 0; d < x->ndims && d < y->ndims; d++) {
+        bool is_number = x->extent[d] >= 0 && y->extent[d] >= 0;
+
+        if (x->extent[d] != y->extent[d] && is_number)
+            return false;
+        apart += x->extent[d] != y->extent[d];
+        counted += !is_number;
+    }
+    return x->ndims == y->ndims && (apart == 0 || counted == 1);
+}
+
 // Both hold the same elements in the same order, or the first ones of the
 // other.
 static hd_status align(builder *b, const shape *x, const shape *y)
 {
     shape a = without_ones(x), c = without_ones(y);
-    bool same = a.ndims == c.ndims;
 
-    for (int d = 0; d < a.ndims && same; d++)
-        same = a.extent[d] == c.extent[d];
-    if (same) {
-        join_last(b, &a, &c);
+    if (is_same(&a, &c)) {
+        for (int d = 0; d < a.ndims; d++)
+            join(b, a.dim[d], c.dim[d]);
         return HD_OK;
     }
     if (is_counted(&a) || is_counted(&c)) {
@@ -192,6 +237,8 @@ static hd_status align(builder *b, const shape *x, const shape *y)
         tell_all_apart(b, &c);
         return HD_OK;
     }
+    leave_uncut(b, &a);
+    leave_uncut(b, &c);
     HD_TRY(hd_grow((void **)&b->line, &b->lines_room, b->nlines + 2,
                    sizeof *b->line, b->diag));
     b->line[b->nlines++] = a;
@@ -239,26 +286,22 @@ static void pair_dims(const builder *b, const hd_op *op, const shape *s, int n)
     }
 }
 
-// What blocks of a dimension begin and end at multiples of.
-static int64_t piece_of_blocks(int64_t extent, int64_t blocks)
+// To what the view begins and ends at.
+static void narrow_to_view(const builder *b, bool dense,
+                           const hd_module *module, const hd_view *view, int d)
 {
-    return gcd(hd_block_size(extent, blocks), extent);
-}
-
-// What the view begins and ends at multiples of in a dimension: 0 for all.
-static int64_t piece_of_dim(const builder *b, bool dense,
-                            const hd_module *module, const hd_view *view, int d)
-{
+    int32_t dim = number_of(b, dense, view->buffer, d);
     const hd_range *range = hd_view_range(view, d);
 
     if (range != NULL && range->block != HD_EXPR_NONE)
-        return piece_of_blocks(now_of(b, dense, view->buffer, d).extent,
-                               range->blocks);
-    if (range != NULL && hd_expr_is_const(module, range->low) &&
-        hd_expr_is_const(module, range->past))
-        return gcd(hd_expr_value(module, range->past),
-                   hd_expr_value(module, range->low));
-    return range != NULL || hd_view_picks(view, d) ? 1 : 0;
+        narrow_to_blocks(b, dim, b->length[dim].whole, range->blocks);
+    else if (range != NULL && hd_expr_is_const(module, range->low) &&
+             hd_expr_is_const(module, range->past))
+        narrow(b, dim,
+               gcd(hd_expr_value(module, range->past),
+                   hd_expr_value(module, range->low)));
+    else if (range != NULL || hd_view_picks(view, d))
+        narrow(b, dim, 1);
 }
 
 // Of a grouped product the counts, and what has a part for each group, are
@@ -323,8 +366,7 @@ static void tell_parts_apart(const builder *b, const hd_op *op, const shape *s)
         return;
     joined = hd_bound_joined(op->bound, 1);
     narrow(b, s[0].dim[0], 1);
-    narrow(b, s[1].dim[joined],
-           piece_of_blocks(s[1].extent[joined], s[0].extent[0]));
+    narrow_to_blocks(b, s[1].dim[joined], s[1].extent[joined], s[0].extent[0]);
 }
 
 static void pair_op(const builder *b, bool dense, const hd_op *op)
@@ -337,8 +379,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
 
         s[i] = shape_of(b, dense, view);
         for (int d = 0; d < view->nindex; d++)
-            narrow(b, number_of(b, dense, view->buffer, d),
-                   piece_of_dim(b, dense, module, view, d));
+            narrow_to_view(b, dense, module, view, d);
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE) {
         pair_dims(b, op, s, op->nviews);
@@ -476,9 +517,7 @@ static void pair_ranks(const builder *b, const hd_buffer *x, int d,
     hd_dim dim = y->type.dim[e];
 
     if (hd_dim_is_sharded(dim))
-        narrow(
-            b, whole,
-            piece_of_blocks(now_of(b, true, x, d).extent, hd_dim_blocks(dim)));
+        narrow_to_blocks(b, whole, b->length[whole].whole, hd_dim_blocks(dim));
     if (!hd_dim_is_sharded(dim) || hd_dim_is_cut(dim))
         join(b, whole, number_of(b, false, y, e));
 }
@@ -533,6 +572,40 @@ static void pair_places(const builder *b, const hd_block *block)
 
 // --------------------------------------------------------------------- units
 
+// A piece ends behind `n` indices. Nothing has to where these are some units,
+// or end at the cut; another cut would be the same one of smaller units.
+static void end_piece(length *class, int64_t n)
+{
+    int64_t rest, apart;
+
+    if (!class->uneven || class->uncut)
+        class->unit = gcd(class->unit, n);
+    rest = class->unit > 0 ? n % class->unit : 0;
+    if (rest == 0)
+        return;
+    apart = rest > class->cut ? rest - class->cut : class->cut - rest;
+    if (class->cut != 0)
+        class->unit = gcd(class->unit, apart);
+    class->cut = rest % class->unit;
+}
+
+// Each dimension ends where it ends; of what a rank has, a shorter block does,
+// too.
+static void end_dims(const builder *b, int64_t n)
+{
+    for (int32_t d = 0; d < n; d++) {
+        length *class = class_of(b, d);
+
+        class->uneven |= b->length[d].uneven;
+        class->uncut |= b->length[d].uncut;
+    }
+    for (int32_t d = 0; d < n; d++) {
+        end_piece(class_of(b, d), b->length[d].n);
+        if (b->length[d].uneven)
+            end_piece(class_of(b, d), b->length[d].whole);
+    }
+}
+
 // Whether anything changed.
 static bool narrow_line(const builder *b, const shape *x, const shape *y)
 {
@@ -540,12 +613,12 @@ static bool narrow_line(const builder *b, const shape *x, const shape *y)
     bool changed = false;
 
     for (int d = x->ndims - 1; d >= 0; stride *= x->extent[d--]) {
-        int64_t *unit = &b->unit[leader_of(b, x->dim[d])];
+        int64_t *unit = &class_of(b, x->dim[d])->unit;
         int64_t other = 1, there = 1;
 
         for (int k = y->ndims - 1; k >= 0; there *= y->extent[k--])
             if (there == stride)
-                other = b->unit[leader_of(b, y->dim[k])];
+                other = class_of(b, y->dim[k])->unit;
         other = gcd(*unit, other);
         changed |= other != *unit;
         *unit = other;
@@ -572,13 +645,13 @@ static hd_sieve make_sieve(const builder *b, bool dense, const hd_buffer *x)
                   .elements = x->type.dtype != HD_DTYPE_EVENT};
 
     for (int d = s.ndims - 1; d >= 0; d--) {
-        int64_t unit = b->unit[leader_of(b, number_of(b, dense, x, d))];
-        int64_t whole = length_of(b, dense, x, d);
+        int32_t dim = number_of(b, dense, x, d);
+        const length *class = class_of(b, dim);
 
-        unit = whole > 0 ? gcd(unit, whole) : 1;
-        s.whole[d] = whole;
-        s.unit[d] = unit;
-        s.extent[d] = unit == 1 ? whole : whole / unit * 2;
+        s.grain[d].unit = class->unit > 0 ? class->unit : 1;
+        s.grain[d].cut = class->cut % s.grain[d].unit;
+        s.whole[d] = b->length[dim].n;
+        s.extent[d] = hd_grain_kept(s.grain[d], s.whole[d]);
         s.stride[d] = s.elements;
         s.elements *= s.extent[d];
     }
@@ -598,18 +671,17 @@ static hd_status make_sieves(const builder *b, bool dense,
 static hd_status begin(builder *b)
 {
     const hd_module *module[] = {b->tensor, b->graph->module};
-    int64_t n = (int64_t)HD_MAX_DIMS *
-                (b->tensor->nbuffers + b->graph->module->nbuffers);
+    int64_t n = ndims(b);
 
     HD_TRY(hd_clear_array(n, sizeof *b->class, b->diag, (void **)&b->class));
-    HD_TRY(hd_clear_array(n, sizeof *b->unit, b->diag, (void **)&b->unit));
+    HD_TRY(hd_clear_array(n, sizeof *b->length, b->diag, (void **)&b->length));
     HD_TRY(hd_clear_array(SEEN, sizeof *b->seen, b->diag, (void **)&b->seen));
     for (int64_t i = 0; i < n; i++)
         b->class[i] = (int32_t)i;
     for (int i = 0; i < 2; i++)
         for (const hd_buffer *x = module[i]->buffers; x != NULL; x = x->next)
             for (int d = 0; d < x->type.ndims; d++)
-                b->unit[number_of(b, i == 0, x, d)] =
+                b->length[number_of(b, i == 0, x, d)] =
                     length_of(b, i == 0, x, d);
     return HD_OK;
 }
@@ -627,6 +699,7 @@ static hd_status build(builder *b, const hd_buffer *const *argument,
     HD_TRY(pair_names(b));
     HD_TRY(pair_shapes(b));
     HD_TRY(pair_transfers(b));
+    end_dims(b, ndims(b));
     narrow_lines(b);
     HD_TRY(make_sieves(b, true, b->tensor, &tensor->sieve));
     return make_sieves(b, false, b->graph->module, &host->sieve);
@@ -639,7 +712,7 @@ hd_status hd_grain_find(const hd_buffer *const *argument, hd_diag *diag,
     hd_status status = build(&b, argument, tensor, host);
 
     free(b.class);
-    free(b.unit);
+    free(b.length);
     free(b.line);
     free(b.seen);
     return status;

@@ -3,10 +3,13 @@
 // all: each for some, of a number that is drawn (check/value). Where names of
 // other shapes cut a dimension into pieces, that holds within a piece, the unit
 // of the dimension; a dimension whose unit is 1 is distinguished index by
-// index.
+// index. Of uneven blocks each is cut where the last one, which is shorter,
+// ends: views begin and end where pieces do, also where a rank has fewer
+// indices than it has room for.
 //
 //     %a  : bf16[4@tp, 128, 1024]      128 = 2 pieces of 64: 2 x 2 stand for it
 //     %ac : bf16[4@tp, 2, 64, 1024]    1024: 2 stand for it
+//     %x  : bf16[22@tp, 1024]          4 + 2 + 4 + 2 + 4 + 2 + 4, each by 2
 #ifndef HD_CHECK_GRAIN_H
 #define HD_CHECK_GRAIN_H
 
@@ -22,9 +25,11 @@ hd_status hd_grain_find(const hd_buffer *const *argument, hd_diag *diag,
 
 // How many indices an index that is kept stands for, where they are counted for
 // those who read it: the last one for itself.
-static inline int64_t hd_sieve_weight(int64_t unit, int64_t index)
+static inline int64_t hd_grain_weight(hd_grain grain, int64_t k)
 {
-    return unit == 1 || index % 2 != 0 ? 1 : unit - 1;
+    hd_piece piece = hd_grain_piece(grain, k);
+
+    return piece.number == 0 && piece.length > 1 ? piece.length - 1 : 1;
 }
 
 HD_END_DECLS

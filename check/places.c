@@ -171,7 +171,9 @@ bool hd_places_belongs(const hd_places *places, int64_t at, uint64_t want)
 // Whether an index says more than all that the dimension has.
 static bool is_distinguished(const hd_sieve *s, int d)
 {
-    return s->unit[d] < s->whole[d];
+    hd_piece first = hd_grain_piece(s->grain[d], 0);
+
+    return first.length < s->whole[d];
 }
 
 // "[2, :, 64..128]" of element i; what a rank holds one of has its coordinate.
@@ -188,7 +190,8 @@ static void print_index(const hd_evaluation *e, const hd_sieve *s,
             last = d + 1;
     }
     for (int d = 0; d < last; d++) {
-        int64_t index = i / s->stride[d] % s->extent[d], unit = s->unit[d];
+        hd_piece piece =
+            hd_grain_piece(s->grain[d], i / s->stride[d] % s->extent[d]);
 
         hd_text_puts(text, d == 0 ? "[" : ", ");
         if (mine != NULL && hd_dim_is_sharded(mine->type.dim[d]))
@@ -197,11 +200,11 @@ static void print_index(const hd_evaluation *e, const hd_sieve *s,
                                                     mine->type.dim[d].mark));
         else if (!is_distinguished(s, d) && s->whole[d] > 1)
             hd_text_puts(text, ":");
-        else if (unit == 1)
-            hd_text_printf(text, "%lld", (long long)index);
+        else if (piece.length == 1)
+            hd_text_printf(text, "%lld", (long long)piece.first);
         else
-            hd_text_printf(text, "%lld..%lld", (long long)(index / 2 * unit),
-                           (long long)((index / 2 + 1) * unit));
+            hd_text_printf(text, "%lld..%lld", (long long)piece.first,
+                           (long long)(piece.first + piece.length));
     }
     hd_text_puts(text, last > 0 ? "]" : "");
 }

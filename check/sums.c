@@ -40,7 +40,7 @@ static uint64_t weight_of(const hd_work_item *item, int64_t k)
 {
     int dim = hd_op_dim(item->step.op);
 
-    return dim < 0 ? 1 : (uint64_t)hd_sieve_weight(item->unit[1][dim], k);
+    return dim < 0 ? 1 : (uint64_t)hd_grain_weight(item->grain[1][dim], k);
 }
 
 static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight,

@@ -206,25 +206,45 @@ typedef struct joined {
     bool unknown; // some are no known number
 } joined;
 
+enum { MOST_KEPT = 4 }; // of each unit
+
 // How often an index of a dimension counts that is kept.
 typedef struct weight {
     int64_t times;   // as an integer
     uint64_t number; // as one of the field
 } weight;
 
-// Of a unit of n indices one that is kept stands for w of them and the other
+// Of a piece of n indices one that is kept stands for w of them and the other
 // one for n - w. What holds for n numbers holds where w are one number and the
 // rest another, for each w from 0 to n, and so for any w: it is a random one.
 // Of two each is told apart.
-static weight weight_of(const hd_values *values, int64_t unit, int64_t k)
+static weight weight_of(const hd_values *values, hd_grain grain, int64_t k)
 {
-    weight w = {hd_sieve_weight(unit, k), 1};
+    hd_piece piece = hd_grain_piece(grain, k);
+    weight w = {hd_grain_weight(grain, k), 1};
 
-    if (unit > 2)
-        w.number = hd_draw_number(values->draw,
-                                  hd_field_mix(KEY_UNIT, (uint64_t)unit));
-    if (unit > 2 && k % 2 != 0)
-        w.number = hd_field_subtract(hd_field_of_integer(unit), w.number);
+    if (piece.length <= 2)
+        return w;
+    w.number = hd_draw_number(values->draw,
+                              hd_field_mix(KEY_UNIT, (uint64_t)piece.length));
+    if (piece.number != 0)
+        w.number =
+            hd_field_subtract(hd_field_of_integer(piece.length), w.number);
+    return w;
+}
+
+// Of each unit the same.
+typedef struct weights {
+    int64_t n;
+    weight of[MOST_KEPT];
+} weights;
+
+static weights weights_of(const hd_values *values, hd_grain grain)
+{
+    weights w = {.n = hd_grain_period(grain)};
+
+    for (int64_t k = 0; k < w.n; k++)
+        w.of[k] = weight_of(values, grain, k);
     return w;
 }
 
@@ -266,14 +286,15 @@ static uint64_t joined_value(hd_values *values, hd_fold fold, const joined *all)
 }
 
 static void join(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
-                 const int64_t *from, int64_t n, int64_t unit)
+                 const int64_t *from, int64_t n, hd_grain grain)
 {
     hd_values *values = memory;
-    const weight w[] = {weight_of(values, unit, 0), weight_of(values, unit, 1)};
+    weights w = weights_of(values, grain);
     joined all = {0};
 
     for (int64_t k = 0; k < n; k++)
-        join_value(values, fold, dtype, values->value[from[k]], w[k % 2], &all);
+        join_value(values, fold, dtype, values->value[from[k]], w.of[k % w.n],
+                   &all);
     hd_values_put(values, to, joined_value(values, fold, &all));
 }
 
@@ -454,11 +475,10 @@ static void map(void *memory, const hd_work_item *item, int64_t to,
 // what stands for others has the sum of theirs, however finely a dimension is
 // told apart. What is zero adds nothing, as an index beyond the end does.
 typedef struct shares {
-    uint64_t base;
-    int64_t unit;
-    uint64_t many;  // of the first unit - 1 elements
-    uint64_t step;  // the share of the one behind those
-    uint64_t first; // the share of what `start` says is first
+    int64_t n;                // of each unit, one that is kept after the other:
+    uint64_t many[MOST_KEPT]; // of what it stands for
+    uint64_t step[MOST_KEPT]; // the share of the one behind that
+    uint64_t first;           // the share of what `start` says is first
 } shares;
 
 // 1 + x + .. + x^(n - 1), and x^n, by the bits of n.
@@ -478,12 +498,14 @@ static void sum_powers(uint64_t x, int64_t n, uint64_t *sum, uint64_t *power)
     }
 }
 
-static shares shares_of(uint64_t index, int64_t start, int64_t unit)
+static shares shares_of(uint64_t index, int64_t start, hd_grain grain)
 {
-    shares s = {.base = hd_field_mix(KEY_TAKE, index), .unit = unit};
+    uint64_t base = hd_field_mix(KEY_TAKE, index);
+    shares s = {.n = hd_grain_period(grain),
+                .first = hd_field_power(base, (unsigned)start + 1)};
 
-    sum_powers(s.base, unit - 1, &s.many, &s.step);
-    s.first = hd_field_power(s.base, (unsigned)start + 1);
+    for (int64_t k = 0; k < s.n; k++)
+        sum_powers(base, hd_grain_weight(grain, k), &s.many[k], &s.step[k]);
     return s;
 }
 
@@ -493,20 +515,19 @@ static uint64_t taken(const shares *s, const uint64_t *x, int64_t stride,
     uint64_t total = 0, power = s->first;
 
     for (int64_t k = 0; k < n; k++) {
-        bool one = s->unit == 1 || k % 2 != 0;
-        uint64_t share = one ? power : hd_field_multiply(power, s->many);
+        uint64_t share = hd_field_multiply(power, s->many[k % s->n]);
 
         total = hd_field_add(total, hd_field_multiply(share, x[k * stride]));
-        power = hd_field_multiply(power, one ? s->base : s->step);
+        power = hd_field_multiply(power, s->step[k % s->n]);
     }
     return total;
 }
 
 static void take(void *memory, int64_t to, int64_t index, int64_t start,
-                 int64_t first, int64_t stride, int64_t n, int64_t unit)
+                 int64_t first, int64_t stride, int64_t n, hd_grain grain)
 {
     hd_values *values = memory;
-    shares s = shares_of(values->value[index], start, unit);
+    shares s = shares_of(values->value[index], start, grain);
 
     hd_values_put(values, to, taken(&s, &values->value[first], stride, n));
 }
@@ -535,12 +556,11 @@ typedef struct scales {
 static int64_t kept_grain(const hd_work_item *item, const hd_space *space,
                           int view, int operand, int d)
 {
-    int64_t grain = hd_op_grain(item->step.op);
-    int64_t unit = item->unit[operand][space->dim[operand][d]];
+    hd_grain grain = item->grain[operand][space->dim[operand][d]];
 
-    if (!hd_space_is_grained(space, view, d))
-        return 1;
-    return unit == 1 ? grain : grain / unit * 2;
+    return hd_space_is_grained(space, view, d)
+               ? hd_grain_kept(grain, hd_op_grain(item->step.op))
+               : 1;
 }
 
 static scales scales_of(const hd_work_item *item, const hd_space *space,
@@ -585,7 +605,7 @@ typedef struct product {
     hd_span a, b;               // along the result
     int64_t a_stride, b_stride; // along the contracted dimension
     int64_t k;
-    uint64_t weight[2]; // of terms of even and of odd numbers
+    weights weights;
     scales scales[2];
 } product;
 
@@ -594,7 +614,6 @@ static product product_of(const hd_values *values, const hd_work_item *item,
 {
     int k = space->nparallel;
     const hd_span *a = &item->span[1], *b = &item->span[2];
-    int64_t unit = item->unit[1][space->dim[1][k]];
     static const hd_key_code code[] = {HD_KEY_SCALE_A, HD_KEY_SCALE_B};
     scales scales[2] = {{0}};
 
@@ -607,9 +626,14 @@ static product product_of(const hd_values *values, const hd_work_item *item,
                      .a_stride = a->stride[space->dim[1][k]],
                      .b_stride = b->stride[space->dim[2][k]],
                      .k = space->extent[k],
-                     .weight = {weight_of(values, unit, 0).number,
-                                weight_of(values, unit, 1).number},
+                     .weights =
+                         weights_of(values, item->grain[1][space->dim[1][k]]),
                      .scales = {scales[0], scales[1]}};
+}
+
+static uint64_t term_weight(const product *p, int64_t k)
+{
+    return p->weights.of[k % p->weights.n].number;
 }
 
 // Terms of one weight are added up first, and reduced where they might
@@ -618,16 +642,20 @@ static uint64_t dot(const hd_values *values, const product *p, int64_t i)
 {
     const uint64_t *left = &values->value[hd_span_place(&p->a, i)];
     const uint64_t *right = &values->value[hd_span_place(&p->b, i)];
-    hd_wide sum[2] = {0, 0};
+    hd_wide sum[MOST_KEPT] = {0};
+    int64_t same = 0; // k mod p->weights.n
+    uint64_t total = 0;
 
     for (int64_t k = 0; k < p->k; k++) {
-        if (k % HD_FIELD_PRODUCTS >= HD_FIELD_PRODUCTS - 2)
-            sum[k % 2] = hd_field_reduce(sum[k % 2]);
-        sum[k % 2] += (hd_wide)left[k * p->a_stride] * right[k * p->b_stride];
+        if (k % HD_FIELD_PRODUCTS >= HD_FIELD_PRODUCTS - p->weights.n)
+            sum[same] = hd_field_reduce(sum[same]);
+        sum[same] += (hd_wide)left[k * p->a_stride] * right[k * p->b_stride];
+        same = same + 1 < p->weights.n ? same + 1 : 0;
     }
-    return hd_field_add(
-        hd_field_multiply(hd_field_reduce(sum[0]), p->weight[0]),
-        hd_field_multiply(hd_field_reduce(sum[1]), p->weight[1]));
+    for (int64_t k = 0; k < p->weights.n; k++)
+        total = hd_field_add(total, hd_field_multiply(hd_field_reduce(sum[k]),
+                                                      term_weight(p, k)));
+    return total;
 }
 
 // The scales of term `k` of element `i`, of matrix `m`, times each other.
@@ -656,7 +684,7 @@ static uint64_t scaled_dot(const hd_values *values, const product *p, int64_t i)
             hd_field_multiply(left[k * p->a_stride], right[k * p->b_stride]);
 
         x = hd_field_multiply(x, scale_of(values, p, i, k, 0));
-        total = hd_field_add(total, hd_field_multiply(x, p->weight[k % 2]));
+        total = hd_field_add(total, hd_field_multiply(x, term_weight(p, k)));
     }
     return total;
 }
@@ -748,7 +776,7 @@ static uint64_t grouped_dot(const hd_values *values, const product *p,
             uint64_t share = g->ta ? share_of(g, k, i / g->each)
                                    : share_of(g, i / g->each, m);
 
-            x = hd_field_multiply(x, p->weight[k % 2]);
+            x = hd_field_multiply(x, term_weight(p, k));
             x = hd_field_multiply(x, scale_of(values, p, i, k, m));
             total = hd_field_add(total, hd_field_multiply(x, share));
         }

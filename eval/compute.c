@@ -129,14 +129,14 @@ static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item,
     bool reduces = c.space.ndims > c.space.nparallel;
     int dim = reduces ? c.space.dim[1][c.space.nparallel] : 0;
     int64_t stride = item->span[1].stride[dim];
-    int64_t unit = reduces ? item->unit[1][dim] : 1;
+    hd_grain grain = reduces ? item->grain[1][dim] : (hd_grain){1, 0};
     int64_t n =
         reduces ? c.space.extent[c.space.nparallel] : hd_op_operands(op);
     folded_counts counts = folded_counts_of(&c, slabs);
     operands in;
     int64_t *from;
 
-    assert(slabs == NULL || unit == 1); // each is told apart
+    assert(slabs == NULL || grain.unit == 1); // each is told apart
     HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
     find_operands(&c, &in);
     for (int64_t i = 0; i < c.n; i++) {
@@ -147,7 +147,7 @@ static hd_status compute_fold(const hd_evaluator *e, const hd_work_item *item,
                 from[terms++] =
                     reduces ? first + k * stride : operand_at(&in, k, i);
         e->algebra->join(e->memory, hd_op_fold(op), dtype, result_at(&c, i),
-                         from, terms, unit);
+                         from, terms, grain);
     }
     free(from);
     return HD_OK;
@@ -164,13 +164,15 @@ static void compute_take(const hd_evaluator *e, const hd_work_item *item)
         e->algebra->take(e->memory, result_at(&c, i), hd_span_place(&index, i),
                          item->step.start, hd_span_place(&from, i),
                          all->stride[dim], all->extent[dim],
-                         item->unit[1][dim]);
+                         item->grain[1][dim]);
 }
 
-// Of indices of which two stand for `unit`, these are the first and the last.
-static int64_t index_of(int64_t k, int64_t unit)
+// Those that stand for a piece are its first and its last one.
+static int64_t index_of(int64_t k, hd_grain grain)
 {
-    return unit == 1 ? k : k / 2 * unit + (k % 2 == 0 ? 0 : unit - 1);
+    hd_piece piece = hd_grain_piece(grain, k);
+
+    return piece.first + (piece.number == 0 ? 0 : piece.length - 1);
 }
 
 static void compute_iota(const hd_evaluator *e, const hd_work_item *item)
@@ -186,7 +188,7 @@ static void compute_iota(const hd_evaluator *e, const hd_work_item *item)
         e->algebra->place(
             e->memory, result_at(&c, i),
             item->step.start +
-                index_of(i / inner % out->extent[dim], item->unit[0][dim]));
+                index_of(i / inner % out->extent[dim], item->grain[0][dim]));
 }
 
 static hd_status compute_all(const hd_evaluator *e, const hd_work_item *item)

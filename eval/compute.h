@@ -12,13 +12,13 @@ typedef struct hd_algebra {
     // Of `from`, a place of each operand; copies are maps of one operand.
     void (*map)(void *memory, const hd_work_item *item, int64_t to,
                 const int64_t *from);
-    // n values are joined, of indices of which two stand for `unit`.
+    // n values are joined, of indices that stand for those of pieces.
     void (*join)(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
-                 const int64_t *from, int64_t n, int64_t unit);
+                 const int64_t *from, int64_t n, hd_grain grain);
     // The one of n values from `first` on that `index` says, of which `start`
     // is the first.
     void (*take)(void *memory, int64_t to, int64_t index, int64_t start,
-                 int64_t first, int64_t stride, int64_t n, int64_t unit);
+                 int64_t first, int64_t stride, int64_t n, hd_grain grain);
     // Where an element is in the whole.
     void (*place)(void *memory, int64_t to, int64_t index);
     hd_status (*multiply)(void *memory, const hd_work_item *item);

@@ -47,19 +47,19 @@ static void pick_first(hd_work_item *item, int view, int64_t i)
     hd_span *span = &item->span[view];
 
     *span = hd_span_slice(span, 0, span->extent[0] > 1 ? i : 0);
-    memmove(item->unit[view], item->unit[view] + 1,
-            sizeof *item->unit[view] * (size_t)span->ndims);
+    memmove(item->grain[view], item->grain[view] + 1,
+            sizeof *item->grain[view] * (size_t)span->ndims);
 }
 
-// `n` indices of a dimension from `first` on, whole units.
+// `n` indices of a dimension from `first` on, whole pieces.
 static void keep_range(hd_work_item *item, int view, int d, int64_t first,
                        int64_t n)
 {
     hd_span *span = &item->span[view];
-    int64_t unit = item->unit[view][d];
+    hd_grain grain = item->grain[view][d];
 
-    span->offset += (unit == 1 ? first : first / unit * 2) * span->stride[d];
-    span->extent[d] = unit == 1 ? n : n / unit * 2;
+    span->offset += hd_grain_kept(grain, first) * span->stride[d];
+    span->extent[d] = hd_grain_kept(grain, n);
 }
 
 // Each part is the product of a block of what is joined.
@@ -216,7 +216,7 @@ static void join(const hd_evaluator *e, const hd_op *op, const hd_span *to,
         for (int64_t k = 0; k < n; k++)
             at[k] = hd_span_place(&from[k], i);
         e->algebra->join(e->memory, fold, to->buffer->type.dtype,
-                         hd_span_place(to, i), at, n, 1);
+                         hd_span_place(to, i), at, n, (hd_grain){1, 0});
     }
 }
 

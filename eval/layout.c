@@ -88,16 +88,16 @@ void hd_layout_free(hd_layout *layout)
 }
 
 static void add_dim(const hd_sieve *sieve, int d, int64_t first, int64_t n,
-                    hd_span *span, int64_t *unit)
+                    hd_span *span, hd_grain *grain)
 {
-    span->offset += hd_sieve_index(sieve, d, first) * sieve->stride[d];
-    span->extent[span->ndims] = hd_sieve_index(sieve, d, n);
+    span->offset += hd_grain_kept(sieve->grain[d], first) * sieve->stride[d];
+    span->extent[span->ndims] = hd_grain_kept(sieve->grain[d], n);
     span->stride[span->ndims] = sieve->stride[d];
-    unit[span->ndims++] = sieve->unit[d];
+    grain[span->ndims++] = sieve->grain[d];
 }
 
 static hd_span span_of_view(const hd_layout *l, const hd_view *view,
-                            int64_t *unit)
+                            hd_grain *grain)
 {
     const hd_sieve *sieve = &l->sieve[view->buffer->id];
     hd_type type = hd_view_type(view);
@@ -111,13 +111,13 @@ static hd_span span_of_view(const hd_layout *l, const hd_view *view,
         else
             add_dim(sieve, d, first,
                     hd_module_extent(l->module, type.dim[span.ndims]), &span,
-                    unit);
+                    grain);
     }
     return span;
 }
 
 static hd_span span_of_part(const hd_layout *l, int rank, const hd_part *part,
-                            int64_t *unit)
+                            hd_grain *grain)
 {
     const hd_part_frame *frame = &l->graph->frame[part->buffer];
     const hd_sieve *sieve = &l->sieve[part->buffer];
@@ -132,7 +132,7 @@ static hd_span span_of_part(const hd_layout *l, int rank, const hd_part *part,
             span.offset += first * sieve->stride[d];
         else
             add_dim(sieve, d, first, hd_part_extent(frame, part, d), &span,
-                    unit);
+                    grain);
     }
     return span;
 }
@@ -152,17 +152,18 @@ void hd_layout_step(const hd_layout *l, int rank, int64_t step,
         const hd_part *part = &l->graph->part[i];
 
         out->span[part->view] =
-            span_of_part(l, rank, part, out->unit[part->view]);
+            span_of_part(l, rank, part, out->grain[part->view]);
     }
 }
 
 // What stands for a tensor's elements stands for those of its other shape, in
 // the same order.
-static hd_span flat_span(const hd_layout *l, const hd_view *view, int64_t *unit)
+static hd_span flat_span(const hd_layout *l, const hd_view *view,
+                         hd_grain *grain)
 {
     int id = view->buffer->id;
 
-    unit[0] = 1;
+    grain[0] = (hd_grain){1, 0};
     return (hd_span){.buffer = view->buffer,
                      .offset = l->at[id],
                      .ndims = 1,
@@ -179,8 +180,8 @@ void hd_layout_op(const hd_layout *l, const hd_op *op, hd_work_item *out)
         out->step.start = (int32_t)hd_expr_value(l->module, start->expr);
     for (int i = 0; i < op->nviews; i++)
         out->span[i] = op->code == HD_OP_RESHAPE
-                           ? flat_span(l, &op->view[i], out->unit[i])
-                           : span_of_view(l, &op->view[i], out->unit[i]);
+                           ? flat_span(l, &op->view[i], out->grain[i])
+                           : span_of_view(l, &op->view[i], out->grain[i]);
 }
 
 hd_span hd_layout_piece(const hd_layout *l, int rank, int64_t step, bool result,
@@ -188,14 +189,15 @@ hd_span hd_layout_piece(const hd_layout *l, int rank, int64_t step, bool result,
 {
     const hd_node *node = hd_graph_node(l->graph, rank, step);
     int view = result ? 0 : node->op->noutputs;
-    int64_t at = node->part, unit[HD_MAX_DIMS];
+    int64_t at = node->part;
+    hd_grain grain[HD_MAX_DIMS];
     hd_span span;
 
     while (at < node[1].part && l->graph->part[at].view != view)
         at++;
     if (at == node[1].part || (result && node->op->noutputs == 0))
         return (hd_span){.ndims = -1};
-    span = span_of_part(l, rank, &l->graph->part[at], unit);
+    span = span_of_part(l, rank, &l->graph->part[at], grain);
     return hd_op_is_led(node->op, view) ? hd_span_slice(&span, 0, i) : span;
 }
 
@@ -208,7 +210,7 @@ int64_t hd_sieve_whole(const hd_module *module, const hd_type *type,
     for (int d = local->ndims - 1; d >= 0; d--) {
         hd_dim dim = type->dim[d];
         int64_t index = i % local->extent[d];
-        int64_t n = hd_sieve_index(local, d, local->whole[d]);
+        int64_t n = hd_grain_kept(local->grain[d], local->whole[d]);
 
         if (index >= n)
             return -1;

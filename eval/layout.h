@@ -7,26 +7,76 @@
 #ifndef HD_EVAL_LAYOUT_H
 #define HD_EVAL_LAYOUT_H
 
+#include <assert.h>
+
 #include "ir/space.h"
 #include "steps/graph.h"
 
 HD_BEGIN_DECLS
+
+// The pieces of a dimension: each has `unit` indices, or each two together
+// have, of which the first has `cut`. Of a piece two indices are kept, or the
+// only one.
+typedef struct hd_grain {
+    int64_t unit, cut; // 0 is no cut
+} hd_grain;
+
+// One that is kept, as the piece that it stands for.
+typedef struct hd_piece {
+    int64_t first, length;
+    int64_t number; // among those that are kept of the piece
+} hd_piece;
+
+static inline int64_t hd_piece_kept(int64_t length)
+{
+    return length < 2 ? length : 2;
+}
+
+// How many of each `unit` are kept.
+static inline int64_t hd_grain_period(hd_grain grain)
+{
+    return hd_piece_kept(grain.cut) + hd_piece_kept(grain.unit - grain.cut);
+}
+
+// How many of the first `n` indices, which are some pieces, are kept.
+static inline int64_t hd_grain_kept(hd_grain grain, int64_t n)
+{
+    int64_t rest = n % grain.unit;
+
+    assert(rest == 0 || rest == grain.cut);
+    return n / grain.unit * hd_grain_period(grain) + hd_piece_kept(rest);
+}
+
+// How many indices the first `n` that are kept, of some pieces, stand for.
+static inline int64_t hd_grain_extent(hd_grain grain, int64_t n)
+{
+    int64_t period = hd_grain_period(grain);
+
+    return n / period * grain.unit + (n % period > 0 ? grain.cut : 0);
+}
+
+static inline hd_piece hd_grain_piece(hd_grain grain, int64_t k)
+{
+    int64_t period = hd_grain_period(grain), front = hd_piece_kept(grain.cut);
+    hd_piece piece = {k / period * grain.unit, grain.cut, k % period};
+
+    if (piece.number >= front) {
+        piece.first += grain.cut;
+        piece.length = grain.unit - grain.cut;
+        piece.number -= front;
+    }
+    return piece;
+}
 
 // A buffer of which only the indices that stand for others are kept.
 typedef struct hd_sieve {
     int ndims;
     int64_t extent[HD_MAX_DIMS]; // how many there is room for
     int64_t stride[HD_MAX_DIMS];
-    int64_t unit[HD_MAX_DIMS];  // 1: each is kept; else two of so many are
+    hd_grain grain[HD_MAX_DIMS];
     int64_t whole[HD_MAX_DIMS]; // how many the run has, of which these are kept
     int64_t elements;           // none of an event
 } hd_sieve;
-
-// How many of the first `n` indices of a dimension, some units, are kept.
-static inline int64_t hd_sieve_index(const hd_sieve *sieve, int d, int64_t n)
-{
-    return sieve->unit[d] == 1 ? n : n / sieve->unit[d] * 2;
-}
 
 // Of a tensor program whole tensors, of a host program each rank's buffers, one
 // rank after the other. Names of the same bytes begin at one place.
@@ -47,15 +97,13 @@ void hd_layout_free(hd_layout *layout);
 typedef struct hd_work_item {
     hd_step step; // of which it has the spans
     hd_span span[HD_MAX_VIEWS];
-    int64_t unit[HD_MAX_VIEWS][HD_MAX_DIMS];
+    hd_grain grain[HD_MAX_VIEWS][HD_MAX_DIMS];
 } hd_work_item;
 
 // How many indices those of a view's dimension stand for.
 static inline int64_t hd_item_extent(const hd_work_item *item, int view, int d)
 {
-    int64_t n = item->span[view].extent[d], unit = item->unit[view][d];
-
-    return unit == 1 ? n : n / 2 * unit;
+    return hd_grain_extent(item->grain[view][d], item->span[view].extent[d]);
 }
 
 void hd_layout_step(const hd_layout *layout, int rank, int64_t step,

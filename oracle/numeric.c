@@ -566,13 +566,13 @@ static item taken(const choice *c, item index)
 }
 
 static void take(void *memory, int64_t to, int64_t index, int64_t start,
-                 int64_t first, int64_t stride, int64_t n, int64_t unit)
+                 int64_t first, int64_t stride, int64_t n, hd_grain grain)
 {
     item *m = memory;
     choice c = {&m[first], stride, n};
     item i = m[index];
 
-    (void)unit; // all are there
+    (void)grain; // all are there
     i.whole -= start;
     m[to] = taken(&c, i);
 }
@@ -596,7 +596,7 @@ static item neutral(hd_fold fold, hd_dtype dtype)
 }
 
 static void join_all(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
-                     const int64_t *from, int64_t n, int64_t stand)
+                     const int64_t *from, int64_t n, hd_grain grain)
 {
     const item *m = memory;
     double unit = hd_dtype_is_integer(dtype) ? 0 : unit_of_compute(dtype);
@@ -604,7 +604,7 @@ static void join_all(void *memory, hd_fold fold, hd_dtype dtype, int64_t to,
     item best = neutral(fold, dtype), sum;
     uint64_t whole = 0; // wraps
 
-    (void)stand; // all are there
+    (void)grain; // all are there
     for (int64_t k = 0; k < n; k++) {
         item x = m[from[k]];
 

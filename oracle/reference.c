@@ -46,7 +46,7 @@ static hd_sieve sieve_of(const hd_module *module, const hd_type *type,
         now.extent = hd_module_extent(module, now);
         s.whole[d] = dense ? now.extent : hd_dim_local(now);
         s.extent[d] = dense ? now.extent : hd_dim_local(type->dim[d]);
-        s.unit[d] = 1;
+        s.grain[d] = (hd_grain){1, 0};
         s.stride[d] = s.elements;
         s.elements *= s.extent[d];
     }

@@ -53,7 +53,7 @@ class Estimates
             item.span[i] = step.span[i];
             item.span[i].offset += static_cast<int64_t>(
                 first_[static_cast<size_t>(step.span[i].buffer->id)]);
-            std::fill_n(item.unit[i], HD_MAX_DIMS, 1);
+            std::fill_n(item.grain[i], HD_MAX_DIMS, hd_grain{1, 0});
         }
         return hd_compute(&e, &item);
     }
