@@ -15,7 +15,10 @@
 #include "ir/signature.h"
 #include "ir/zeros.h"
 
-enum { MAX_EVENTS = 1 << 24 };
+enum {
+    MAX_EVENTS = 1 << 24,
+    MOST_TURNED = 1 << 20, // values of keys that other ranks are asked for
+};
 
 typedef struct walker {
     const hd_module *module;
@@ -24,7 +27,8 @@ typedef struct walker {
     hd_step_fn *empty; // NULL: nobody asks what is not issued
     void *context;
     const hd_full *full;    // NULL: the rank stands for itself
-    const hd_stmt **let_of; // owned, by variable; of a rank that does not
+    const hd_stmt **let_of; // owned, by variable: of a rank that stands for
+                            // others; else NULL
     int64_t rank;
     hd_env env;
     int64_t *vars; // owned: env.var
@@ -39,7 +43,9 @@ typedef struct walker {
     hd_span *span;   // owned: HD_MAX_VIEWS a member
     int nmembers;
     int64_t members_room, spans_room;
-    int32_t *sent, *received; // owned: by rank and axis
+    int32_t *sent, *received;    // owned: by axis and coordinate of the peer
+    int first_peer[HD_MAX_AXES]; // of an axis in both
+    int64_t nturned; // values of keys that other ranks were asked for
     int32_t collectives[HD_MAX_AXES];
     hd_record **recorded; // owned, by buffer id: each event's last one, its
                           // step counted from 1
@@ -319,20 +325,26 @@ static hd_status check_root(walker *w, const hd_step *step)
                     root && spreads ? "send" : "receive into");
 }
 
+// Peers differ from the rank in the coordinate along the axis alone.
+static int64_t peer_of(const walker *w, const hd_step *step)
+{
+    int axis = step->op->axis;
+
+    return w->first_peer[axis] + hd_mesh_coord(w->module, step->peer, axis);
+}
+
 static hd_status number_transfer(walker *w, hd_step *step)
 {
     const hd_op *op = step->op;
-    size_t naxes = (size_t)w->module->naxes;
 
     switch (hd_op_move(op)) {
     case HD_MOVE_SEND:
         HD_TRY(find_peer(w, op, HD_KEY_TO, false, &step->peer));
-        step->seq = w->sent[(size_t)step->peer * naxes + (size_t)op->axis]++;
+        step->seq = w->sent[peer_of(w, step)]++;
         return HD_OK;
     case HD_MOVE_RECV:
         HD_TRY(find_peer(w, op, HD_KEY_FROM, false, &step->peer));
-        step->seq =
-            w->received[(size_t)step->peer * naxes + (size_t)op->axis]++;
+        step->seq = w->received[peer_of(w, step)]++;
         return HD_OK;
     case HD_MOVE_BROADCAST:
     case HD_MOVE_REDUCE:
@@ -681,11 +693,34 @@ static hd_status follow_lets(walker *w, hd_expr expr, hd_loc loc)
     return HD_OK;
 }
 
-// The next rank that this one stands for; the last one is itself.
-static bool turn(walker *w)
+// Whether an expression's value is another one along the axis.
+static bool follows_axis(const walker *w, hd_expr expr, int axis)
+{
+    const hd_expr_node *node = hd_expr_get(w->module, expr);
+
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_COORD:
+        return node->a == axis;
+    case HD_FORM_VAR:
+        return w->let_of[node->a] != NULL &&
+               follows_axis(w, w->let_of[node->a]->a, axis);
+    case HD_FORM_NOT:
+        return follows_axis(w, node->a, axis);
+    case HD_FORM_BINARY:
+        return follows_axis(w, node->a, axis) || follows_axis(w, node->b, axis);
+    case HD_FORM_CONST:
+    case HD_FORM_SIZE:
+        break;
+    }
+    return false;
+}
+
+// The next rank that this one stands for, of those that differ along `axes`;
+// the last one is itself.
+static bool turn(walker *w, unsigned axes)
 {
     for (int a = 0; a < w->module->naxes; a++) {
-        if (!w->full->turns[a])
+        if ((axes >> a & 1) == 0)
             continue;
         w->env.coord[a] = (w->env.coord[a] + 1) % w->module->axis[a].size;
         if (w->env.coord[a] != hd_mesh_coord(w->module, w->rank, a))
@@ -699,12 +734,18 @@ static hd_status check_all_halves(walker *w, const hd_step *step,
                                   const hd_key *key)
 {
     int64_t offset;
+    unsigned axes = 0;
     bool more;
 
     if (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE)
         return HD_OK;
+    for (int a = 0; a < w->module->naxes; a++)
+        if (w->full->turns[a] && follows_axis(w, key->expr, a))
+            axes |= 1u << a;
     do {
-        more = turn(w);
+        if (++w->nturned > MOST_TURNED)
+            return HD_ERROR_INVALID; // all ranks are walked then
+        more = turn(w, axes);
         HD_TRY(follow_lets(w, key->expr, key->loc));
         HD_TRY(evaluate(w, key->expr, key->loc, &offset));
         HD_TRY(check_halves(w, step, key, offset));
@@ -979,17 +1020,21 @@ static hd_status walk_block(walker *w, const hd_block *block)
 
 static hd_status start(walker *w)
 {
-    size_t pairs = (size_t)w->module->nranks * (size_t)w->module->naxes + 1;
+    size_t peers = 1;
 
+    for (int i = 0; i < w->module->naxes; i++) {
+        w->first_peer[i] = (int)peers;
+        peers += (size_t)w->module->axis[i].size;
+    }
     w->vars = calloc((size_t)w->module->nvars + 1, sizeof *w->vars);
-    w->sent = calloc(2 * pairs, sizeof *w->sent);
+    w->sent = calloc(2 * peers, sizeof *w->sent);
     w->recorded = calloc((size_t)w->module->nbuffers + 1, sizeof *w->recorded);
     if (w->full != NULL)
         w->let_of = calloc((size_t)w->module->nvars + 1, sizeof *w->let_of);
     if (w->vars == NULL || w->sent == NULL || w->recorded == NULL ||
         (w->full != NULL && w->let_of == NULL))
         return hd_fail(w->diag, HD_ERROR_NO_MEMORY, "out of memory");
-    w->received = w->sent + pairs;
+    w->received = w->sent + peers;
     w->env.var = w->vars;
     for (int i = 0; i < w->module->naxes; i++)
         w->env.coord[i] = hd_mesh_coord(w->module, w->rank, i);

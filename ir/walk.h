@@ -149,7 +149,8 @@ static inline int64_t hd_full_extent(const hd_full *full,
 
 // The walk as written, where each block of a dimension that turns is as long as
 // the longest one is, and where masks differ no row or key is left out by them.
-// E0609 is asked of all ranks.
+// E0609 is asked of all ranks; HD_ERROR_INVALID, and nothing is said, where that
+// is too much.
 hd_status hd_walk_full(const hd_module *module, int64_t rank,
                        const hd_full *full, hd_diag *diag, hd_step_fn *fn,
                        void *context);

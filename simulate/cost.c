@@ -109,10 +109,10 @@ static hd_cost with_end(const hd_machine *machine, const hd_step *step,
     int bias = p->part[HD_PRODUCT_BIAS].view;
     int aux = p->part[HD_PRODUCT_AUX].view;
     hd_dtype from = step->span[1].buffer->type.dtype;
-    bool wide =
-        hd_dtype_size(step->span[0].buffer->type.dtype) > hd_dtype_size(from);
-    double result =
-        (double)hd_span_elements(&step->span[0]) * (double)hd_dtype_size(from);
+    hd_dtype to = step->span[0].buffer->type.dtype;
+    bool wide = hd_dtype_size(to) > hd_dtype_size(from);
+    double result = (double)hd_span_elements(&step->span[0]) *
+                    (double)hd_dtype_size(wide ? from : to);
     double bytes = bytes_of(&step->span[0]) * (p->accumulate ? 2 : 1) - result;
     double busy = cost.seconds + result / machine->memory, moves;
 

@@ -242,7 +242,8 @@ hd_status hd_graph_create(const hd_module *module, hd_diag *diag,
 // that turns. `full` says what it has as it stands for them all. What holds of
 // it but for order by way of peers, which may lead to another rank than it came
 // from, holds of all ranks. Transfers of which some rank has another length
-// than its peer are not paired.
+// than its peer are not paired. HD_ERROR_INVALID, and nothing is said, of a
+// group that records an event twice while it may leave sends out.
 hd_status hd_graph_fold(const hd_module *module, const hd_symmetry *symmetry,
                         const hd_full *full, hd_diag *diag, hd_graph *out);
 void hd_graph_free(hd_graph *graph);

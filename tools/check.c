@@ -34,30 +34,28 @@ typedef struct summary {
                          // than to prove them all
 } summary;
 
-enum { MOST_COUNTED = 1 << 18 }; // steps of all ranks
-
-static hd_status count_all(const hd_module *module, hd_diag *diag, summary *out)
-{
-    int64_t *n = need((size_t)out->ranks, sizeof *n);
-    hd_status status = hd_module_step_counts(module, diag, n);
-
-    for (int rank = 0; rank < out->ranks && status == HD_OK; rank++) {
-        out->least = n[rank] < out->least ? n[rank] : out->least;
-        out->most = n[rank] > out->most ? n[rank] : out->most;
-    }
-    free(n);
-    return status;
-}
+enum { MOST_COUNTED = 1 << 16 }; // steps of all ranks
 
 static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
 {
-    hd_status status = hd_module_steps(module, 0, diag, &out->least);
+    int64_t n = 0, all;
+    hd_status status = hd_module_steps(module, 0, diag, &n);
+    summary zero = {.ranks = info_of(module).ranks, .least = n, .most = n};
 
-    out->ranks = info_of(module).ranks;
-    out->most = out->least;
-    out->first = status == HD_OK && out->most > MOST_COUNTED / out->ranks;
-    return out->first || status != HD_OK ? status
-                                         : count_all(module, diag, out);
+    *out = zero;
+    all = n;
+    for (int rank = 1; rank < zero.ranks && status == HD_OK; rank++) {
+        if (all > MOST_COUNTED || zero.least > MOST_COUNTED / zero.ranks) {
+            *out = zero;
+            out->first = true;
+            return HD_OK;
+        }
+        status = hd_module_steps(module, rank, diag, &n);
+        all += n;
+        out->least = n < out->least ? n : out->least;
+        out->most = n > out->most ? n : out->most;
+    }
+    return status;
 }
 
 // What -D sets in one of two programs: not what the other one alone has. What
