@@ -26,9 +26,12 @@ typedef struct walker {
     hd_step_fn *fn;    // NULL: steps are only counted
     hd_step_fn *empty; // NULL: nobody asks what is not issued
     void *context;
-    const hd_full *full;    // NULL: the rank stands for itself
-    const hd_stmt **let_of; // owned, by variable: of a rank that stands for
-                            // others; else NULL
+    const hd_full *full; // NULL: the rank stands for itself
+    // Owned, of a rank that stands for others; else NULL: each let once, behind
+    // those that it uses.
+    const hd_stmt **let;
+    bool *is_listed; // owned, by variable
+    int nlets;
     int64_t rank;
     hd_env env;
     int64_t *vars; // owned: env.var
@@ -669,50 +672,32 @@ static hd_status check_halves(walker *w, const hd_step *step, const hd_key *key,
     return HD_OK;
 }
 
-// What lets that an expression uses are where the coordinates are now.
-static hd_status follow_lets(walker *w, hd_expr expr, hd_loc loc)
+// A let that was walked comes behind those that it may use.
+static void list_let(walker *w, const hd_stmt *stmt)
 {
-    const hd_expr_node *node = hd_expr_get(w->module, expr);
+    if (w->let == NULL || w->is_listed[stmt->var])
+        return;
+    w->is_listed[stmt->var] = true;
+    w->let[w->nlets++] = stmt;
+}
 
-    switch (hd_expr_form_of(node->kind)) {
-    case HD_FORM_VAR:
-        if (w->let_of[node->a] == NULL)
-            return HD_OK;
-        HD_TRY(follow_lets(w, w->let_of[node->a]->a, loc));
-        return evaluate(w, w->let_of[node->a]->a, loc, &w->vars[node->a]);
-    case HD_FORM_NOT:
-        return follow_lets(w, node->a, loc);
-    case HD_FORM_BINARY:
-        HD_TRY(follow_lets(w, node->a, loc));
-        return follow_lets(w, node->b, loc);
-    case HD_FORM_CONST:
-    case HD_FORM_COORD:
-    case HD_FORM_SIZE:
-        break;
-    }
+// What lets are where the coordinates are now.
+static hd_status follow_lets(walker *w)
+{
+    for (int i = 0; i < w->nlets; i++)
+        HD_TRY(evaluate(w, w->let[i]->a, w->let[i]->loc,
+                        &w->vars[w->let[i]->var]));
     return HD_OK;
 }
 
-// Whether an expression's value is another one along the axis.
-static bool follows_axis(const walker *w, hd_expr expr, int axis)
+// Whether a key, or a let, names the coordinate.
+static bool names_axis(const walker *w, const hd_key *key, int axis)
 {
-    const hd_expr_node *node = hd_expr_get(w->module, expr);
+    bool names = hd_expr_uses_coord(w->module, key->expr, axis);
 
-    switch (hd_expr_form_of(node->kind)) {
-    case HD_FORM_COORD:
-        return node->a == axis;
-    case HD_FORM_VAR:
-        return w->let_of[node->a] != NULL &&
-               follows_axis(w, w->let_of[node->a]->a, axis);
-    case HD_FORM_NOT:
-        return follows_axis(w, node->a, axis);
-    case HD_FORM_BINARY:
-        return follows_axis(w, node->a, axis) || follows_axis(w, node->b, axis);
-    case HD_FORM_CONST:
-    case HD_FORM_SIZE:
-        break;
-    }
-    return false;
+    for (int i = 0; i < w->nlets && !names; i++)
+        names = hd_expr_uses_coord(w->module, w->let[i]->a, axis);
+    return names;
 }
 
 // The next rank that this one stands for, of those that differ along `axes`;
@@ -740,13 +725,14 @@ static hd_status check_all_halves(walker *w, const hd_step *step,
     if (hd_op_access(step->op, 0) == HD_ACCESS_UPDATE)
         return HD_OK;
     for (int a = 0; a < w->module->naxes; a++)
-        if (w->full->turns[a] && follows_axis(w, key->expr, a))
+        if (w->full->turns[a] && names_axis(w, key, a))
             axes |= 1u << a;
     do {
-        if (++w->nturned > MOST_TURNED)
+        w->nturned += 1 + w->nlets;
+        if (w->nturned > MOST_TURNED)
             return HD_ERROR_INVALID; // all ranks are walked then
         more = turn(w, axes);
-        HD_TRY(follow_lets(w, key->expr, key->loc));
+        HD_TRY(follow_lets(w));
         HD_TRY(evaluate(w, key->expr, key->loc, &offset));
         HD_TRY(check_halves(w, step, key, offset));
     } while (more);
@@ -993,8 +979,7 @@ static hd_status walk_stmt(walker *w, const hd_stmt *stmt)
     case HD_STMT_OP:
         return walk_op(w, stmt->op);
     case HD_STMT_LET:
-        if (w->let_of != NULL)
-            w->let_of[stmt->var] = stmt;
+        list_let(w, stmt);
         return evaluate(w, stmt->a, stmt->loc, &w->vars[stmt->var]);
     case HD_STMT_FOR:
         return walk_for(w, stmt);
@@ -1029,10 +1014,13 @@ static hd_status start(walker *w)
     w->vars = calloc((size_t)w->module->nvars + 1, sizeof *w->vars);
     w->sent = calloc(2 * peers, sizeof *w->sent);
     w->recorded = calloc((size_t)w->module->nbuffers + 1, sizeof *w->recorded);
-    if (w->full != NULL)
-        w->let_of = calloc((size_t)w->module->nvars + 1, sizeof *w->let_of);
+    if (w->full != NULL) {
+        w->let = calloc((size_t)w->module->nvars + 1, sizeof *w->let);
+        w->is_listed =
+            calloc((size_t)w->module->nvars + 1, sizeof *w->is_listed);
+    }
     if (w->vars == NULL || w->sent == NULL || w->recorded == NULL ||
-        (w->full != NULL && w->let_of == NULL))
+        (w->full != NULL && (w->let == NULL || w->is_listed == NULL)))
         return hd_fail(w->diag, HD_ERROR_NO_MEMORY, "out of memory");
     w->received = w->sent + peers;
     w->env.var = w->vars;
@@ -1048,7 +1036,8 @@ static void stop(walker *w)
     free(w->recorded);
     free(w->sent);
     free(w->vars);
-    free(w->let_of);
+    free(w->let);
+    free(w->is_listed);
     free(w->member);
     free(w->span);
     hd_zeros_free(&w->zeros);

@@ -626,3 +626,28 @@ TEST(Symmetry, RanksOfOtherMasksMayHaveOtherFills)
     EXPECT_TRUE(symmetry.turns[0]);
     EXPECT_FALSE(symmetry.steps);
 }
+
+// Each let names the one ahead of it three times, and is followed once a rank.
+TEST(Symmetry, LetsThatUseLetsAreFollowedOnce)
+{
+    std::string text = "host program t mesh tp=4 in %q : f32[1, 4, 2] "
+                       "in %k : f32[1, 4, 2] out %o : f32[1, 4, 2] "
+                       "out %l : f32[1, 4] { let a = tp ";
+    std::string last = "a";
+
+    for (int i = 0; i < 60; i++) {
+        std::string name = "a" + std::to_string(i);
+
+        text += "let " + name + " = (" + last + " + " + last + " - " + last +
+                ") mod 4 ";
+        last = name;
+    }
+    Program p(text + "%o, %l = attention %q, %k, %k zigzag " + last +
+              " - tp }");
+    hd_check_options options = hd_check_defaults();
+    bool first = false;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_prove_first(p.module, &options, p.diag, &first), HD_OK);
+    EXPECT_TRUE(first) << p.Said();
+}
