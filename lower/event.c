@@ -112,6 +112,7 @@ typedef struct loop {
     int nstatements;
     const hd_op **op; // all of an iteration
     int nops, ops_room;
+    int number; // of the op that was evaluated last
     access *access;
     int naccesses, room;
     bool *written; // by buffer id
@@ -265,10 +266,10 @@ static bool is_root(const loop *l, const hd_op *op)
 static void evaluate_op(loop *l, const hd_op *op, statement *of)
 {
     bool root = is_root(l, op);
-    int number = 0;
 
-    while (number < l->nops && l->op[number] != op)
-        number++;
+    // They are evaluated as they are listed, but for what is left out.
+    for (int i = 0; i < l->nops && l->op[l->number] != op; i++)
+        l->number = (l->number + 1) % l->nops;
     for (int i = 0; i < op->nviews; i++) {
         hd_buffer *whole = hd_buffer_root(op->view[i].buffer);
         access *a;
@@ -284,7 +285,7 @@ static void evaluate_op(loop *l, const hd_op *op, statement *of)
                       .stream = l->stream,
                       .of = of,
                       .op = op,
-                      .number = number,
+                      .number = l->number,
                       .place = l->naccesses};
         a->part.access = hd_op_access(op, i) & 3;
         a->part.view = (uint32_t)i & 31;

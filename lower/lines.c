@@ -511,9 +511,7 @@ static bool has_room(const hd_module *module, const hd_lines *lines, hd_cut cut)
     int more = 0;
 
     for (int a = 0; a < module->naxes; a++)
-        if (hd_lines_splits(lines, cut.line[a]))
-            more += 2;
-        else if (hd_lines_merges(lines, cut.line[a]))
+        if (takes_rows(lines, cut.line[a]))
             more += 2;
     for (int i = 0; i < lines->op->nviews && more > 0; i++)
         if (lines->type[i].ndims + more > HD_MAX_DIMS)

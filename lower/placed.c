@@ -1469,19 +1469,28 @@ static bool comes_behind(hd_key_code code)
     return code == HD_KEY_ACCUMULATE;
 }
 
+// How many rows, or keys, ranks that stand ahead on the axis have of view `i`:
+// rows see that many keys further, or fewer.
+static hd_expr shift_sight(const writer *w, hd_op *op, int i, int axis,
+                           hd_expr_kind kind)
+{
+    hd_module *m = w->module;
+    int64_t n = w->lines->type[i].dim[w->way->at[i].dim[axis]].extent;
+    hd_expr ahead = hd_expr_binary(m, HD_EXPR_MUL, hd_expr_coord(m, axis),
+                                   hd_expr_const(m, n / m->axis[axis].size));
+
+    for (int k = 0; k < op->nkeys; k++)
+        if (op->key[k].code == HD_KEY_CAUSAL)
+            op->key[k].expr = hd_expr_binary(m, kind, op->key[k].expr, ahead);
+    return ahead;
+}
+
 // Rows of a block see keys as far as the whole would, and are of sequences as
 // they are in the whole.
 static void shift_rows(const writer *w, hd_op *op, int axis)
 {
-    hd_module *m = w->module;
-    int64_t n = w->lines->type[0].dim[w->way->at[0].dim[axis]].extent;
-    hd_expr ahead = hd_expr_binary(m, HD_EXPR_MUL, hd_expr_coord(m, axis),
-                                   hd_expr_const(m, n / m->axis[axis].size));
+    hd_expr ahead = shift_sight(w, op, 0, axis, HD_EXPR_ADD);
 
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code == HD_KEY_CAUSAL)
-            op->key[i].expr =
-                hd_expr_binary(m, HD_EXPR_ADD, op->key[i].expr, ahead);
     if (hd_op_has_sequences(op))
         hd_build_put_key(op, HD_KEY_ROW)->expr = ahead;
 }
@@ -1609,21 +1618,6 @@ static void write_merges(writer *w, hd_view *parts, const hd_view *made)
         merge(w, parts, rest, made, rest);
 }
 
-// A rank's keys are as many behind the first one as are those of all before it.
-static void shift_keys(const writer *w, hd_op *op, int axis)
-{
-    hd_module *m = w->module;
-    int keys = op->noutputs + 1;
-    int64_t n = w->lines->type[keys].dim[w->way->at[keys].dim[axis]].extent;
-    hd_expr ahead = hd_expr_binary(m, HD_EXPR_MUL, hd_expr_coord(m, axis),
-                                   hd_expr_const(m, n / m->axis[axis].size));
-
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code == HD_KEY_CAUSAL)
-            op->key[i].expr =
-                hd_expr_binary(m, HD_EXPR_SUB, op->key[i].expr, ahead);
-}
-
 // Whether each rank merges some of the rows, which a merge wants whole.
 static bool merges_rows(const writer *w, int axis)
 {
@@ -1720,7 +1714,7 @@ static void write_by_keys(writer *w, int axis)
     own->loc = op->loc;
     explain_statement(w);
     copy_keys(w, own, comes_behind);
-    shift_keys(w, own, axis);
+    (void)shift_sight(w, own, op->noutputs + 1, axis, HD_EXPR_SUB);
     for (int i = 0; i < op->noutputs; i++)
         parts[i] = bring_unmerged(w, i, views[i].buffer, axis);
     for (int i = 0; i < op->noutputs; i++)

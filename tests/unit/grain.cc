@@ -40,26 +40,25 @@ struct Grain {
     // The units of a buffer's dimensions on a rank, or in the tensor program.
     std::vector<int64_t> Units(const Program &of, const char *name) const
     {
-        const hd_buffer *b = hd_module_buffer(of.module, name, strlen(name));
-        const hd_sieve &s =
-            (of.module == graph.module ? local.sieve : whole.sieve)[b->id];
-
-        std::vector<int64_t> units;
-
-        for (int d = 0; d < s.ndims; d++)
-            units.push_back(s.grain[d].unit);
-        return units;
+        return Grains(of, name, &hd_grain::unit);
     }
     std::vector<int64_t> Cuts(const Program &of, const char *name) const
+    {
+        return Grains(of, name, &hd_grain::cut);
+    }
+
+  private:
+    std::vector<int64_t> Grains(const Program &of, const char *name,
+                                int64_t hd_grain::*what) const
     {
         const hd_buffer *b = hd_module_buffer(of.module, name, strlen(name));
         const hd_sieve &s =
             (of.module == graph.module ? local.sieve : whole.sieve)[b->id];
-        std::vector<int64_t> cuts;
+        std::vector<int64_t> grains;
 
         for (int d = 0; d < s.ndims; d++)
-            cuts.push_back(s.grain[d].cut);
-        return cuts;
+            grains.push_back(s.grain[d].*what);
+        return grains;
     }
 };
 
