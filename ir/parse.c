@@ -1338,12 +1338,6 @@ static hd_status check_mean(parser *p, const hd_op *op, const folded *f)
         return hd_error(p->diag, HD_E0314, op->loc,
                         "mean of %s: it works on floating point",
                         hd_dtype_text(dtype));
-    for (int d = 0; d < f->in.ndims; d++)
-        if ((f->all || f->dim == d) && hd_dim_is_sized(f->in.dim[d]))
-            return hd_error(p->diag, HD_E0318, op->loc,
-                            "mean over %s, whose length a run says: write "
-                            "'sum' and 'scale' by a view",
-                            p->module->size[f->in.dim[d].size - 1].name);
     if (f->counted)
         return hd_error(p->diag, HD_E0319, op->loc,
                         "mean over as many as data counts: write 'sum' and "
@@ -1386,11 +1380,103 @@ static bool rounds_parts(const hd_op *op, const folded *f)
            hd_dtype_holds(in, out) && hd_dtype_holds(out, f->in.dtype);
 }
 
+// A step on the way to what a mean is, which makes a temporary of `type`.
+static hd_op *add_step(parser *p, const hd_op *sum, hd_block *block,
+                       hd_opcode code, const hd_type *type, hd_buffer **result)
+{
+    hd_stmt *stmt = hd_stmt_op(p->module, code, -1, 1, 2, 1, sum->loc);
+    hd_op *op = stmt->op;
+
+    op->ninputs = 0;
+    op->nviews = 1;
+    *result = add_part(p, sum, hd_op_info_get(code)->text, type);
+    op->view[0] = hd_view_whole(*result, sum->loc);
+    hd_block_append(block, stmt);
+    return op;
+}
+
+static void read_step(hd_op *op, hd_buffer *x)
+{
+    op->view[op->nviews++] = hd_view_whole(x, op->loc);
+    op->ninputs++;
+}
+
+// One element, how many indices a run has of the dimensions that `sum` folds:
+// as many ones are added up, exactly. Ranks do so each by itself.
+static hd_buffer *find_length(parser *p, const hd_op *sum, const folded *f,
+                              hd_dtype dtype, double n, hd_block *block)
+{
+    hd_type one = {.dtype = HD_DTYPE_F64};
+    hd_buffer *all = NULL, *each, *length;
+    hd_key key = {.code = HD_KEY_VALUE,
+                  .loc = sum->loc,
+                  .expr = HD_EXPR_NONE,
+                  .view = -1,
+                  .number = n};
+    hd_op *op;
+
+    for (int d = 0; d < f->in.ndims; d++) {
+        hd_type ones = {.dtype = HD_DTYPE_F64, .ndims = 1};
+
+        if ((!f->all && f->dim != d) || !hd_dim_is_sized(f->in.dim[d]))
+            continue;
+        ones.dim[0] = hd_dim_unmarked(f->in.dim[d]);
+        ones.dim[0].extent /= ones.dim[0].times;
+        ones.dim[0].times = 1;
+        key.number = all == NULL ? n : 1;
+        op = add_step(p, sum, block, HD_OP_FILL, &ones, &each);
+        op->key[op->nkeys++] = key;
+        op = add_step(p, sum, block, HD_OP_SUM, &one, &length);
+        op->key[op->nkeys++] = (hd_key){.code = HD_KEY_DIM,
+                                        .loc = sum->loc,
+                                        .expr = HD_EXPR_NONE,
+                                        .view = -1};
+        read_step(op, each);
+        if (all != NULL) {
+            each = length;
+            op = add_step(p, sum, block, HD_OP_MUL, &one, &length);
+            read_step(op, all);
+            read_step(op, each);
+        }
+        all = length;
+    }
+    if (dtype == one.dtype)
+        return all;
+    one.dtype = dtype;
+    op = add_step(p, sum, block, HD_OP_COPY, &one, &length);
+    read_step(op, all);
+    return length;
+}
+
+// The sum by how many a run has, rounded once in the end.
+static void divide(parser *p, hd_stmt *stmt, hd_block *block, const folded *f,
+                   double n)
+{
+    hd_op *sum = stmt->op, *last, *op;
+    hd_dtype dtype = hd_view_type(&sum->view[0]).dtype;
+    bool narrow = dtype != HD_DTYPE_F32 && hd_dtype_holds(HD_DTYPE_F32, dtype);
+    hd_buffer *total, *length, *part;
+
+    last = end_sum(p, stmt, block, narrow ? HD_OP_COPY : HD_OP_DIV);
+    total = last->view[1].buffer;
+    length = find_length(p, sum, f, total->type.dtype, n, block);
+    if (!narrow) {
+        read_step(last, length);
+        return;
+    }
+    op = add_step(p, last, block, HD_OP_DIV, &total->type, &part);
+    part->open = total->open;
+    read_step(op, total);
+    read_step(op, length);
+    last->view[1] = hd_view_whole(part, last->loc);
+}
+
 // A mean, which was read as a sum, is that and a factor.
 static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
                            const folded *f)
 {
     hd_op *sum = stmt->op, *scale;
+    bool sized = false;
     double n = 1;
 
     if (!f->one)
@@ -1402,8 +1488,17 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
         return HD_OK; // which the verifier tells of the sum
     if (sum->view[0].buffer->shapeless)
         return HD_OK; // likewise
-    for (int d = 0; d < f->in.ndims; d++)
-        n *= f->all || f->dim == d ? (double)f->in.dim[d].extent : 1;
+    for (int d = 0; d < f->in.ndims; d++) {
+        if (!f->all && f->dim != d)
+            continue;
+        sized |= hd_dim_is_sized(f->in.dim[d]);
+        n *= hd_dim_is_sized(f->in.dim[d]) ? (double)f->in.dim[d].times
+                                           : (double)f->in.dim[d].extent;
+    }
+    if (sized) {
+        divide(p, stmt, block, f, n);
+        return HD_OK;
+    }
     scale = end_sum(p, stmt, block, HD_OP_SCALE);
     scale->key[0] = (hd_key){HD_KEY_BY, hd_op_key(sum, HD_KEY_DIM)->loc,
                              HD_EXPR_NONE, .view = -1, .number = 1 / n};
