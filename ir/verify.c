@@ -262,7 +262,8 @@ static hd_status check_own(verifier *v, const hd_view *view, int i,
     hd_dim dim = view->buffer->type.dim[i];
     const char *axis;
 
-    if (!hd_dim_is_sharded(dim) || (is_coordinate(v, range->block, dim.mark) &&
+    if (!hd_dim_is_sharded(dim) || (range->block != HD_EXPR_NONE &&
+                                    is_coordinate(v, range->block, dim.mark) &&
                                     range->blocks == hd_dim_blocks(dim)))
         return HD_OK;
     axis = v->module->axis[dim.mark].name;
@@ -352,31 +353,27 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
     const hd_range *range = hd_view_range(view, i);
     hd_dim dim = view->buffer->type.dim[i];
 
+    HD_TRY(check_own(v, view, i, range));
     if (range->block != HD_EXPR_NONE)
-        return check_own(v, view, i, range);
+        return HD_OK;
     if (v->module->stage < HD_STAGE_TRANSFER && !is_constant(v, view, i))
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of %%%s that is no constant in a program that "
                         "is lowered further: passes know none",
                         view->buffer->said);
-    if (hd_dim_is_sharded(dim))
-        return hd_error(v->diag, HD_E0317, view->loc,
-                        "a range of dimension %d of %%%s, which is sharded "
-                        "over %s: a rank has its own block of it",
-                        i, view->buffer->said, v->module->axis[dim.mark].name);
     if (is_constant(v, view, i) && hd_expr_value(v->module, range->past) <
                                        hd_expr_value(v->module, range->low))
-        return hd_error(v->diag, HD_E0317, view->loc,
-                        "a range in dimension %d of %%%s that ends before it "
-                        "begins: %lld..%lld",
-                        i, view->buffer->said,
+        return hd_error(v->diag, HD_E0601, view->loc,
+                        "indices %lld..%lld of %%%s, dimension %d: a range "
+                        "that ends before it begins",
                         (long long)hd_expr_value(v->module, range->low),
-                        (long long)hd_expr_value(v->module, range->past));
+                        (long long)hd_expr_value(v->module, range->past),
+                        view->buffer->said, i);
     if (range->extent > dim.extent)
-        return hd_error(v->diag, HD_E0317, view->loc,
-                        "a range of %lld indices in dimension %d of %%%s; it "
-                        "may have 0 to %lld",
-                        (long long)range->extent, i, view->buffer->said,
+        return hd_error(v->diag, HD_E0601, view->loc,
+                        "%lld indices of %%%s; its dimension %d has extent "
+                        "%lld",
+                        (long long)range->extent, view->buffer->said, i,
                         (long long)dim.extent);
     return HD_OK;
 }
