@@ -25,13 +25,9 @@ static hd_status check_size(const declaration *d, int i)
     const hd_size *size = &d->module->size[dim.size - 1];
     hd_status status;
 
-    if (dim.mark == HD_STREAM && dim.blocks == 0)
-        return hd_error(d->diag, HD_E0318, d->at->extent[i],
-                        "%s@stream, whose length is known only when the "
-                        "program runs: say in how many blocks, as in "
-                        "'%s in 4@stream'",
-                        size->name, size->name);
-    if (dim.blocks == 0 || size->blocks == dim.blocks)
+    if (dim.mark != HD_STREAM && dim.blocks == 0)
+        return HD_OK;
+    if (dim.blocks > 0 && size->blocks == dim.blocks)
         return HD_OK;
     status =
         hd_error(d->diag, HD_E0318, d->at->extent[i],

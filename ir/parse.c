@@ -29,6 +29,7 @@ enum {
     MAX_DEPTH = 64,
     MAX_EXPR_DEPTH = HD_MAX_EXPR_DEPTH,
     MAX_TEXT = 16 << 20,
+    STREAM_BLOCKS = 4, // of a size that nothing else cuts
 };
 
 typedef struct scope {
@@ -1693,6 +1694,28 @@ static hd_status take_keep(parser *p, hd_op *op, hd_said *said)
     return HD_OK;
 }
 
+// Of a stream dimension that says no number of blocks: as its size is cut
+// elsewhere, or `otherwise`; a temporary's that is known too late stays whole.
+static void cut_streams(hd_module *m, hd_buffer *b, int64_t otherwise)
+{
+    for (int i = 0; i < b->type.ndims; i++) {
+        hd_dim *dim = &b->type.dim[i];
+        hd_size *size;
+
+        if (!hd_dim_is_sized(*dim) || dim->mark != HD_STREAM ||
+            hd_dim_is_cut(*dim))
+            continue;
+        size = &m->size[dim->size - 1];
+        if (size->blocks == 0 && otherwise > 0) {
+            size->cut = b->locs->extent[i];
+            size->blocks = otherwise;
+        }
+        dim->blocks = size->blocks;
+        if (size->blocks == 0)
+            dim->mark = HD_LOCAL;
+    }
+}
+
 // What a statement says of its result in place of a declaration.
 static hd_status take_said(parser *p, hd_op *op, hd_said *said)
 {
@@ -1707,6 +1730,8 @@ static hd_status take_said(parser *p, hd_op *op, hd_said *said)
                         "%s to another shape than %%%s is declared with",
                         hd_op_info_get(op->code)->text, made->name);
     hd_infer(op, said);
+    for (int i = 0; i < op->noutputs; i++)
+        cut_streams(p->module, op->view[i].buffer, 0);
     return HD_OK;
 }
 
@@ -2328,6 +2353,8 @@ static void parse_declarations(parser *p)
             skip_declaration(p, start);
         }
     }
+    for (hd_buffer *b = m->buffers; b != NULL; b = b->next)
+        cut_streams(m, b, STREAM_BLOCKS);
     give_room(m);
     p->failed |= hd_declare_verify(m, p->diag) != HD_OK;
     for (hd_buffer *b = m->buffers; b != NULL; b = b->next)

@@ -167,7 +167,7 @@ const Case cases[] = {
      On({Dim(4), Dim(2, 0)}, {true, 0, 0, 1})},
     {"HD0318]: m in 4 blocks, and in 2 elsewhere",
      [](hd_module *m) { Add(m, {Sized(4)}); }},
-    {"HD0318]: m@stream, whose length",
+    {"HD0318]: m in 0 blocks, and in 2 elsewhere",
      [](hd_module *m) { Add(m, {Sized(0, HD_STREAM)}); }},
 };
 
