@@ -356,11 +356,6 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
     HD_TRY(check_own(v, view, i, range));
     if (range->block != HD_EXPR_NONE)
         return HD_OK;
-    if (v->module->stage < HD_STAGE_TRANSFER && !is_constant(v, view, i))
-        return hd_error(v->diag, HD_E0317, view->loc,
-                        "a range of %%%s that is no constant in a program that "
-                        "is lowered further: passes know none",
-                        view->buffer->said);
     if (is_constant(v, view, i) && hd_expr_value(v->module, range->past) <
                                        hd_expr_value(v->module, range->low))
         return hd_error(v->diag, HD_E0601, view->loc,
@@ -2811,16 +2806,38 @@ static bool has_pieces_key(const hd_op *op)
            hd_op_key(op, hd_op_pieces_key(op, 1)) != NULL;
 }
 
+// The next dimension from `i` on whose length is no constant; `n` is times as
+// many elements as those ahead of it have.
+static int next_counted(const hd_type *type, int i, int64_t *n)
+{
+    for (; i < type->ndims && !hd_dim_is_counted(type->dim[i]); i++)
+        *n *= hd_dim_local(type->dim[i]);
+    return i;
+}
+
+// As many, and at least one where that is known.
+static bool same_elements(const hd_type *a, const hd_type *b)
+{
+    int64_t n = 1, m = 1;
+    int i = next_counted(a, 0, &n), k = next_counted(b, 0, &m);
+
+    while (i < a->ndims && k < b->ndims &&
+           a->dim[i].extent == b->dim[k].extent) {
+        i = next_counted(a, i + 1, &n);
+        k = next_counted(b, k + 1, &m);
+    }
+    return i == a->ndims && k == b->ndims && n == m && n > 0;
+}
+
 // Pieces match in number; how each side shapes them is its own affair, but
 // where neither says in which dimension it has them.
 static bool same_pieces(const hd_op *op, const hd_type *to, const hd_type *from)
 {
     bool led = hd_op_is_led(op, 0);
-    int64_t n = hd_type_local_elements(to);
 
     if (led == hd_op_is_led(op, 1) && !has_pieces_key(op))
         return (!led || to->dim[0].extent == 1) && same_local_shape(to, from);
-    return n > 0 && same_sizes(to, from) && n == hd_type_local_elements(from);
+    return same_sizes(to, from) && same_elements(to, from);
 }
 
 // Whether both may be as long where one's dimension is counted: of what one
@@ -2877,11 +2894,6 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         return pieces_differ(v, op, n);
     if (hd_op_is_rooted(op) && fits_counted(&a, &b) && a.dtype == b.dtype)
         return HD_OK;
-    if (has_counted(&to) || has_counted(&from))
-        return hd_error(v->diag, HD_E0317, op->loc,
-                        "%s of %s into %s: its ranks move as much as each "
-                        "other, by a constant",
-                        op_text(op), type_text(v, &b), type_text(v, &a));
     if (!same_pieces(op, &to, &from))
         return pieces_differ(v, op, n);
     return a.dtype == b.dtype
