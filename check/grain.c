@@ -221,6 +221,21 @@ static bool is_same(const shape *x, const shape *y)
     return x->ndims == y->ndims && (apart == 0 || counted == 1);
 }
 
+// Whether a dimension whose length a run says is merged with others in one of
+// them: what is a unit of room is none of a run.
+static bool is_merged(const hd_type *a, const hd_type *b)
+{
+    for (int d = 0; d < a->ndims; d++) {
+        bool found = !hd_dim_is_sized(a->dim[d]);
+
+        for (int e = 0; e < b->ndims && !found; e++)
+            found = hd_dim_as_long(a->dim[d], b->dim[e]);
+        if (!found)
+            return true;
+    }
+    return false;
+}
+
 // Both hold the same elements in the same order, or the first ones of the
 // other.
 static hd_status align(builder *b, const shape *x, const shape *y)
@@ -475,6 +490,10 @@ static hd_status pair_names(builder *b)
             continue;
         s = shape_of(b, false, &name);
         of = shape_of(b, false, &root);
+        if (is_merged(&x->type, &x->of->type)) {
+            tell_all_apart(b, &s);
+            tell_all_apart(b, &of);
+        }
         HD_TRY(align(b, &s, &of));
     }
     return HD_OK;
@@ -490,6 +509,11 @@ static hd_status pair_shapes(builder *b)
             continue;
         to = shape_of(b, true, &s->op->view[0]);
         from = shape_of(b, true, &s->op->view[1]);
+        if (is_merged(&s->op->view[0].buffer->type,
+                      &s->op->view[1].buffer->type)) {
+            tell_all_apart(b, &to);
+            tell_all_apart(b, &from);
+        }
         HD_TRY(align(b, &to, &from));
     }
     return HD_OK;

@@ -37,7 +37,7 @@ static hd_mask_line line_of(const hd_view *view)
     d = hd_view_kept_dim(view, kept - 1);
     dim = view->buffer->type.dim[d];
     range = hd_view_range(view, d);
-    if (hd_dim_is_sized(dim))
+    if (hd_view_has_sized(view, d))
         return (hd_mask_line){dim.times, range != NULL ? range->blocks : 0,
                               dim.size - 1};
     return (hd_mask_line){

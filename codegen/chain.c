@@ -166,7 +166,7 @@ static hd_chain_dim dim_of(const hd_step *step, int d)
     hd_chain_dim out = {.length = hd_length_of(step, 0, d)};
     int64_t block = -1;
 
-    if (!hd_dim_is_sized(dim))
+    if (!hd_view_has_sized(view, own))
         return out;
     if (hd_dim_is_sharded(dim))
         block = -2 - dim.mark;

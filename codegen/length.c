@@ -1,6 +1,6 @@
-// A view keeps all of a dimension whose length a run says, or a block of it,
-// and has strides of the room. So the room and the strides, which are the same
-// in every run, say how a kernel is arranged.
+// A view keeps all of a dimension whose length a run says, a block of it, or
+// indices that each run has, and has strides of the room. So the room and the
+// strides, which are the same in every run, say how a kernel is arranged.
 #include "codegen/length.h"
 
 hd_length hd_length_fixed(int64_t n)
@@ -22,7 +22,7 @@ hd_length hd_length_of(const hd_step *step, int i, int d)
     const hd_range *range = hd_view_range(view, own);
     int64_t now = step->span[i].extent[d];
 
-    if (!hd_dim_is_sized(dim))
+    if (!hd_view_has_sized(view, own))
         return hd_length_fixed(now);
     if (range != NULL)
         return (hd_length){now, hd_block_size(dim.extent, range->blocks), 1,

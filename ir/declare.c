@@ -238,11 +238,11 @@ static hd_status check_of(const declaration *d)
     if (d->module->stage == HD_STAGE_TENSOR)
         return refuse_alias(d, ": only host programs have aliases");
     if (of->role != HD_ROLE_TEMP && mine == theirs &&
-        !hd_type_same_room(&x->type, &of->type))
+        !hd_type_same_room(&x->type, &of->type, hd_module_uncut(d->module)))
         return refuse_alias(d, ", of which some ranks have less than they have "
                                "room for: its dimensions in blocks must be "
                                "here too, as far from the end");
-    if (!hd_type_may_rename(&x->type, &of->type))
+    if (!hd_type_may_rename(&x->type, &of->type, hd_module_uncut(d->module)))
         return refuse_alias(d, ": the dimensions whose length a run says must "
                                "be in both, as far from the end");
     if (of->role == HD_ROLE_TEMP ? mine <= theirs : mine == theirs)

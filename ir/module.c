@@ -307,6 +307,21 @@ int64_t hd_module_extent(const hd_module *module, hd_dim dim)
                                 : dim.extent;
 }
 
+uint32_t hd_module_uncut(const hd_module *module)
+{
+    uint32_t uncut = 0;
+
+    for (int i = 0; i < module->nsizes; i++)
+        uncut |= (uint32_t)(module->size[i].blocks <= 1) << i;
+    return uncut;
+}
+
+int64_t hd_module_least(const hd_module *module, hd_dim dim)
+{
+    return hd_dim_is_sized(dim) ? dim.times * module->size[dim.size - 1].low
+                                : dim.extent;
+}
+
 hd_expr hd_module_count(hd_module *module, hd_dim dim)
 {
     return hd_dim_is_sized(dim)
@@ -655,12 +670,20 @@ hd_type hd_view_type(const hd_view *view)
     return type;
 }
 
+bool hd_view_has_sized(const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+
+    return hd_dim_is_sized(view->buffer->type.dim[dim]) &&
+           !hd_view_picks(view, dim) &&
+           (range == NULL || range->block != HD_EXPR_NONE);
+}
+
 int hd_view_next_sized(const hd_view *view, int dim)
 {
     const hd_type *type = &view->buffer->type;
 
-    while (dim < type->ndims &&
-           (hd_view_picks(view, dim) || !hd_dim_is_sized(type->dim[dim])))
+    while (dim < type->ndims && !hd_view_has_sized(view, dim))
         dim++;
     return dim;
 }

@@ -193,6 +193,10 @@ int hd_module_find_axis(const hd_module *module, const char *name,
 bool hd_module_counts_by(const hd_module *module, const hd_buffer *buffer);
 // How many indices of a dimension there are now.
 int64_t hd_module_extent(const hd_module *module, hd_dim dim);
+// Which sizes nothing cuts, but into one block: a bit each.
+uint32_t hd_module_uncut(const hd_module *module);
+// How many there are at least, in every run.
+int64_t hd_module_least(const hd_module *module, hd_dim dim);
 // An expression of as many; `dim` is of a buffer.
 hd_expr hd_module_count(hd_module *module, hd_dim dim);
 // Which indices of a dimension a rank has, of as many as there are now.
@@ -291,8 +295,10 @@ int hd_view_kept_dim(const hd_view *view, int n);
 // The dimension of its buffer in which view `i` of a collective has a piece of
 // each rank, -1 if that has one rank's.
 int hd_op_pieces_dim(const hd_op *op, int i);
-// The next dimension of its buffer from `dim` on that the view keeps, all of it
-// or a block, and whose length a run says; past the last one if there is none.
+// Whether it keeps all of a dimension whose length a run says, or a block.
+bool hd_view_has_sized(const hd_view *view, int dim);
+// The next dimension of its buffer from `dim` on of which it does; past the
+// last one if there is none.
 int hd_view_next_sized(const hd_view *view, int dim);
 bool hd_view_is_sized(const hd_view *view);
 

@@ -103,25 +103,38 @@ static int find_uneven(const hd_type *type, int dim, int64_t *stride)
     return dim;
 }
 
-bool hd_type_same_room(const hd_type *a, const hd_type *b)
+// Whether as many are behind each index of a size that nothing cuts: then all
+// that one has in a run lies where the other has it.
+static bool is_scaled(hd_dim a, int64_t here, hd_dim b, int64_t there,
+                      uint32_t uncut)
+{
+    return hd_dim_is_sized(a) && a.size == b.size &&
+           (uncut >> (a.size - 1) & 1) != 0 &&
+           multiply(a.times, here) == multiply(b.times, there);
+}
+
+bool hd_type_same_room(const hd_type *a, const hd_type *b, uint32_t uncut)
 {
     int i = a->ndims, k = b->ndims;
     int64_t here = 1, there = 1;
+    bool same;
 
     do {
         i = find_uneven(a, i - 1, &here);
         k = find_uneven(b, k - 1, &there);
         if (i < 0 || k < 0)
             return i < 0 && k < 0;
+        same = (here == there && hd_dim_same(a->dim[i], b->dim[k])) ||
+               is_scaled(a->dim[i], here, b->dim[k], there, uncut);
         here *= hd_dim_local(a->dim[i]);
         there *= hd_dim_local(b->dim[k]);
-    } while (here == there && hd_dim_same(a->dim[i], b->dim[k]));
+    } while (same);
     return false;
 }
 
-bool hd_type_may_rename(const hd_type *a, const hd_type *b)
+bool hd_type_may_rename(const hd_type *a, const hd_type *b, uint32_t uncut)
 {
-    return (!is_sized(a) && !is_sized(b)) || hd_type_same_room(a, b);
+    return (!is_sized(a) && !is_sized(b)) || hd_type_same_room(a, b, uncut);
 }
 
 hd_type hd_type_unmarked(const hd_type *type)

@@ -165,11 +165,12 @@ int hd_type_stream_dim(const hd_type *type);
 // Dimension by dimension.
 bool hd_type_same_dims(const hd_type *a, const hd_type *b);
 // Whether what a rank has of the one is what it has of the other: what it has
-// room for alone is nobody's, by another name as well.
-bool hd_type_same_room(const hd_type *a, const hd_type *b);
+// room for alone is nobody's, by another name as well. Of a size that is one of
+// `uncut` another shape has as many elements for each.
+bool hd_type_same_room(const hd_type *a, const hd_type *b, uint32_t uncut);
 // Whether one may be a name for bytes of the other: where a run says how long
 // a dimension is, another shape has other ones of the room.
-bool hd_type_may_rename(const hd_type *a, const hd_type *b);
+bool hd_type_may_rename(const hd_type *a, const hd_type *b, uint32_t uncut);
 // The same, of which every rank has all.
 hd_type hd_type_unmarked(const hd_type *type);
 // Without dimensions of one index that every rank has; `place` has where the

@@ -320,31 +320,35 @@ static hd_status refuse_pieces(verifier *v, const hd_view *view, int i)
 }
 
 // Of a dimension whose length a run says views keep all, or a block: those are
-// there in every run.
+// there in every run. What is cut nowhere has the same indices in each.
 static hd_status check_sized(verifier *v, const hd_view *view, int i)
 {
     const hd_range *range = hd_view_range(view, i);
     const hd_size *size = &v->module->size[view->buffer->type.dim[i].size - 1];
+    bool block = range != NULL && range->block != HD_EXPR_NONE;
+    char what[48] = "an index";
 
-    if (range != NULL && range->block != HD_EXPR_NONE) {
-        if (range->blocks == size->blocks)
-            return HD_OK;
-        return hd_error(v->diag, HD_E0318, view->loc,
-                        "a block of %lld of dimension %d of %s: %s is cut "
-                        "into %lld",
-                        (long long)range->blocks, i,
-                        buffer_text(v, view->buffer), size->name,
-                        (long long)size->blocks);
-    }
-    if (range == NULL && !hd_view_picks(view, i))
+    if ((range == NULL && !hd_view_picks(view, i)) ||
+        (block ? range->blocks == size->blocks : size->blocks <= 1))
         return HD_OK;
     if (is_made(v))
         return refuse_pieces(v, view, i);
+    if (block)
+        snprintf(what, sizeof what, "a block of %lld",
+                 (long long)range->blocks);
+    else if (range != NULL)
+        snprintf(what, sizeof what, "a range");
     return hd_error(v->diag, HD_E0318, view->loc,
-                    "%s of dimension %d of %s, whose length %s is known only "
-                    "when the program runs: keep all of it, or a block",
-                    range != NULL ? "a range" : "an index", i,
-                    buffer_text(v, view->buffer), size->name);
+                    "%s of dimension %d of %s: %s is known only when the "
+                    "program runs, and cut into %lld; keep all of it, or one "
+                    "of these",
+                    what, i, buffer_text(v, view->buffer), size->name,
+                    (long long)size->blocks);
+}
+
+static const char *runs_text(hd_dim dim)
+{
+    return hd_dim_is_sized(dim) ? " in some runs" : "";
 }
 
 // What constants say of a range; the rest the walk finds.
@@ -364,12 +368,12 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
                         (long long)hd_expr_value(v->module, range->low),
                         (long long)hd_expr_value(v->module, range->past),
                         view->buffer->said, i);
-    if (range->extent > dim.extent)
-        return hd_error(v->diag, HD_E0601, view->loc,
-                        "%lld indices of %%%s; its dimension %d has extent "
-                        "%lld",
-                        (long long)range->extent, view->buffer->said, i,
-                        (long long)dim.extent);
+    if (range->extent > hd_module_least(v->module, dim))
+        return hd_error(
+            v->diag, HD_E0601, view->loc,
+            "%lld indices of %%%s; its dimension %d has extent %lld%s",
+            (long long)range->extent, view->buffer->said, i,
+            (long long)hd_module_least(v->module, dim), runs_text(dim));
     return HD_OK;
 }
 
@@ -410,11 +414,12 @@ static hd_status refuse_range(verifier *v, const hd_view *view, int i)
                         "indices %lld..%lld of dimension %d of %%%s are none; "
                         "a part of a tensor has at least one",
                         (long long)low, (long long)past, i, view->buffer->said);
-    return hd_error(v->diag, HD_E0601, view->loc,
-                    "indices %lld..%lld of %%%s; its dimension %d has extent "
-                    "%lld",
-                    (long long)low, (long long)past, view->buffer->said, i,
-                    (long long)view->buffer->type.dim[i].extent);
+    return hd_error(
+        v->diag, HD_E0601, view->loc,
+        "indices %lld..%lld of %%%s; its dimension %d has extent %lld%s",
+        (long long)low, (long long)past, view->buffer->said, i,
+        (long long)hd_module_least(v->module, view->buffer->type.dim[i]),
+        runs_text(view->buffer->type.dim[i]));
 }
 
 static hd_status check_bounds(verifier *v, const hd_view *view, int i)
@@ -424,14 +429,17 @@ static hd_status check_bounds(verifier *v, const hd_view *view, int i)
     int64_t past =
         range != NULL ? hd_expr_value(v->module, range->past) : first + 1;
 
-    if (first >= 0 && first < past && past <= view->buffer->type.dim[i].extent)
+    if (first >= 0 && first < past &&
+        past <= hd_module_least(v->module, view->buffer->type.dim[i]))
         return HD_OK;
     if (range != NULL)
         return refuse_range(v, view, i);
-    return hd_error(v->diag, HD_E0601, view->loc,
-                    "index %lld of %%%s; its dimension %d has extent %lld",
-                    (long long)first, view->buffer->said, i,
-                    (long long)view->buffer->type.dim[i].extent);
+    return hd_error(
+        v->diag, HD_E0601, view->loc,
+        "index %lld of %%%s; its dimension %d has extent %lld%s",
+        (long long)first, view->buffer->said, i,
+        (long long)hd_module_least(v->module, view->buffer->type.dim[i]),
+        runs_text(view->buffer->type.dim[i]));
 }
 
 // "pp 1", likewise.
@@ -1286,7 +1294,29 @@ static bool has_sized(const hd_dim *dim, int n)
     return any;
 }
 
-// What a run says the length of is no factor of anything: it stays by itself.
+static int64_t elements_of(const hd_dim *dim, int n)
+{
+    int64_t elements = dim->times;
+
+    for (int i = 1; i < n; i++)
+        elements *= dim[i].extent;
+    return elements;
+}
+
+// A dimension whose length a run says stays by itself, or leads what it is
+// split into or merged with: then the elements of a run are the first ones of
+// both.
+static bool is_led(const verifier *v, const hd_dim *a, int na, const hd_dim *b,
+                   int nb)
+{
+    if (na == 1 && nb == 1)
+        return hd_dim_as_long(a[0], b[0]);
+    return hd_dim_is_sized(a[0]) && a[0].size == b[0].size &&
+           (hd_module_uncut(v->module) >> (a[0].size - 1) & 1) != 0 &&
+           !has_sized(a + 1, na - 1) && !has_sized(b + 1, nb - 1) &&
+           elements_of(a, na) == elements_of(b, nb);
+}
+
 static hd_status check_sized_apart(verifier *v, const hd_op *op,
                                    const hd_type *out, const hd_type *in)
 {
@@ -1298,11 +1328,13 @@ static hd_status check_sized_apart(verifier *v, const hd_op *op,
         hd_dims_factor(a.dim + i, a.ndims - i, b.dim + k, b.ndims - k, &na,
                        &nb);
         if ((!has_sized(a.dim + i, na) && !has_sized(b.dim + k, nb)) ||
-            (na == 1 && nb == 1 && hd_dim_as_long(a.dim[i], b.dim[k])))
+            is_led(v, a.dim + i, na, b.dim + k, nb))
             continue;
         return hd_error(v->diag, HD_E0318, op->loc,
                         "reshape of %%%s to %%%s: a dimension whose length is "
-                        "known only when the program runs stays as it is",
+                        "known only when the program runs stays as it is, or, "
+                        "where nothing cuts it, leads what it is split into or "
+                        "merged with",
                         op->view[1].buffer->said, op->view[0].buffer->said);
     }
     return HD_OK;

@@ -113,6 +113,12 @@ static hd_status evaluate_key(walker *w, const hd_key *key, int64_t *out)
 
 // ------------------------------------------------------------------ spans
 
+// Of what a run says the length of, an index is there in every run.
+static const char *runs_text(hd_dim dim)
+{
+    return hd_dim_is_sized(dim) ? " in some runs" : "";
+}
+
 static hd_status pick_index(walker *w, const hd_view *view, int i,
                             int64_t *index)
 {
@@ -123,13 +129,14 @@ static hd_status pick_index(walker *w, const hd_view *view, int i,
         return HD_OK;
     }
     HD_TRY(evaluate(w, view->index[i], view->loc, index));
-    if (*index >= 0 && *index < dim.extent)
+    if (*index >= 0 && *index < hd_module_least(w->module, dim))
         return HD_OK;
     return hd_error(w->diag, HD_E0601, view->loc,
                     "index %lld of %%%s on rank %lld; its dimension %d has "
-                    "extent %lld",
+                    "extent %lld%s",
                     (long long)*index, view->buffer->name, (long long)w->rank,
-                    i, (long long)dim.extent);
+                    i, (long long)hd_module_least(w->module, dim),
+                    runs_text(dim));
 }
 
 static hd_status check_block(walker *w, const hd_view *view, int i,
@@ -163,7 +170,10 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
                             const hd_range *range, int64_t *low, int64_t *n)
 {
     hd_dim dim = view->buffer->type.dim[i];
-    int64_t extent = hd_module_extent(w->module, dim), past;
+    int64_t extent = range->block != HD_EXPR_NONE
+                         ? hd_module_extent(w->module, dim)
+                         : hd_module_least(w->module, dim);
+    int64_t past;
 
     if (range->block != HD_EXPR_NONE)
         HD_TRY(check_block(w, view, i, range));
@@ -185,11 +195,12 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
     }
     return hd_error(w->diag, HD_E0601, view->loc,
                     "indices %lld..%lld of %%%s on rank %lld%s; its dimension "
-                    "%d has extent %lld",
+                    "%d has extent %lld%s",
                     (long long)*low, (long long)past, view->buffer->name,
                     (long long)w->rank,
                     *low <= past ? "" : ", which begin behind their end", i,
-                    (long long)extent);
+                    (long long)extent,
+                    range->block == HD_EXPR_NONE ? runs_text(dim) : "");
 }
 
 static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
@@ -534,7 +545,7 @@ static bool is_empty(const hd_view *view, const hd_span *span)
 
     for (int d = 0; d < type->ndims; d++)
         if (!hd_view_picks(view, d) && span->extent[kept++] == 0 &&
-            !hd_dim_is_sized(type->dim[d]))
+            !hd_view_has_sized(view, d))
             return true;
     return false;
 }

@@ -37,7 +37,7 @@ static bool has_uneven_pieces(const hd_module *module, const hd_op *op, int i)
 
 static bool is_sized(const hd_view *view, int dim)
 {
-    return hd_dim_is_sized(view->buffer->type.dim[dim]);
+    return hd_view_has_sized(view, dim);
 }
 
 // Whether a dimension whose length a run says stands behind another one of what

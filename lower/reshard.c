@@ -700,6 +700,7 @@ static bool shares_bytes(const hd_module *module, const hd_op *op)
     hd_ranks here = hd_view_ranks(module, &op->view[0]);
     hd_ranks there = hd_view_ranks(module, &op->view[1]);
     bool uneven = is_uneven(&to->type) || is_uneven(&from->type);
+    uint32_t uncut = hd_module_uncut(module);
 
     return to != from && to->by == NULL && from->by == NULL &&
            to->role != HD_ROLE_INOUT && given != HD_ROLE_INOUT &&
@@ -707,8 +708,8 @@ static bool shares_bytes(const hd_module *module, const hd_op *op)
            hd_type_stream_dim(&to->type) < 0 &&
            hd_type_stream_dim(&from->type) < 0 && hd_ranks_cover(here, there) &&
            hd_ranks_cover(there, here) && lies_alike(op) &&
-           (!uneven || hd_type_same_room(&to->type, &from->type)) &&
-           hd_type_may_rename(&to->type, &from->type);
+           (!uneven || hd_type_same_room(&to->type, &from->type, uncut)) &&
+           hd_type_may_rename(&to->type, &from->type, uncut);
 }
 
 static bool is_name(const hd_module *module, const hd_op *op)

@@ -80,7 +80,7 @@ static hd_buffer *find_lender(const lives *all, hd_buffer *lenders,
 {
     for (hd_buffer *l = lenders; l != NULL; l = all->life[l->id].next)
         if (l->type.dtype == b->type.dtype &&
-            hd_type_may_rename(&b->type, &l->type) &&
+            hd_type_may_rename(&b->type, &l->type, 0) &&
             all->life[l->id].last < all->life[b->id].first &&
             hd_type_local_elements(&l->type) >=
                 hd_type_local_elements(&b->type))

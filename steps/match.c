@@ -78,7 +78,7 @@ static lengths lengths_of(const hd_graph *g, const hd_node *node)
         part++;
     type = &g->frame[part->buffer].buffer->type;
     for (int d = 0; d < type->ndims; d++)
-        if (hd_dim_is_sized(type->dim[d]) && (part->kept >> d & 1) != 0)
+        if (hd_view_has_sized(&node->op->view[part->view], d))
             l.of[l.n++] = terms_of(g, node, part, d);
     return l;
 }
