@@ -1162,19 +1162,6 @@ static hd_status check_start(verifier *v, const hd_op *op, int i)
                     op_text(op), (long long)past, (long long)start, INT32_MAX);
 }
 
-// Where a rank's block begins is no number where a run says how long it is.
-static hd_status check_ranks_know(verifier *v, const hd_op *op, hd_dim dim)
-{
-    if (!is_tensor(v) || is_unplaced(v, op) || !hd_dim_is_sharded(dim) ||
-        !hd_dim_is_sized(dim))
-        return HD_OK;
-    return hd_error(v->diag, HD_E0318, hd_op_key(op, HD_KEY_DIM)->loc,
-                    "%s along a dimension over ranks whose length a run says: "
-                    "where each rank's begins is no constant; `set` %s",
-                    op_text(op),
-                    hd_op_family(op) == HD_FAMILY_TAKE ? "it whole" : "it so");
-}
-
 // Ranks of an axis divide what is taken from, or the indices, not both.
 static hd_status check_ranks_alike(verifier *v, const hd_op *op)
 {
@@ -1201,7 +1188,6 @@ static hd_status check_take(verifier *v, const hd_op *op)
     HD_TRY(check_dtype(v, op, 2, HD_DTYPE_I32));
     HD_TRY(check_start(v, op, 1));
     HD_TRY(check_result(v, op, out.dtype == in.dtype));
-    HD_TRY(check_ranks_know(v, op, in.dim[hd_op_dim(op)]));
     return is_tensor(v) && !is_unplaced(v, op) ? check_ranks_alike(v, op)
                                                : HD_OK;
 }
@@ -1217,8 +1203,7 @@ static hd_status check_iota(verifier *v, const hd_op *op)
                         "others",
                         hd_dtype_text(out.dtype));
     HD_TRY(check_start(v, op, 0));
-    HD_TRY(check_alike(v, op));
-    return check_ranks_know(v, op, out.dim[hd_op_dim(op)]);
+    return check_alike(v, op);
 }
 
 // The first one over ranks behind the one that leads, or else that one; NULL if

@@ -17,6 +17,7 @@
 
 #include "base/dtype.h"
 #include "ir/verify.h"
+#include "lower/build.h"
 #include "lower/order.h"
 #include "lower/pace.h"
 
@@ -1084,12 +1085,31 @@ static const state *choose_order(hd_placing *p)
     return try_order(p, true, best);
 }
 
+// Of a dimension over ranks whose length a run says each rank takes from all,
+// or numbers all: what it needs is better brought to it for all statements.
+static void find_gathered(void *context, hd_op *op)
+{
+    bool *any = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        hd_type type = hd_view_type(&op->view[i]);
+
+        for (int d = 0; d < type.ndims; d++)
+            *any |= hd_dim_is_sharded(type.dim[d]) &&
+                    hd_dim_is_sized(type.dim[d]) && hd_op_starts(op, i, d);
+    }
+}
+
 // An explicit program is what it says.
 static hd_status find_explicit(hd_module *module, bool *out)
 {
     hd_status status = HD_OK;
+    bool gathered = false;
 
     *out = module->form == 1;
+    hd_block_each(&module->body, find_gathered, &gathered);
+    if (!*out && gathered)
+        return HD_OK;
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
         if (b->open != 0)
             return HD_OK;

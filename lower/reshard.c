@@ -1025,6 +1025,43 @@ static void emit_parts(hd_build *b, const hd_op *op)
     }
 }
 
+// Where a rank's indices begin is no number where a run says how long a
+// dimension is: of that all is there on each rank.
+static hd_buffer *add_whole(hd_build *b, const hd_buffer *like, hd_type type,
+                            int dim)
+{
+    type.dim[dim] = hd_dim_unmarked(type.dim[dim]);
+    return add_temp(b, like, type);
+}
+
+static bool begins_anywhere(hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) && hd_dim_is_sized(dim);
+}
+
+static void take_of_all(hd_build *b, const hd_op *op, hd_type type[3])
+{
+    int dim = hd_op_dim(op);
+    hd_buffer *from = part_buffer(b, &op->view[1]);
+    hd_buffer *all = add_whole(b, from, type[1], dim);
+    hd_buffer *goal = goal_of(b, op), *to;
+    hd_view view[3];
+    hd_type made;
+
+    type[1] = all->type;
+    made = hd_bound_result(op->bound, type);
+    emit_set(b, from, all);
+    to = next_buffer(b, &made, goal);
+    view[0] = whole(b, to);
+    view[1] = whole(b, all);
+    view[2] = own_view(b, op, 2);
+    write_start(b, op, all->type.dim[dim],
+                hd_build_op(b, HD_OP_TAKE, -1, 1, 2, view));
+    if (to != goal)
+        emit_set(b, to, goal);
+    reach_goal(b, op, goal);
+}
+
 // From a dimension over ranks each takes what it has, and zeros in place of the
 // rest; these are added up.
 static void emit_take(hd_build *b, hd_stmt *stmt)
@@ -1042,6 +1079,10 @@ static void emit_take(hd_build *b, hd_stmt *stmt)
     all = type[1].dim[hd_op_dim(op)];
     if (!hd_dim_is_sharded(all)) {
         keep_op(b, stmt);
+        return;
+    }
+    if (begins_anywhere(all)) {
+        take_of_all(b, op, type);
         return;
     }
     goal = goal_of(b, op);
@@ -1066,10 +1107,22 @@ static void emit_take(hd_build *b, hd_stmt *stmt)
 static void emit_iota(hd_build *b, hd_stmt *stmt)
 {
     const hd_op *op = stmt->op;
-    hd_dim dim = hd_view_type(&op->view[0]).dim[hd_op_dim(op)];
-    hd_view out = own_view(b, op, 0);
+    hd_type type = hd_view_type(&op->view[0]);
+    hd_dim dim = type.dim[hd_op_dim(op)];
+    hd_buffer *goal = NULL, *all = NULL;
+    hd_view out;
 
+    if (begins_anywhere(dim)) {
+        goal = goal_of(b, op);
+        all = add_whole(b, goal, type, hd_op_dim(op));
+        dim = all->type.dim[hd_op_dim(op)];
+    }
+    out = all != NULL ? whole(b, all) : own_view(b, op, 0);
     write_start(b, op, dim, hd_build_op(b, HD_OP_IOTA, -1, 1, 0, &out));
+    if (all == NULL)
+        return;
+    emit_set(b, all, goal);
+    reach_goal(b, op, goal);
 }
 
 // ------------------------------------------------------- keys in blocks
