@@ -17,25 +17,35 @@ typedef struct declaration {
 
 // ------------------------------------------------------------- dimensions
 
+hd_status hd_refuse_cut(const hd_size *size, const char *what, hd_loc loc,
+                        hd_diag *diag)
+{
+    char cut[64] = "nowhere";
+    hd_status status;
+
+    if (size->blocks > 0)
+        snprintf(cut, sizeof cut, "into %lld, of which views keep all or one",
+                 (long long)size->blocks);
+    status =
+        hd_error(diag, HD_E0318, loc, "%s: %s, which a run says, is cut %s",
+                 what, size->name, cut);
+    if (size->blocks > 0)
+        hd_note(diag, size->cut, "into %lld here", (long long)size->blocks);
+    return status;
+}
+
 // All dimensions of a size are cut alike, or not at all: what is proven of as
 // many blocks holds for each of its values.
 static hd_status check_size(const declaration *d, int i)
 {
     hd_dim dim = d->buffer->type.dim[i];
     const hd_size *size = &d->module->size[dim.size - 1];
-    hd_status status;
+    char what[32];
 
-    if (dim.mark != HD_STREAM && dim.blocks == 0)
+    if (dim.blocks > 0 ? size->blocks == dim.blocks : dim.mark != HD_STREAM)
         return HD_OK;
-    if (dim.blocks > 0 && size->blocks == dim.blocks)
-        return HD_OK;
-    status =
-        hd_error(d->diag, HD_E0318, d->at->extent[i],
-                 "%s in %lld blocks, and in %lld elsewhere: what a run "
-                 "says the length of is cut into one number of blocks",
-                 size->name, (long long)dim.blocks, (long long)size->blocks);
-    hd_note(d->diag, size->cut, "in %lld here", (long long)size->blocks);
-    return status;
+    snprintf(what, sizeof what, "%lld blocks", (long long)dim.blocks);
+    return hd_refuse_cut(size, what, d->at->extent[i], d->diag);
 }
 
 // A host program may keep what all ranks bring to a rank's own block beside its

@@ -304,19 +304,22 @@ static bool is_made(const verifier *v)
 }
 
 // Whoever wrote a move cannot mend the pieces that passes make of it, but what
-// keeps it from being one.
-static hd_status refuse_pieces(verifier *v, const hd_view *view, int i)
+// keeps it from being one: dimension `i` of the view, `beside` another one.
+static hd_status refuse_pieces(verifier *v, const hd_view *view, int i,
+                               const hd_size *beside)
 {
     const hd_size *size = &v->module->size[view->buffer->type.dim[i].size - 1];
 
-    return hd_error(v->diag, HD_E0318, view->loc,
-                    "%s would move in pieces whose number or length is known "
-                    "only when the program runs (dimension %d, %s in "
-                    "%lld..%lld): lay its dimensions in another order, or give "
-                    "%s one number (-D %s=%lld)",
-                    buffer_text(v, view->buffer), i, size->name,
-                    (long long)size->low, (long long)size->high, size->name,
-                    size->name, (long long)size->high);
+    return hd_error(
+        v->diag, HD_E0318, view->loc,
+        "%s would move in pieces whose number or length is known "
+        "only when the program runs (dimension %d, %s in "
+        "%lld..%lld%s%s): %sgive %s one number (-D %s=%lld)",
+        buffer_text(v, view->buffer), i, size->name, (long long)size->low,
+        (long long)size->high, beside != NULL ? ", beside " : "",
+        beside != NULL ? beside->name : "",
+        beside != NULL ? "" : "lay its dimensions in another order, or ",
+        size->name, size->name, (long long)size->high);
 }
 
 // Of a dimension whose length a run says views keep all, or a block: those are
@@ -326,24 +329,24 @@ static hd_status check_sized(verifier *v, const hd_view *view, int i)
     const hd_range *range = hd_view_range(view, i);
     const hd_size *size = &v->module->size[view->buffer->type.dim[i].size - 1];
     bool block = range != NULL && range->block != HD_EXPR_NONE;
-    char what[48] = "an index";
+    hd_text what = {0};
+    hd_status status;
 
     if ((range == NULL && !hd_view_picks(view, i)) ||
         (block ? range->blocks == size->blocks : size->blocks <= 1))
         return HD_OK;
     if (is_made(v))
-        return refuse_pieces(v, view, i);
+        return refuse_pieces(v, view, i, NULL);
     if (block)
-        snprintf(what, sizeof what, "a block of %lld",
-                 (long long)range->blocks);
-    else if (range != NULL)
-        snprintf(what, sizeof what, "a range");
-    return hd_error(v->diag, HD_E0318, view->loc,
-                    "%s of dimension %d of %s: %s is known only when the "
-                    "program runs, and cut into %lld; keep all of it, or one "
-                    "of these",
-                    what, i, buffer_text(v, view->buffer), size->name,
-                    (long long)size->blocks);
+        hd_text_printf(&what, "a block of %lld", (long long)range->blocks);
+    else
+        hd_text_puts(&what, range != NULL ? "a range" : "an index");
+    hd_text_printf(&what, " of dimension %d of %s", i,
+                   buffer_text(v, view->buffer));
+    status = hd_refuse_cut(size, what.failed ? "a view" : what.bytes, view->loc,
+                           v->diag);
+    hd_text_free(&what);
+    return status;
 }
 
 static const char *runs_text(hd_dim dim)
@@ -2949,7 +2952,7 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
         }
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0) &&
             is_made(v) && hd_dim_is_sized(type->dim[i]))
-            return refuse_pieces(v, view, i);
+            return refuse_pieces(v, view, i, NULL);
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
             return hd_error(v->diag, HD_E0407, view->loc,
                             "this view of %s is not contiguous in memory; "
@@ -2970,26 +2973,15 @@ static hd_status check_one_sized(verifier *v, const hd_op *op, int i)
 
     for (int d = 0; d < view->buffer->type.ndims; d++) {
         hd_dim dim = view->buffer->type.dim[d];
-        const hd_size *size = v->module->size;
         bool one = leads && d == hd_op_pieces_dim(op, i) && dim.extent <= n;
 
-        if (!hd_dim_is_sized(dim) || hd_view_picks(view, d) || one ||
+        if (!hd_view_has_sized(view, d) || one ||
             !keeps_several(dim, hd_view_range(view, d)))
             continue;
-        if (first < 0) {
-            first = d;
-            continue;
-        }
-        size += view->buffer->type.dim[first].size - 1;
-        return hd_error(v->diag, HD_E0318, op->loc,
-                        "%s would move in pieces of two lengths that are known "
-                        "only when the program runs (dimension %d, %s in "
-                        "%lld..%lld, and dimension %d, %s): give %s one number "
-                        "(-D %s=%lld)",
-                        buffer_text(v, view->buffer), first, size->name,
-                        (long long)size->low, (long long)size->high, d,
-                        v->module->size[dim.size - 1].name, size->name,
-                        size->name, (long long)size->high);
+        if (first >= 0)
+            return refuse_pieces(v, view, first,
+                                 &v->module->size[dim.size - 1]);
+        first = d;
     }
     return HD_OK;
 }

@@ -165,9 +165,9 @@ const Case cases[] = {
      On({Dim(4)}, {true, 0, 1, 0})},
     {"HD0215]: %new on ranks of tp, over which its dimension 1",
      On({Dim(4), Dim(2, 0)}, {true, 0, 0, 1})},
-    {"HD0318]: m in 4 blocks, and in 2 elsewhere",
+    {"HD0318]: 4 blocks: m, which a run says, is cut into 2",
      [](hd_module *m) { Add(m, {Sized(4)}); }},
-    {"HD0318]: m in 0 blocks, and in 2 elsewhere",
+    {"HD0318]: 0 blocks: m, which a run says, is cut into 2",
      [](hd_module *m) { Add(m, {Sized(0, HD_STREAM)}); }},
 };
 
