@@ -16,6 +16,7 @@
 #include "ir/causal.h"
 #include "ir/counts.h"
 #include "ir/declare.h"
+#include "ir/expand.h"
 #include "ir/infer.h"
 #include "ir/lex.h"
 #include "ir/print.h"
@@ -1268,21 +1269,6 @@ static hd_dtype part_dtype(const hd_op *op)
                : out;
 }
 
-// What a statement of more than one operation makes on the way.
-static hd_buffer *add_part(parser *p, const hd_op *op, const char *word,
-                           const hd_type *type)
-{
-    const hd_buffer *made = op->view[0].buffer;
-    hd_buffer *part = hd_module_add_buffer(
-        p->module, hd_arena_printf(p->module->arena, "%s_%s", made->name, word),
-        HD_ROLE_TEMP, type);
-
-    part->on = made->on;
-    part->loc = op->loc;
-    part->locs = hd_new(p->module->arena, hd_locs);
-    return part;
-}
-
 // Folds all dimensions but one, the last one at first, and leaves that to the
 // statement. What is counted is ahead of all: a fold of nothing changes none
 // behind it.
@@ -1312,8 +1298,10 @@ static void fold_all(parser *p, hd_op *op, hd_block *block)
             return;
         }
         first = hd_stmt_op(p->module, op->code, -1, 1, 1, 1, op->loc);
-        first->op->view[0] = hd_view_whole(
-            add_part(p, op, hd_op_info_get(op->code)->text, &type), op->loc);
+        first->op->view[0] =
+            hd_view_whole(hd_expand_temp(p->module, op,
+                                         hd_op_info_get(op->code)->text, &type),
+                          op->loc);
         first->op->view[0].buffer->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
         first->op->view[0].buffer->shapeless = true;
         first->op->view[1] = op->view[1];
@@ -1358,7 +1346,8 @@ static hd_op *end_sum(parser *p, hd_stmt *stmt, hd_block *block, hd_opcode code)
 
     if (hd_dtype_holds(HD_DTYPE_F32, type.dtype))
         type.dtype = HD_DTYPE_F32;
-    total = add_part(p, sum, hd_op_info_get(sum->code)->text, &type);
+    total =
+        hd_expand_temp(p->module, sum, hd_op_info_get(sum->code)->text, &type);
     if ((made->open & HD_OPEN_PLACE) != 0)
         total->open = HD_OPEN_PLACE | HD_OPEN_SHAPE;
     made->open &= ~(unsigned)HD_OPEN_DTYPE; // the total's is wider
@@ -1381,71 +1370,31 @@ static bool rounds_parts(const hd_op *op, const folded *f)
            hd_dtype_holds(in, out) && hd_dtype_holds(out, f->in.dtype);
 }
 
-// A step on the way to what a mean is, which makes a temporary of `type`.
-static hd_op *add_step(parser *p, const hd_op *sum, hd_block *block,
-                       hd_opcode code, const hd_type *type, hd_buffer **result)
+// How many indices a run has of the dimensions that are folded: exactly, but
+// for what it is rounded to in the end.
+static hd_buffer *find_length(const hd_expansion *e, const folded *f,
+                              hd_dtype dtype, double n)
 {
-    hd_stmt *stmt = hd_stmt_op(p->module, code, -1, 1, 2, 1, sum->loc);
-    hd_op *op = stmt->op;
-
-    op->ninputs = 0;
-    op->nviews = 1;
-    *result = add_part(p, sum, hd_op_info_get(code)->text, type);
-    op->view[0] = hd_view_whole(*result, sum->loc);
-    hd_block_append(block, stmt);
-    return op;
-}
-
-static void read_step(hd_op *op, hd_buffer *x)
-{
-    op->view[op->nviews++] = hd_view_whole(x, op->loc);
-    op->ninputs++;
-}
-
-// One element, how many indices a run has of the dimensions that `sum` folds:
-// as many ones are added up, exactly. Ranks do so each by itself.
-static hd_buffer *find_length(parser *p, const hd_op *sum, const folded *f,
-                              hd_dtype dtype, double n, hd_block *block)
-{
-    hd_type one = {.dtype = HD_DTYPE_F64};
-    hd_buffer *all = NULL, *each, *length;
-    hd_key key = {.code = HD_KEY_VALUE,
-                  .loc = sum->loc,
-                  .expr = HD_EXPR_NONE,
-                  .view = -1,
-                  .number = n};
+    const hd_type one = {.dtype = HD_DTYPE_F64}, made = {.dtype = dtype};
+    hd_buffer *all = NULL, *own, *length;
     hd_op *op;
 
     for (int d = 0; d < f->in.ndims; d++) {
-        hd_type ones = {.dtype = HD_DTYPE_F64, .ndims = 1};
-
         if ((!f->all && f->dim != d) || !hd_dim_is_sized(f->in.dim[d]))
             continue;
-        ones.dim[0] = hd_dim_unmarked(f->in.dim[d]);
-        ones.dim[0].extent /= ones.dim[0].times;
-        ones.dim[0].times = 1;
-        key.number = all == NULL ? n : 1;
-        op = add_step(p, sum, block, HD_OP_FILL, &ones, &each);
-        op->key[op->nkeys++] = key;
-        op = add_step(p, sum, block, HD_OP_SUM, &one, &length);
-        op->key[op->nkeys++] = (hd_key){.code = HD_KEY_DIM,
-                                        .loc = sum->loc,
-                                        .expr = HD_EXPR_NONE,
-                                        .view = -1};
-        read_step(op, each);
+        own = hd_expand_length(e, f->in.dim[d], one.dtype, all == NULL ? n : 1);
+        length = own;
         if (all != NULL) {
-            each = length;
-            op = add_step(p, sum, block, HD_OP_MUL, &one, &length);
-            read_step(op, all);
-            read_step(op, each);
+            op = hd_expand_op(e, HD_OP_MUL, &one, &length);
+            hd_expand_read(op, all);
+            hd_expand_read(op, own);
         }
         all = length;
     }
     if (dtype == one.dtype)
         return all;
-    one.dtype = dtype;
-    op = add_step(p, sum, block, HD_OP_COPY, &one, &length);
-    read_step(op, all);
+    op = hd_expand_op(e, HD_OP_COPY, &made, &length);
+    hd_expand_read(op, all);
     return length;
 }
 
@@ -1453,22 +1402,22 @@ static hd_buffer *find_length(parser *p, const hd_op *sum, const folded *f,
 static void divide(parser *p, hd_stmt *stmt, hd_block *block, const folded *f,
                    double n)
 {
-    hd_op *sum = stmt->op, *last, *op;
-    hd_dtype dtype = hd_view_type(&sum->view[0]).dtype;
+    const hd_expansion e = {p->module, stmt->op, block};
+    hd_dtype dtype = hd_view_type(&stmt->op->view[0]).dtype;
     bool narrow = dtype != HD_DTYPE_F32 && hd_dtype_holds(HD_DTYPE_F32, dtype);
-    hd_buffer *total, *length, *part;
+    hd_op *last = end_sum(p, stmt, block, narrow ? HD_OP_COPY : HD_OP_DIV);
+    hd_buffer *total = last->view[1].buffer, *part;
+    hd_buffer *length = find_length(&e, f, total->type.dtype, n);
+    hd_op *op;
 
-    last = end_sum(p, stmt, block, narrow ? HD_OP_COPY : HD_OP_DIV);
-    total = last->view[1].buffer;
-    length = find_length(p, sum, f, total->type.dtype, n, block);
     if (!narrow) {
-        read_step(last, length);
+        hd_expand_read(last, length);
         return;
     }
-    op = add_step(p, last, block, HD_OP_DIV, &total->type, &part);
+    op = hd_expand_op(&e, HD_OP_DIV, &total->type, &part);
     part->open = total->open;
-    read_step(op, total);
-    read_step(op, length);
+    hd_expand_read(op, total);
+    hd_expand_read(op, length);
     last->view[1] = hd_view_whole(part, last->loc);
 }
 
@@ -1542,12 +1491,48 @@ static hd_status check_concat(parser *p, const hd_op *op, int dim)
                                 "dimension %d: %%%s and %%%s",
                                 dim, d, op->view[1].buffer->name,
                                 view->buffer->name);
-        if (hd_dim_is_sized(type.dim[dim]))
-            return hd_error(p->diag, HD_E0318, view->loc,
-                            "concat along %s, whose length a run says",
-                            p->module->size[type.dim[dim].size - 1].name);
+        if (type.dim[dim].size != first.dim[dim].size)
+            return hd_error(p->diag, HD_E0202, view->loc,
+                            "concat along lengths whose sum is no number, nor "
+                            "one times what a run is given: %%%s and %%%s",
+                            op->view[1].buffer->name, view->buffer->name);
     }
     return HD_OK;
+}
+
+// As long as the pieces together.
+static hd_dim concat_dim(const hd_op *op, int dim)
+{
+    hd_dim all = hd_dim_unmarked(hd_view_type(&op->view[1]).dim[dim]);
+
+    for (int i = 2; i < op->nviews; i++) {
+        hd_dim own = hd_view_type(&op->view[i]).dim[dim];
+
+        all.extent += own.extent;
+        all.times += own.times;
+    }
+    return all;
+}
+
+static hd_status check_length(parser *p, const hd_op *op, int dim)
+{
+    const hd_buffer *made = op->view[0].buffer;
+    hd_dim all = concat_dim(op, dim);
+    hd_text own = {0}, other = {0};
+    hd_status status;
+
+    if (hd_dim_as_long(made->type.dim[dim], all))
+        return HD_OK;
+    hd_dim_print(p->module, made->type.dim[dim], &own);
+    hd_dim_print(p->module, all, &other);
+    status = hd_error(p->diag, HD_E0311, op->view[0].loc,
+                      "dimension %d of %%%s is of %s indices, and what concat "
+                      "makes of %s",
+                      dim, made->name, own.failed ? "other" : own.bytes,
+                      other.failed ? "others" : other.bytes);
+    hd_text_free(&own);
+    hd_text_free(&other);
+    return status;
 }
 
 // As long as its pieces together; it lies where `place` has it, if it is not
@@ -1559,11 +1544,9 @@ static void say_concat(parser *p, hd_op *op, int dim)
     hd_said said = {.shaped = true};
     hd_op *like = hd_stmt_op(p->module, HD_OP_FILL, -1, 1, 0, 0, op->loc)->op;
 
-    for (int i = 2; i < op->nviews; i++)
-        shape.dim[dim].extent += hd_view_type(&op->view[i]).dim[dim].extent;
     for (int d = 0; d < shape.ndims; d++)
-        shape.dim[d] = d == dim ? hd_dim_whole(shape.dim[d].extent)
-                                : hd_dim_unmarked(shape.dim[d]);
+        shape.dim[d] =
+            d == dim ? concat_dim(op, dim) : hd_dim_unmarked(shape.dim[d]);
     if ((made->open & HD_OPEN_DTYPE) != 0)
         made->type.dtype = shape.dtype;
     made->open &= ~(unsigned)HD_OPEN_DTYPE;
@@ -1584,7 +1567,7 @@ static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
     if (!hd_dim_is_sharded(made->type.dim[dim]) &&
         hd_op_read_view(op, made) < 0)
         return made;
-    to = add_part(p, op, CONCAT, &type);
+    to = hd_expand_temp(p->module, op, CONCAT, &type);
     to->open = HD_OPEN_PLACE;
     return to;
 }
@@ -1619,6 +1602,7 @@ static hd_status take_concat(parser *p, hd_stmt *stmt, hd_block *block)
     bool right = all->noutputs == 1 && all->ninputs > 0 && all->nkeys == 1 &&
                  hd_op_key(all, HD_KEY_DIM) != NULL &&
                  hd_op_operands(all) == all->ninputs;
+    const hd_expansion e = {p->module, all, block};
     int dim = right ? hd_op_dim(all) : 0;
     int64_t low = 0;
     hd_stmt *copy = NULL;
@@ -1641,6 +1625,11 @@ static hd_status take_concat(parser *p, hd_stmt *stmt, hd_block *block)
             "%d",
             made->name, made->type.ndims, made->type.ndims == 1 ? "" : "s",
             hd_view_type(&all->view[1]).ndims);
+    HD_TRY(check_length(p, all, dim));
+    if (hd_dim_is_sized(made->type.dim[dim])) {
+        hd_expand_concat(&e, stmt, dim);
+        return HD_OK;
+    }
     to = concat_to(p, all, dim);
     for (int i = 1; i < all->nviews; i++) {
         int64_t n = hd_view_type(&all->view[i]).dim[dim].extent;
@@ -1654,13 +1643,7 @@ static hd_status take_concat(parser *p, hd_stmt *stmt, hd_block *block)
     if (to != made)
         copy = copy_to(p, all, made, &(hd_view){.buffer = to, .loc = all->loc});
     stmt->op = copy->op;
-    if (low == made->type.dim[dim].extent)
-        return HD_OK;
-    return hd_error(p->diag, HD_E0311, all->view[0].loc,
-                    "dimension %d of %%%s is of %lld indices, and what concat "
-                    "makes of %lld",
-                    dim, made->name, (long long)made->type.dim[dim].extent,
-                    (long long)low);
+    return HD_OK;
 }
 
 static bool same_shape(const hd_type *a, const hd_type *b)
@@ -1735,6 +1718,18 @@ static hd_status take_said(parser *p, hd_op *op, hd_said *said)
     return HD_OK;
 }
 
+// What the verifier refuses stays as it is.
+static void take_reshape(parser *p, hd_stmt *stmt, hd_block *block)
+{
+    const hd_op *op = stmt->op;
+    const hd_expansion e = {p->module, op, block};
+
+    if (p->module->stage == HD_STAGE_TENSOR && op->noutputs == 1 &&
+        op->ninputs == 1 && !op->view[0].buffer->shapeless &&
+        !op->view[1].buffer->shapeless)
+        hd_expand_reshape(&e, stmt);
+}
+
 static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
 {
     // Another operation stands before it.
@@ -1803,6 +1798,8 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
         return unknown_key(p, op);
     if (mean && take_mean(p, stmt, block, &folded) != HD_OK)
         p->failed = true; // likewise
+    else if (op->code == HD_OP_RESHAPE)
+        take_reshape(p, stmt, block);
     else if (!mean && folded.all && rounds_parts(op, &folded))
         end_sum(p, stmt, block, HD_OP_COPY);
     return HD_OK;

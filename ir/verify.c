@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "ir/causal.h"
 #include "ir/declare.h"
+#include "ir/expand.h"
 #include "ir/infer.h"
 #include "ir/print.h"
 #include "ir/signature.h"
@@ -1273,59 +1274,29 @@ static hd_status check_shares(verifier *v, const hd_op *op, const hd_type *out,
     return HD_OK;
 }
 
-static bool has_sized(const hd_dim *dim, int n)
-{
-    bool any = false;
-
-    for (int i = 0; i < n; i++)
-        any |= hd_dim_is_sized(dim[i]);
-    return any;
-}
-
-static int64_t elements_of(const hd_dim *dim, int n)
-{
-    int64_t elements = dim->times;
-
-    for (int i = 1; i < n; i++)
-        elements *= dim[i].extent;
-    return elements;
-}
-
-// A dimension whose length a run says stays by itself, or leads what it is
-// split into or merged with: then the elements of a run are the first ones of
-// both.
-static bool is_led(const verifier *v, const hd_dim *a, int na, const hd_dim *b,
-                   int nb)
-{
-    if (na == 1 && nb == 1)
-        return hd_dim_as_long(a[0], b[0]);
-    return hd_dim_is_sized(a[0]) && a[0].size == b[0].size &&
-           (hd_module_uncut(v->module) >> (a[0].size - 1) & 1) != 0 &&
-           !has_sized(a + 1, na - 1) && !has_sized(b + 1, nb - 1) &&
-           elements_of(a, na) == elements_of(b, nb);
-}
-
+// What the parser makes of one that moves elements is none any more.
 static hd_status check_sized_apart(verifier *v, const hd_op *op,
                                    const hd_type *out, const hd_type *in)
 {
-    int of_out[HD_MAX_DIMS], of_in[HD_MAX_DIMS], na, nb;
-    hd_type a = hd_type_without_ones(out, of_out),
-            b = hd_type_without_ones(in, of_in);
+    int d = 0;
+    hd_text what = {0};
+    hd_status status;
 
-    for (int i = 0, k = 0; i < a.ndims || k < b.ndims; i += na, k += nb) {
-        hd_dims_factor(a.dim + i, a.ndims - i, b.dim + k, b.ndims - k, &na,
-                       &nb);
-        if ((!has_sized(a.dim + i, na) && !has_sized(b.dim + k, nb)) ||
-            is_led(v, a.dim + i, na, b.dim + k, nb))
-            continue;
-        return hd_error(v->diag, HD_E0318, op->loc,
-                        "reshape of %%%s to %%%s: a dimension whose length is "
-                        "known only when the program runs stays as it is, or, "
-                        "where nothing cuts it, leads what it is split into or "
-                        "merged with",
-                        op->view[1].buffer->said, op->view[0].buffer->said);
-    }
-    return HD_OK;
+    if (hd_reshape_stays(out, in, hd_module_uncut(v->module)))
+        return HD_OK;
+    if (!hd_reshape_fits(out, in))
+        return shapes_differ(v, op, out, in,
+                             "of one size of runs both have as many elements, "
+                             "and of several each stays as it is");
+    while (!hd_dim_is_sized(in->dim[d]))
+        d++;
+    hd_text_printf(&what, "reshape of %%%s to %%%s", op->view[1].buffer->said,
+                   op->view[0].buffer->said);
+    status =
+        hd_refuse_cut(&v->module->size[in->dim[d].size - 1],
+                      what.failed ? "reshape" : what.bytes, op->loc, v->diag);
+    hd_text_free(&what);
+    return status;
 }
 
 // So do a dimension that has counts and all in front of it, by the same ones. A
