@@ -84,9 +84,10 @@ static void add_strides(hd_batch *k)
 }
 
 // SCALE is 1 / sqrt(D) unless the op says another.
-static void add_scale(hd_batch *k, int64_t depth)
+static void add_scale(hd_batch *k)
 {
     const hd_key *key = hd_op_key(k->step->op, HD_KEY_SCALE);
+    int q = k->step->op->noutputs, last = k->step->span[q].ndims - 1;
 
     if (key != NULL && key->view >= 0)
         hd_text_printf(
@@ -94,9 +95,28 @@ static void add_scale(hd_batch *k, int64_t depth)
             key->view,
             hd_code_text(k->step->span[key->view].buffer->type.dtype),
             key->view);
+    else if (key == NULL && hd_length_of(k->step, q, last).sized)
+        hd_text_puts(&k->text, "#define SCALE ((lane)(1 / sqrt((double)D)))\n");
     else
         hd_text_printf(&k->text, "#define SCALE ((lane)%.17e)\n",
-                       key != NULL ? key->number : 1 / sqrt((double)depth));
+                       key != NULL
+                           ? key->number
+                           : 1 / sqrt((double)k->step->span[q].extent[last]));
+}
+
+// Of the rows of a view, which threads have room for.
+static void add_width(hd_batch *k, const char *name, int view)
+{
+    int last = k->step->span[view].ndims - 1;
+    hd_length length = hd_length_of(k->step, view, last);
+
+    if (length.sized)
+        hd_batch_length(k, name, view, last);
+    else
+        hd_text_printf(&k->text, "#define %s %lld\n", name,
+                       (long long)length.now);
+    hd_text_printf(&k->text, "#define %s_ROOM %lld\n", name,
+                   (long long)length.room);
 }
 
 // How wide rows of q and k and of v are, and what rows see.
@@ -104,13 +124,13 @@ static void add_constants(hd_batch *k)
 {
     const hd_step *step = k->step;
     const hd_key *window = hd_op_key(step->op, HD_KEY_WINDOW);
-    const hd_span *q = &step->span[step->op->noutputs], *v = q + 2;
 
+    add_width(k, "D", step->op->noutputs);
+    add_width(k, "W", step->op->noutputs + 2);
     hd_text_printf(
         &k->text,
-        "#define D %lld\n#define W %lld\n#define SOME 16\n"
+        "#define SOME 16\n"
         "#define MASKED %d\n#define UPDATES %d\n#define WINDOW %.0fll\n",
-        (long long)q->extent[q->ndims - 1], (long long)v->extent[v->ndims - 1],
         step->causal != HD_SEES_ALL,
         hd_op_access(step->op, 0) == HD_ACCESS_UPDATE,
         window != NULL ? window->number : 0);
@@ -136,7 +156,7 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     hd_batch_length(&k, "HKV", 3, shared);
     hd_batch_length(&k, "N", 3, shared + 1);
     hd_batch_counts(&k);
-    add_scale(&k, q->extent[q->ndims - 1]);
+    add_scale(&k);
     return hd_batch_end(&k, hd_attention_cu, threads, out, grid);
 }
 
@@ -183,7 +203,7 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     keys = hd_batch_length(&k, "HKV", 4, shared);
     keys *= hd_batch_length(&k, "N", 4, shared + 1);
     hd_batch_counts(&k);
-    add_scale(&k, q->extent[q->ndims - 1]);
+    add_scale(&k);
     return hd_batch_end(&k, hd_attention_grad_cu, batch * (rows + keys), out,
                         grid);
 }

@@ -2151,11 +2151,6 @@ static hd_status check_depths(verifier *v, const hd_op *op)
 
         if (hd_op_inner(op, i) <= DEPTH)
             continue;
-        if (hd_dim_is_sized(last))
-            return hd_error(v->diag, HD_E0318, op->view[i].loc,
-                            "the last dimension of %s is known only when the "
-                            "program runs, and %s takes one that is constant",
-                            type_text(v, &type), op_text(op));
         if (last.extent > MOST_DEPTH)
             return hd_error(v->diag, HD_E0312, op->view[i].loc,
                             "the last dimension of %s; %s takes %d at most",

@@ -51,6 +51,8 @@ static inline lane none()
 #define V8_D 1ll
 #define D 64 // elements of q and k, and of v
 #define W 64
+#define D_ROOM 64
+#define W_ROOM 64
 #define SOME 16   // keys at once
 #define UPDATES 1 // what is there is merged with it
 #define ADDS_0 1  // or a gradient is added to it

@@ -25,7 +25,7 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
         VIEWS
         COUNTS
         const i64 shared = head / (H / HKV);
-        lane q[D], mean[W];
+        lane q[D_ROOM], mean[W_ROOM];
         lane most = none(), sum = 0;
         i64 from = 0, past = keys;
         FIND_KEYS(row)

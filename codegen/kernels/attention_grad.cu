@@ -82,7 +82,7 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             v0 += head * V0_H + row * V0_S;
             for (int d = 0; d < W; d++)
                 delta += get_8(g[d * V8_D]) * get_6(o[d * V6_D]);
-            lane dq[D];
+            lane dq[D_ROOM];
             for (int d = 0; d < D; d++)
                 dq[d] = 0;
             for (i64 j = from; j < past; j += SOME) {
@@ -122,10 +122,10 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             }
             v1 += shared * V1_H + key * V1_S;
             v2 += shared * V2_H + key * V2_S;
-            lane dk[D];
+            lane dk[D_ROOM];
             for (int d = 0; d < D; d++)
                 dk[d] = 0;
-            lane dv[W];
+            lane dv[W_ROOM];
             for (int d = 0; d < W; d++)
                 dv[d] = 0;
             for (i64 h = 0; h < H / HKV; h++)

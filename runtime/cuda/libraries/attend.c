@@ -446,6 +446,13 @@ static job job_of(hd_cuda_plan *plan, int stream, const hd_step *step,
 
 // -------------------------------------------------------------- refusals
 
+static bool is_wide_by_run(const hd_step *step, int part)
+{
+    const hd_view *view = &step->op->view[view_of(step, part)];
+
+    return hd_view_has_sized(view, view->buffer->type.ndims - 1);
+}
+
 // Why the step is not cuDNN's, as far as no part of it matters; NULL if it may
 // be.
 static const char *object(const hd_step *step)
@@ -464,6 +471,8 @@ static const char *object(const hd_step *step)
         return "it has a window";
     if (scale != NULL && scale->view >= 0)
         return "its scale is in memory";
+    if (is_wide_by_run(step, HD_CUDA_Q) || is_wide_by_run(step, HD_CUDA_V))
+        return "each run says D or Dv";
     if (q->extent[q->ndims - 1] % MULTIPLE != 0 ||
         v->extent[v->ndims - 1] % MULTIPLE != 0)
         return "D or Dv is no multiple of 8";
