@@ -2750,7 +2750,8 @@ static int find_cuts(const hd_op *op, int i, const hd_type *piece, int64_t n,
 
     for (int d = view->buffer->type.ndims - 1; d >= 0; d--) {
         const hd_range *range = hd_view_range(view, d);
-        hd_dim dim = view->buffer->type.dim[d];
+        hd_dim dim = d == led ? type_of(op, i).dim[hd_view_kept_ahead(view, d)]
+                              : view->buffer->type.dim[d];
         int64_t blocks = d == led ? n
                          : range != NULL && range->block != HD_EXPR_NONE
                              ? range->blocks
@@ -2968,11 +2969,8 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
                             "over the ranks in front then",
                             op_text(op), hd_key_info_get(key->code)->text);
         HD_TRY(check_dim(v, op, key->code, type.ndims, 0));
-        if (hd_view_range(&op->view[i], hd_op_pieces_dim(op, i)) != NULL)
-            return hd_error(v->diag, HD_E0317, op->view[i].loc,
-                            "a part of the dimension of %%%s that ranks have "
-                            "pieces of: %s takes all of it",
-                            op->view[i].buffer->name, op_text(op));
+        if (hd_dim_is_counted(type.dim[(int)key->number]))
+            return pieces_differ(v, op, v->module->axis[op->axis].size);
     }
     if (v->module->stage < HD_STAGE_TRANSFER) {
         for (int i = 0; i < op->noutputs + op->ninputs &&

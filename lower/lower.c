@@ -8,6 +8,7 @@
 #include "lower/build.h"
 #include "lower/cliff.h"
 #include "lower/lower.h"
+#include "lower/pack.h"
 #include "lower/pass.h"
 
 typedef struct pass {
@@ -155,6 +156,9 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
         HD_TRY(place(module, options, hook, context, scratch, diag, &effect));
     if (options->until == HD_STAGE_PLACE)
         return HD_OK;
+    if ((start == HD_STAGE_RESHARD || start == HD_STAGE_STREAM) &&
+        options->until > start)
+        hd_lift_parts(module);
     if (diag != NULL && start == HD_STAGE_TENSOR)
         effect.cliffs = hd_cliffs_find(
             module,

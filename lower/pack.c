@@ -80,8 +80,7 @@ static bool has_room(const hd_type *type, const fronts *f)
     return ndims <= HD_MAX_DIMS;
 }
 
-// None where the view lies as it has to, or has a part of what ranks have
-// pieces of, which only a text has, and is judged as it is.
+// None where the view lies as it has to.
 static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
@@ -89,8 +88,6 @@ static fronts find_fronts(const hd_module *module, const hd_op *op, int i)
     int64_t ranks = module->axis[op->axis].size;
     fronts f = {0};
 
-    if (led != NONE && hd_view_range(view, led) != NULL)
-        return f;
     if (is_dense(view, led, ranks) &&
         (led == NONE || has_name(view, led, ranks)))
         return f;
@@ -560,4 +557,107 @@ void hd_pack(hd_module *module, hd_arena *scratch)
     note_all(&p);
     hd_block_each(&module->body, lay_temps, &p);
     pack_block(module, &module->body, false);
+}
+
+// -------------------------------------------------------------------- parts
+
+static bool has_part(const hd_op *op, int i)
+{
+    int led = i < op->noutputs + op->ninputs ? hd_op_pieces_dim(op, i) : NONE;
+
+    return led != NONE && hd_op_key(op, hd_op_pieces_key(op, i)) != NULL &&
+           hd_view_range(&op->view[i], led) != NULL;
+}
+
+static void find_parts(void *context, hd_op *op)
+{
+    bool *any = context;
+
+    for (int i = 0; hd_op_is(op, HD_UNIT_TRANSFER) && i < op->nviews; i++)
+        *any |= has_part(op, i);
+}
+
+typedef struct lifting {
+    hd_build ahead, behind; // of what moves
+} lifting;
+
+// All of a temporary that has what the view has as ranges, and the same else.
+static hd_view lift_ranges(hd_module *module, const hd_view *part)
+{
+    hd_type type = hd_type_unstreamed(part->buffer->type);
+    hd_view all = *part;
+
+    for (int d = 0; d < part->nindex; d++) {
+        const hd_range *range = hd_view_range(part, d);
+
+        if (range == NULL || range->block != HD_EXPR_NONE || range->extent < 1)
+            continue;
+        type.dim[d] = hd_dim_whole(range->extent);
+        hd_view_keep_all(module, &all, d);
+    }
+    all.buffer =
+        hd_module_add_buffer(module, part->buffer->name, HD_ROLE_TEMP, &type);
+    all.buffer->said = part->buffer->said;
+    all.buffer->loc = part->buffer->loc;
+    return all;
+}
+
+static void lift_op(void *context, hd_op *op)
+{
+    lifting *l = context;
+    bool any = false;
+
+    find_parts(&any, op);
+    for (int i = 0; any && i < op->noutputs + op->ninputs; i++) {
+        hd_view part = op->view[i];
+
+        op->view[i] = lift_ranges(l->ahead.module, &part);
+        l->ahead.loc = l->behind.loc = op->loc;
+        if (i < op->noutputs)
+            hd_build_unary(&l->behind, HD_OP_COPY, -1, part, op->view[i]);
+        else
+            hd_build_unary(&l->ahead, HD_OP_COPY, -1, op->view[i], part);
+    }
+}
+
+static void append_all(hd_block *to, const hd_block *from)
+{
+    for (hd_stmt *s = from->first, *next; s != NULL; s = next) {
+        next = s->next;
+        s->next = NULL;
+        hd_block_append(to, s);
+    }
+}
+
+static void lift_block(hd_module *module, hd_block *block)
+{
+    hd_block made = {0};
+
+    for (hd_stmt *s = block->first, *next; s != NULL; s = next) {
+        hd_block ahead = {0}, behind = {0}, self = {s, s};
+        lifting l = {{module, &ahead, s->loc}, {module, &behind, s->loc}};
+        bool any = false;
+
+        next = s->next;
+        s->next = NULL;
+        hd_stmt_each(s, find_parts, &any);
+        if (any && s->kind == HD_STMT_LAUNCH) { // which has no room for copies
+            self = s->body;
+            lift_block(module, &self);
+        } else if (any && (s->kind == HD_STMT_OP || s->kind == HD_STMT_GROUP)) {
+            hd_stmt_each(s, lift_op, &l);
+        } else if (any) {
+            lift_block(module, &s->body);
+            lift_block(module, &s->otherwise);
+        }
+        append_all(&made, &ahead);
+        append_all(&made, &self);
+        append_all(&made, &behind);
+    }
+    *block = made;
+}
+
+void hd_lift_parts(hd_module *module)
+{
+    lift_block(module, &module->body);
 }

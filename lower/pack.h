@@ -24,6 +24,9 @@ bool hd_needs_packing(const hd_module *module, const hd_op *op);
 // What a collective that needs none says to have in pieces of ranks begins with
 // an index of each, by another name of the bytes.
 void hd_pack_lead(hd_build *b, hd_op *op);
+// What a text has ranks have pieces of a part of: that gets a temporary of its
+// own, which they have pieces of all of.
+void hd_lift_parts(hd_module *module);
 // `scratch` holds its temporaries.
 void hd_pack(hd_module *module, hd_arena *scratch);
 
