@@ -308,6 +308,7 @@ bool hd_expand_reshape(const hd_expansion *e, hd_stmt *stmt)
 
     if (out->nindex > 0 || in->nindex > 0 || to.dtype != from.dtype ||
         out->buffer->by != NULL || in->buffer->by != NULL ||
+        hd_type_elements(&to) != hd_type_elements(&from) ||
         !hd_reshape_fits(&to, &from) || hd_reshape_stays(&to, &from, uncut))
         return false;
     tail = find_tail(&to, &from);

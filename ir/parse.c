@@ -948,6 +948,15 @@ static void keep_views(parser *p, hd_op *op, const hd_view *views)
 
 static hd_status parse_extent(parser *p, hd_dim *out);
 
+// What would be too much is one more than may be.
+static void give_dim_room(const hd_module *module, hd_dim *dim)
+{
+    int64_t room = module->size[dim->size - 1].room;
+
+    dim->extent = room <= HD_MAX_ELEMENTS / dim->times ? room * dim->times
+                                                       : HD_MAX_ELEMENTS + 1;
+}
+
 // "reshape %x to [m, h, d]", "iota dim 0 to [n]"
 static hd_status parse_shape(parser *p, hd_said *said)
 {
@@ -964,6 +973,8 @@ static hd_status parse_shape(parser *p, hd_said *said)
         if (shape->ndims == HD_MAX_DIMS)
             return too_many(p, "dimensions", HD_MAX_DIMS);
         HD_TRY(parse_extent(p, &shape->dim[shape->ndims]));
+        if (hd_dim_is_sized(shape->dim[shape->ndims]))
+            give_dim_room(p->module, &shape->dim[shape->ndims]);
         shape->ndims++;
     } while (accept_mark(p, ","));
     return expect_mark(p, "]", "',' or ']'");
@@ -2310,15 +2321,6 @@ static void skip_declaration(parser *p, const char *start)
         advance(p);
     while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") && !at_role(p))
         advance(p);
-}
-
-// What would be too much is one more than may be.
-static void give_dim_room(const hd_module *module, hd_dim *dim)
-{
-    int64_t room = module->size[dim->size - 1].room;
-
-    dim->extent = room <= HD_MAX_ELEMENTS / dim->times ? room * dim->times
-                                                       : HD_MAX_ELEMENTS + 1;
 }
 
 // Blocks of one length, as many as it is cut into, hold each value of a size.
