@@ -54,19 +54,30 @@ static void take_views(hd_attention *a, int64_t b)
         a->group = a->view[a->q].extent[0] / a->view[a->q + 1].extent[0];
 }
 
-// How many of `all` rows, or keys, an element of the batch has.
-static int64_t count_of(const hd_attention *a, const hd_algebra *algebra,
-                        const void *memory, hd_key_code code, int64_t all,
-                        int64_t b)
+// How many of `all` rows, or keys of block `block`, an element of the batch
+// has.
+static int64_t count_of(const hd_row_counts *counts, const hd_algebra *algebra,
+                        const void *memory, int64_t all, int64_t b,
+                        int64_t block)
 {
-    hd_row_counts counts = hd_row_counts_of(a->step, code);
+    int64_t number;
 
-    return counts.view < 0
-               ? all
-               : algebra->count(memory,
-                                hd_row_counts_at(
-                                    &counts, hd_row_counts_number(&counts, b)),
-                                all);
+    if (counts->view < 0)
+        return all;
+    number = hd_row_counts_number(counts, b) + (counts->blocks > 1 ? block : 0);
+    return algebra->count(memory, hd_row_counts_at(counts, number), all);
+}
+
+static void count_all(hd_attention *a, const hd_algebra *algebra,
+                      const void *memory, int64_t b)
+{
+    hd_row_counts rows = hd_row_counts_of(a->step, HD_KEY_COUNTS);
+    hd_row_counts keys = hd_row_counts_of(a->step, HD_KEY_COUNTS_OF_KEYS);
+    int64_t all = a->view[a->q + 1].extent[1];
+
+    a->rows = count_of(&rows, algebra, memory, a->view[a->q].extent[1], b, 0);
+    for (int64_t block = 0; block < a->nblocks; block++)
+        a->keys[block] = count_of(&keys, algebra, memory, all, b, block);
 }
 
 // A sequence's rows are its keys, and lie among these as they lie among all:
@@ -81,6 +92,16 @@ void hd_attention_sees(const hd_attention *a, int64_t row, int64_t block,
     if (a->sequence != NULL)
         hd_sight_within(&a->sight, a->sequence[row].from, a->sequence[row].past,
                         block, from, past);
+    if (*past > a->keys[block])
+        *past = a->keys[block];
+}
+
+// Whether results are left as they are where a row is not counted. What is
+// added up of blocks is rounded in all rows.
+static bool leaves_row(const hd_attention *a, int64_t row)
+{
+    return a->updates && !hd_attention_has_row(a, row) &&
+           !hd_op_has_blocks(a->step->op, a->q + 1);
 }
 
 static void do_rows(const hd_attention *a, const hd_attend_rows *attend,
@@ -90,7 +111,7 @@ static void do_rows(const hd_attention *a, const hd_attend_rows *attend,
 
     for (int64_t head = 0; head < out->extent[0]; head++)
         for (int64_t row = 0; row < out->extent[1]; row++)
-            if (!a->updates || hd_attention_has_row(a, row))
+            if (!leaves_row(a, row))
                 attend->row(own, head, row);
 }
 
@@ -99,7 +120,7 @@ static void meet_keys(const hd_attention *a, const hd_attend_rows *attend,
 {
     int64_t from, past;
 
-    if (a->updates && !hd_attention_has_row(a, row))
+    if (leaves_row(a, row))
         return;
     if (attend->begin_row(own, head, row))
         for (int64_t block = 0; block < a->nblocks; block++) {
@@ -112,7 +133,7 @@ static void meet_keys(const hd_attention *a, const hd_attend_rows *attend,
 
 static bool has_key(const hd_attention *a, int64_t block, int64_t key)
 {
-    return key < a->sight.keys &&
+    return key < a->keys[block] &&
            (a->sequence == NULL ||
             hd_sight_key(&a->sight, block, key) < a->together);
 }
@@ -145,10 +166,7 @@ void hd_attend_all(hd_attention *a, const hd_algebra *algebra, void *memory,
 
     for (int64_t b = 0; b < n; b++) {
         take_views(a, b);
-        a->rows = count_of(a, algebra, memory, HD_KEY_COUNTS,
-                           a->view[a->q].extent[1], b);
-        a->sight.keys = count_of(a, algebra, memory, HD_KEY_COUNTS_OF_KEYS,
-                                 a->view[a->q + 1].extent[1], b);
+        count_all(a, algebra, memory, b);
         if (attend->begin != NULL)
             attend->begin(own, b);
         if (attend->row != NULL)

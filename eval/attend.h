@@ -24,10 +24,11 @@ typedef struct hd_attention {
     hd_span view[HD_ATTEND_VIEWS];
     int64_t nblocks;
     int64_t apart[HD_ATTEND_VIEWS]; // of a view a block from the next
-    hd_sight sight;                 // of keys that are counted
-    int64_t rows;                   // how many are counted
-    const hd_sequence *sequence;    // borrowed, by row; NULL of one, or where
-                                    // which rows are of which is not known
+    hd_sight sight;
+    int64_t rows;                    // how many are counted
+    int64_t keys[HD_MAX_KEY_BLOCKS]; // likewise, of each block
+    const hd_sequence *sequence;     // borrowed, by row; NULL of one, or where
+                                     // which rows are of which is not known
     int64_t together; // with `sequence`: how many rows they all have
     bool updates;     // results hold what others made
 } hd_attention;

@@ -149,15 +149,20 @@ bool hd_slabs_clear(const hd_slabs *slabs, int v)
 hd_row_counts hd_row_counts_of(const hd_step *step, hd_key_code code)
 {
     int of = step->op->noutputs + (code == HD_KEY_COUNTS_OF_KEYS);
-    const hd_span *span = &step->span[of];
-    hd_row_counts counts = {
-        .step = step,
-        .view = hd_op_key_view(step->op, code),
-        .room = span->extent[hd_op_batch(step->op, of, span->ndims) + 1]};
+    const hd_span *span = &step->span[of], *by;
+    int batch = hd_op_batch(step->op, of, span->ndims);
+    bool blocks = hd_op_has_blocks(step->op, of);
+    hd_row_counts counts = {.step = step,
+                            .view = hd_op_key_view(step->op, code),
+                            .room = span->extent[batch + blocks + 1],
+                            .blocks = 1};
 
     if (counts.view < 0)
         return counts;
-    counts.n = hd_span_elements(&step->span[counts.view]);
+    by = &step->span[counts.view];
+    if (blocks && by->ndims > batch)
+        counts.blocks = by->extent[batch];
+    counts.n = hd_span_elements(by);
     hd_space_of_step(step, &counts.space);
     return counts;
 }
@@ -166,7 +171,7 @@ int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b)
 {
     const hd_space *space = &counts->space;
     int batch = hd_op_batch(counts->step->op, 0, space->nparallel);
-    int64_t number = 0, each = 1;
+    int64_t number = 0, each = counts->blocks;
 
     for (int d = batch - 1; d >= 0; d--) {
         if (space->dim[counts->view][d] != HD_REPEATED) {

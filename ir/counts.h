@@ -54,15 +54,16 @@ bool hd_slabs_clear(const hd_slabs *slabs, int v);
 // counted.
 typedef struct hd_row_counts {
     const hd_step *step;
-    int view;     // the counts; -1: there are as many as there is room for
-    int64_t n;    // counts
-    int64_t room; // rows
+    int view;       // the counts; -1: there are as many as there is room for
+    int64_t n;      // counts
+    int64_t room;   // rows
+    int64_t blocks; // of keys, which have a count each; 1 if all have one
     hd_space space;
 } hd_row_counts;
 
 hd_row_counts hd_row_counts_of(const hd_step *step, hd_key_code code);
-// Which count element `b` of the batch has, and which element of the counts'
-// buffer count `i` is.
+// Which is the first count that element `b` of the batch has, and which element
+// of the counts' buffer count `i` is.
 int64_t hd_row_counts_number(const hd_row_counts *counts, int64_t b);
 int64_t hd_row_counts_at(const hd_row_counts *counts, int64_t i);
 

@@ -181,6 +181,17 @@ static bool lie_alike(const hd_op *op, int i, int d)
                                 bound.along[i][d] == bound.along[0][d]);
 }
 
+// Whether another operand of what is done element by element has others.
+static bool has_several(const hd_op *op, const hd_buffer *by)
+{
+    bool several = false;
+
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
+        several |=
+            op->view[i].buffer->by != NULL && op->view[i].buffer->by != by;
+    return several && hd_op_is_elementwise(op);
+}
+
 // Counts of an operand are those of the result, which has all of the dimensions
 // that lead to them as the operand has them.
 static void infer_counts(const hd_op *op, hd_buffer *made)
@@ -191,7 +202,7 @@ static void infer_counts(const hd_op *op, hd_buffer *made)
     while (i < end &&
            (op->view[i].buffer->by == NULL || op->view[i].nindex > 0))
         i++;
-    if (i == end || made->by != NULL)
+    if (i == end || made->by != NULL || has_several(op, op->view[i].buffer->by))
         return;
     from = op->view[i].buffer;
     for (int d = 0; d <= from->counted; d++)

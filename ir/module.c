@@ -600,17 +600,27 @@ bool hd_op_keeps_dim(const hd_op *op)
            op->view[0].buffer->type.ndims == hd_view_type(&op->view[1]).ndims;
 }
 
+// What is moved by counts is the first rows of each of its slabs, and each
+// rank's piece has slabs of its own.
+static bool moves_rows(const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    const hd_buffer *x = view->buffer;
+
+    return x->by != NULL && hd_op_moves_counted(op) &&
+           !hd_view_picks(view, x->counted) &&
+           hd_view_range(view, x->counted) == NULL &&
+           (!hd_op_is_led(op, i) || hd_view_lead(view) < x->by->type.ndims);
+}
+
 int hd_op_counted(const hd_op *op)
 {
-    int i = 0, end = op->nviews;
-
     if (op->code == HD_OP_RESHAPE) // which leaves rows where they are
         return -1;
-    if (!hd_op_is(op, HD_UNIT_COMPUTE)) {
-        i = op->noutputs;
-        end = hd_op_moves_counted(op) ? i + op->ninputs : i;
-    }
-    for (; i < end; i++)
+    if (!hd_op_is(op, HD_UNIT_COMPUTE))
+        return op->ninputs > 0 && moves_rows(op, op->noutputs) ? op->noutputs
+                                                               : -1;
+    for (int i = 0; i < op->nviews; i++)
         if (op->view[i].buffer->by != NULL && !hd_op_has_keys(op, i))
             return i;
     return -1;

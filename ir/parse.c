@@ -14,6 +14,7 @@
 #include "base/locale.h"
 #include "base/text.h"
 #include "ir/causal.h"
+#include "ir/counted.h"
 #include "ir/counts.h"
 #include "ir/declare.h"
 #include "ir/expand.h"
@@ -55,6 +56,7 @@ typedef struct parser {
     int *bucket;        // as many as there is room for names: the last one, -1
     int nnames, names_room;
     int depth, expr_depth;
+    hd_uncounted uncounted;
     bool in_body;   // coordinates may stand here
     bool sizes_may; // those of runs
     bool failed;    // a statement, or a declaration
@@ -1206,6 +1208,7 @@ static bool at_operand(const parser *p, const hd_op *op)
 
 // What a fold of one operand joins, before it is taken apart.
 typedef struct folded {
+    hd_view from;
     hd_type in;
     bool one;     // it is one operand
     bool all;     // its dimensions, all of them
@@ -1255,7 +1258,8 @@ static folded find_folded(const parser *p, const hd_op *op, bool mean)
 
     if (!f.one)
         return f;
-    f.in = hd_view_type(&op->view[1]);
+    f.from = op->view[1];
+    f.in = hd_view_type(&f.from);
     f.all = folds_all(p, op, mean);
     if (hd_op_key(op, HD_KEY_DIM) != NULL)
         f.dim = hd_op_dim(op);
@@ -1278,6 +1282,18 @@ static hd_dtype part_dtype(const hd_op *op)
                    hd_dtype_holds(out, in)
                ? HD_DTYPE_F32
                : out;
+}
+
+static void settle(parser *p, hd_stmt *stmt, hd_block *block)
+{
+    hd_op_add_counts(p->module, stmt->op);
+    hd_counted_settle(p->module, stmt, block, &p->uncounted, p->diag);
+}
+
+static void append_settled(parser *p, hd_block *block, hd_stmt *stmt)
+{
+    settle(p, stmt, block);
+    hd_block_append(block, stmt);
 }
 
 // Folds all dimensions but one, the last one at first, and leaves that to the
@@ -1319,13 +1335,12 @@ static void fold_all(parser *p, hd_op *op, hd_block *block)
         first->op->key[0] = dim;
         first->op->nkeys = 1;
         hd_infer(first->op, &said);
-        hd_op_add_counts(p->module, first->op);
-        hd_block_append(block, first);
+        append_settled(p, block, first);
         op->view[1] = hd_view_whole(first->op->view[0].buffer, op->loc);
     }
 }
 
-static hd_status check_mean(parser *p, const hd_op *op, const folded *f)
+static hd_status check_mean(parser *p, const hd_op *op)
 {
     hd_dtype dtype = op->view[0].buffer->type.dtype;
 
@@ -1338,10 +1353,6 @@ static hd_status check_mean(parser *p, const hd_op *op, const folded *f)
         return hd_error(p->diag, HD_E0314, op->loc,
                         "mean of %s: it works on floating point",
                         hd_dtype_text(dtype));
-    if (f->counted)
-        return hd_error(p->diag, HD_E0319, op->loc,
-                        "mean over as many as data counts: write 'sum' and "
-                        "'scale'");
     return HD_OK;
 }
 
@@ -1366,7 +1377,7 @@ static hd_op *end_sum(parser *p, hd_stmt *stmt, hd_block *block, hd_opcode code)
     last->view[1] = hd_view_whole(total, sum->loc);
     sum->view[0] = hd_view_whole(total, sum->view[0].loc);
     first->op = sum;
-    hd_block_append(block, first);
+    append_settled(p, block, first);
     stmt->op = last;
     return last;
 }
@@ -1432,6 +1443,114 @@ static void divide(parser *p, hd_stmt *stmt, hd_block *block, const folded *f,
     last->view[1] = hd_view_whole(part, last->loc);
 }
 
+// As `total`, and where it is.
+static hd_buffer *add_alike(parser *p, const hd_op *op, const char *word,
+                            const hd_buffer *total, const hd_type *type)
+{
+    hd_buffer *part = hd_expand_temp(p->module, op, word, type);
+
+    part->open = total->open;
+    return part;
+}
+
+// How many indices each number of `f`, a fold of `op`, is of, of which each has
+// `n`, and none one: the sum of a tensor that has the same counts.
+static hd_buffer *count_folded(parser *p, const hd_op *op, const folded *f,
+                               double n, const hd_buffer *total,
+                               hd_block *block)
+{
+    const hd_view *from = &f->from;
+    const hd_buffer *x = from->buffer;
+    hd_type type = x->type, made = total->type;
+    hd_stmt *fill = hd_stmt_op(p->module, HD_OP_FILL, -1, 1, 0, 1, op->loc),
+            *sum = hd_stmt_op(p->module, HD_OP_SUM, -1, 1, 1, 1, op->loc),
+            *least = hd_stmt_op(p->module, HD_OP_MAX, -1, 1, 1, 1, op->loc);
+    hd_scalar one = {.operand = 1, .number = 1};
+    hd_buffer *each;
+
+    type.dtype = total->type.dtype;
+    for (int d = x->counted + 1; d < type.ndims; d++)
+        if (!hd_dim_is_sized(type.dim[d]))
+            type.dim[d] = hd_dim_whole(1);
+    for (int d = 0, k = 0; d < f->in.ndims; d++) {
+        if (!f->all && hd_view_kept_dim(from, d) > x->counted &&
+            !hd_dim_is_sized(f->in.dim[d]))
+            made.dim[k] = hd_dim_whole(1);
+        k += d != f->dim || made.ndims == f->in.ndims;
+    }
+    each = hd_expand_temp(p->module, op, "each", &type);
+    each->on = x->on;
+    each->open = x->open & HD_OPEN_PLACE;
+    each->by = x->by;
+    each->counted = x->counted;
+    fill->op->view[0] = hd_view_whole(each, op->loc);
+    fill->op->key[0] =
+        (hd_key){HD_KEY_VALUE, op->loc, HD_EXPR_NONE, .view = -1, .number = n};
+    fill->op->nkeys = 1;
+    append_settled(p, block, fill);
+    sum->op->view[0] =
+        hd_view_whole(add_alike(p, op, "count", total, &made), op->loc);
+    sum->op->view[1] = *from;
+    sum->op->view[1].buffer = each;
+    for (int d = x->counted + 1; d < from->nindex; d++) {
+        hd_view *view = &sum->op->view[1];
+        hd_expr *index = view->index;
+
+        if (hd_view_picks(view, d))
+            index[d] = hd_expr_const(p->module, 0);
+        else
+            hd_view_keep_all(p->module, view, d);
+    }
+    if (f->all) {
+        fold_all(p, sum->op, block);
+    } else {
+        sum->op->key[0] = *hd_op_key(op, HD_KEY_DIM);
+        sum->op->nkeys = 1;
+    }
+    append_settled(p, block, sum);
+    least->op->view[0] =
+        hd_view_whole(add_alike(p, op, "least", total, &made), op->loc);
+    least->op->view[1] = sum->op->view[0];
+    least->op->key[0] =
+        (hd_key){HD_KEY_NUMBERS,
+                 op->loc,
+                 HD_EXPR_NONE,
+                 .view = -1,
+                 .scalar = hd_arena_copy(p->module->arena, &one, sizeof one),
+                 .nscalars = 1};
+    least->op->nkeys = 1;
+    append_settled(p, block, least);
+    return least->op->view[0].buffer;
+}
+
+// A mean of as many as data counts is a sum, and a quotient, which is rounded
+// behind it where the result is narrower.
+static void divide_counted(parser *p, hd_stmt *stmt, hd_block *block,
+                           const folded *f, double n)
+{
+    hd_op sum = *stmt->op, *last;
+    hd_view made = sum.view[0];
+    hd_buffer *total, *count;
+    hd_stmt *quotient;
+
+    sum.view = (hd_view[]){made, f->from};
+    last = end_sum(p, stmt, block, HD_OP_COPY);
+    total = last->view[1].buffer;
+    count = count_folded(p, &sum, f, n, total, block);
+    quotient = hd_stmt_op(p->module, HD_OP_DIV, -1, 1, 2, 0, sum.loc);
+    quotient->op->view[0] = last->view[0];
+    quotient->op->view[1] = last->view[1];
+    quotient->op->view[2] = hd_view_whole(count, sum.loc);
+    if (total->type.dtype == made.buffer->type.dtype) {
+        stmt->op = quotient->op;
+        return;
+    }
+    quotient->op->view[0] = hd_view_whole(
+        add_alike(p, &sum, "quotient", total, &total->type), sum.loc);
+    append_settled(p, block, quotient);
+    last->view[1] = quotient->op->view[0];
+}
+
 // A mean, which was read as a sum, is that and a factor.
 static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
                            const folded *f)
@@ -1444,17 +1563,25 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
         return hd_error(p->diag, HD_E0301, sum->loc,
                         "mean has 1 result, 1 operand and the key dim, or is "
                         "of all of a tensor");
-    HD_TRY(check_mean(p, sum, f));
+    HD_TRY(check_mean(p, sum));
     if (!f->all && (f->dim < 0 || f->dim >= f->in.ndims))
         return HD_OK; // which the verifier tells of the sum
     if (sum->view[0].buffer->shapeless)
         return HD_OK; // likewise
     for (int d = 0; d < f->in.ndims; d++) {
-        if (!f->all && f->dim != d)
+        hd_dim dim = f->in.dim[d];
+        bool behind = f->counted &&
+                      hd_view_kept_dim(&f->from, d) > f->from.buffer->counted;
+
+        if ((!f->all && f->dim != d) || (f->counted && !behind))
             continue;
-        sized |= hd_dim_is_sized(f->in.dim[d]);
-        n *= hd_dim_is_sized(f->in.dim[d]) ? (double)f->in.dim[d].times
-                                           : (double)f->in.dim[d].extent;
+        sized |= hd_dim_is_sized(dim);
+        if (!f->counted || !hd_dim_is_sized(dim))
+            n *= hd_dim_is_sized(dim) ? (double)dim.times : (double)dim.extent;
+    }
+    if (f->counted) {
+        divide_counted(p, stmt, block, f, n);
+        return HD_OK;
     }
     if (sized) {
         divide(p, stmt, block, f, n);
@@ -1475,10 +1602,6 @@ static hd_status check_concat(parser *p, const hd_op *op, int dim)
         return hd_error(p->diag, HD_E0303, op->loc,
                         "concat stands in tensor programs of form 2 only: "
                         "write a copy to each range of the result");
-    if (hd_op_counted(op) >= 0)
-        return hd_error(p->diag, HD_E0319, op->loc,
-                        "concat of what has counts: pieces of a result begin "
-                        "where the program says");
     if (dim < 0 || dim >= first.ndims)
         return hd_error(p->diag, HD_E0302, op->loc,
                         "concat along dimension %d of %d dimension%s", dim,
@@ -1569,13 +1692,13 @@ static void say_concat(parser *p, hd_op *op, int dim)
 }
 
 // What its pieces are copied to: the result, or a temporary where that is over
-// ranks along them, or an operand, too.
+// ranks along them, or counted, or an operand, too.
 static hd_buffer *concat_to(parser *p, const hd_op *op, int dim)
 {
     hd_buffer *made = op->view[0].buffer, *to;
     hd_type type = hd_type_unmarked(&made->type);
 
-    if (!hd_dim_is_sharded(made->type.dim[dim]) &&
+    if (!hd_dim_is_sharded(made->type.dim[dim]) && made->by == NULL &&
         hd_op_read_view(op, made) < 0)
         return made;
     to = hd_expand_temp(p->module, op, CONCAT, &type);
@@ -1649,7 +1772,7 @@ static hd_status take_concat(parser *p, hd_stmt *stmt, hd_block *block)
         keep_piece(p, &copy->op->view[0], dim, low, n);
         low += n;
         if (to != made || i + 1 < all->nviews)
-            hd_block_append(block, copy);
+            append_settled(p, block, copy);
     }
     if (to != made)
         copy = copy_to(p, all, made, &(hd_view){.buffer = to, .loc = all->loc});
@@ -1794,7 +1917,10 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
     stmt->op = op;
     HD_TRY(parse_keys(p, op, views, keys, nkeys, &said));
     if (concat) {
-        p->failed |= take_concat(p, stmt, block) != HD_OK;
+        if (take_concat(p, stmt, block) != HD_OK)
+            p->failed = true;
+        else
+            settle(p, stmt, block);
         return HD_OK;
     }
     folded = find_folded(p, op, mean);
@@ -1809,10 +1935,11 @@ static hd_status parse_op(parser *p, hd_stmt *stmt, hd_block *block)
         return unknown_key(p, op);
     if (mean && take_mean(p, stmt, block, &folded) != HD_OK)
         p->failed = true; // likewise
-    else if (op->code == HD_OP_RESHAPE)
-        take_reshape(p, stmt, block);
     else if (!mean && folded.all && rounds_parts(op, &folded))
         end_sum(p, stmt, block, HD_OP_COPY);
+    settle(p, stmt, block);
+    if (stmt->op->code == HD_OP_RESHAPE)
+        take_reshape(p, stmt, block);
     return HD_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/dtype.h"
 #include "ir/causal.h"
+#include "ir/counted.h"
 #include "ir/declare.h"
 #include "ir/expand.h"
 #include "ir/infer.h"
@@ -1299,29 +1300,6 @@ static hd_status check_sized_apart(verifier *v, const hd_op *op,
     return status;
 }
 
-// So do a dimension that has counts and all in front of it, by the same ones. A
-// temporary need have nothing behind them.
-static hd_status check_counts_apart(verifier *v, const hd_op *op)
-{
-    const hd_buffer *to = op->view[0].buffer, *from = op->view[1].buffer;
-    const hd_buffer *x = from->by != NULL ? from : to;
-    bool same = to->by == from->by &&
-                (x->by == NULL ||
-                 (to->counted == from->counted && to->role == HD_ROLE_TEMP));
-
-    for (int d = 0; x->by != NULL && d <= x->counted && same; d++)
-        same = hd_dim_same(to->type.dim[d], from->type.dim[d]) ||
-               (is_unplaced(v, op) &&
-                hd_dim_as_long(to->type.dim[d], from->type.dim[d]));
-    if (same)
-        return HD_OK;
-    return hd_error(v->diag, HD_E0319, op->view[x == from].loc,
-                    "%%%s has counts, %%%s: reshape keeps that dimension and "
-                    "those in front of it, in a temp with the same counts; "
-                    "`copy` it to a tensor without",
-                    x->said, x->by->said);
-}
-
 static hd_status check_reshape(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1);
@@ -1339,7 +1317,6 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                              "cast");
     if (hd_type_elements(&out) == hd_type_elements(&in)) {
         HD_TRY(check_sized_apart(v, op, &out, &in));
-        HD_TRY(check_counts_apart(v, op));
         return is_unplaced(v, op) ? HD_OK : check_shares(v, op, &out, &in);
     }
     snprintf(why, sizeof why, "%lld elements for %lld",
@@ -1412,35 +1389,11 @@ static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
                     as_a ? " or " : "", as_a ? hd_dtype_text(a) : "");
 }
 
-// Which indices of what is counted a scale of several is of would be data.
-static hd_status check_scales(verifier *v, const hd_op *op, hd_key_code code,
-                              const hd_type *type)
+static hd_status check_scales(verifier *v, const hd_op *op, hd_key_code code)
 {
     const hd_key *key = hd_op_key(op, code);
-    int counted = hd_op_counted(op), i = key != NULL ? key->view : -1;
-    const hd_view *view;
-    int line;
 
-    if (i < 0)
-        return HD_OK;
-    HD_TRY(check_dtype(v, op, i, HD_DTYPE_F32));
-    if (counted < 0)
-        return HD_OK;
-    view = &op->view[counted];
-    line = v->bound
-               .along[counted][hd_view_kept_ahead(view, view->buffer->counted)];
-    for (int d = 0; d < type[i].ndims; d++)
-        if (v->bound.along[i][d] == line && !hd_dim_is_one(type[i].dim[d]) &&
-            !hd_dim_as_long(type[i].dim[d],
-                            hd_view_type(view).dim[hd_view_kept_ahead(
-                                view, view->buffer->counted)]))
-            return hd_error(v->diag, HD_E0319, op->view[i].loc,
-                            "dimension %d of %s has a scale for %lld indices "
-                            "of what %%%s counts; there is one for each, or "
-                            "one for all",
-                            d, buffer_text(v, op->view[i].buffer),
-                            (long long)hd_op_grain(op), view->buffer->by->said);
-    return HD_OK;
+    return key == NULL ? HD_OK : check_dtype(v, op, key->view, HD_DTYPE_F32);
 }
 
 // A shape that fits: of as many elements as the bias has, which a reshape
@@ -1638,8 +1591,8 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0314, aux->loc,
                         "aux of %s: it keeps floating point",
                         hd_dtype_text(type[aux->view].dtype));
-    HD_TRY(check_scales(v, op, HD_KEY_SCALE_A, type));
-    return check_scales(v, op, HD_KEY_SCALE_B, type);
+    HD_TRY(check_scales(v, op, HD_KEY_SCALE_A));
+    return check_scales(v, op, HD_KEY_SCALE_B);
 }
 
 static bool has_counted(const hd_type *type)
@@ -2326,287 +2279,17 @@ static hd_status check_attend(verifier *v, const hd_op *op)
     return check_causal(v, op);
 }
 
-// ----------------------------------------------------- counted dimensions
-
-// Where the dimension that a view counts, and those of its counts, lie in what
-// the op iterates over.
-typedef struct counted {
-    int dim, ndims;
-    int along[HD_MAX_DIMS];
-} counted;
-
-// HD_ALONE, too, where the view repeats.
-static int line_of(const verifier *v, const hd_op *op, int i, int d)
-{
-    hd_type out = type_of(op, 0), own = type_of(op, i);
-    int line = v->bound.along[i][d];
-
-    return line >= 0 && line < out.ndims &&
-                   own.dim[d].extent != out.dim[line].extent
-               ? HD_ALONE
-               : line;
-}
-
-static counted lay_counted(const verifier *v, const hd_op *op, int i)
-{
-    const hd_view *view = &op->view[i];
-    counted c = {
-        .dim =
-            line_of(v, op, i, hd_view_kept_ahead(view, view->buffer->counted)),
-        .ndims = hd_view_kept_ahead(view, view->buffer->by->type.ndims)};
-
-    for (int d = 0; d < c.ndims; d++)
-        c.along[d] = line_of(v, op, i, d);
-    return c;
-}
-
-// The counts by which one view is cut are those of every other.
-static bool same_counts(const hd_op *op, int i, const counted *a, int k,
-                        const counted *b)
-{
-    hd_view x = op->view[i], y = op->view[k];
-
-    if (x.buffer->by != y.buffer->by || a->dim != b->dim ||
-        a->ndims != b->ndims ||
-        memcmp(a->along, b->along, sizeof a->along) != 0)
-        return false;
-    for (int d = 0; d < x.buffer->by->type.ndims; d++)
-        if (hd_view_picks(&x, d) != hd_view_picks(&y, d) ||
-            (hd_view_picks(&x, d) && x.index[d] != y.index[d]) ||
-            !same_range(&x, &y, d))
-            return false;
-    return true;
-}
-
-// Whether it may have another value by the time that counts are read again.
-static bool is_rewritten(const hd_buffer *counts)
-{
-    return counts->role == HD_ROLE_INOUT;
-}
-
-static bool is_whole(const hd_view *view)
-{
-    return view->nindex == 0;
-}
-
-// Whether `made` is `op` done to its counts, there or back: the same dimensions
-// change places, and marks go from one side's to the other's.
-static bool makes_counts_of(const hd_op *op, const hd_op *made)
-{
-    const hd_buffer *to = op->view[0].buffer->by,
-                    *from = op->view[1].buffer->by;
-    const hd_buffer *a = made->view[0].buffer, *b = made->view[1].buffer;
-    bool there = a == to && b == from, so = true;
-    int8_t order[HD_MAX_DIMS], other[HD_MAX_DIMS];
-
-    if (made->code != op->code || !is_whole(&made->view[0]) ||
-        !is_whole(&made->view[1]) || !(there || (a == from && b == to)))
-        return false;
-    if (op->code == HD_OP_SET)
-        return true;
-    hd_op_order(op, op->view[1].buffer->type.ndims, order);
-    hd_op_order(made, from->type.ndims, other);
-    for (int d = 0; d < from->type.ndims; d++)
-        so &= there ? order[d] == other[d] : order[other[d]] == d;
-    return so;
-}
-
-// Whether both sides of a `set` or a `transpose` have counts of which the one
-// side's are what the same op, ahead of it, makes of the other's: the same
-// counts, seen from elsewhere. Each has one value, since neither is an inout.
-// Of a host program `--against` proves that.
-static bool counts_follow(const verifier *v, const hd_op *op)
-{
-    const hd_view *to = &op->view[0], *from = &op->view[1];
-
-    if ((op->code != HD_OP_SET && hd_op_family(op) != HD_FAMILY_TRANSPOSE &&
-         (is_tensor(v) || op->code != HD_OP_COPY)) ||
-        to->buffer->by == NULL || from->buffer->by == NULL)
-        return false;
-    if (!is_tensor(v))
-        return true;
-    if (!is_whole(to) || !is_whole(from) || is_rewritten(to->buffer->by) ||
-        is_rewritten(from->buffer->by))
-        return false;
-    for (const hd_stmt *s = v->module->body.first; s != NULL && s->op != op;
-         s = s->next)
-        if (s->kind == HD_STMT_OP && makes_counts_of(op, s->op))
-            return true;
-    return false;
-}
-
-static hd_status check_all_counted(verifier *v, const hd_op *op,
-                                   const hd_view *view)
-{
-    const hd_buffer *x = view->buffer;
-
-    if (hd_view_picks(view, x->counted) ||
-        hd_view_range(view, x->counted) != NULL)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "a part of dimension %d of %%%s, of which %%%s says "
-                        "how many there are: %s takes all of it",
-                        x->counted, x->said, x->by->said, op_text(op));
-    return HD_OK;
-}
-
-// What is counted of an attention is its rows, or its keys, and each count is
-// of elements of its batch.
-static hd_status check_attended_view(verifier *v, const hd_op *op, int i)
-{
-    const hd_view *view = &op->view[i];
-    const hd_buffer *x = view->buffer;
-    int batch = hd_op_batch(op, i, hd_view_type(view).ndims);
-
-    if (i >= op->noutputs + op->ninputs || hd_view_picks(view, x->counted) ||
-        hd_view_kept_ahead(view, x->counted) != batch + 1)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "dimension %d of %%%s, which %%%s counts, is not that "
-                        "of its %s: %s takes counts of no other",
-                        x->counted, x->said, x->by->said,
-                        hd_op_has_keys(op, i) ? "keys" : "rows", op_text(op));
-    if (hd_view_kept_ahead(view, x->by->type.ndims) > batch)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "%%%s has a count each of the heads of %%%s; %s takes "
-                        "one for all heads",
-                        x->by->said, x->said, op_text(op));
-    return HD_OK;
-}
-
-// All that is counted is there, and each of the counts is of one slab of what
-// the op makes, or of one index that it folds.
-static hd_status check_counted_view(verifier *v, const hd_op *op, int i)
-{
-    const hd_view *view = &op->view[i];
-    const hd_buffer *x = view->buffer;
-    bool takes = hd_op_family(op) == HD_FAMILY_TAKE;
-    bool folds = hd_op_family(op) == HD_FAMILY_FOLD;
-    counted c;
-
-    if (hd_op_family(op) == HD_FAMILY_ATTEND)
-        HD_TRY(check_attended_view(v, op, i));
-    HD_TRY(check_all_counted(v, op, view));
-    c = lay_counted(v, op, i);
-    if (c.dim < 0)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "dimension %d of %%%s, which %%%s counts, repeats in "
-                        "%s",
-                        x->counted, x->said, x->by->said, op_text(op));
-    for (int d = 0; d <= c.ndims && !folds; d++) {
-        bool own = d == c.ndims; // which a product may contract
-        int along = !own ? c.along[d] : takes ? c.dim : 0;
-
-        if (along >= v->bound.nparallel)
-            return hd_error(v->diag, HD_E0319, view->loc,
-                            "%s %s dimension %d of %%%s, %s %%%s; `copy` it to "
-                            "a tensor without",
-                            op_text(op), takes ? "takes from" : "contracts",
-                            own ? x->counted : hd_view_kept_dim(view, d),
-                            x->said,
-                            own ? "which has counts,"
-                                : "each index of which has a count of",
-                            x->by->said);
-    }
-    return HD_OK;
-}
-
-// The counts of `view` are others than those of `first`.
-static hd_status counts_differ(verifier *v, const hd_op *op,
-                               const hd_view *view, const hd_buffer *first)
-{
-    const hd_buffer *x = view->buffer;
-    bool rewritten = is_rewritten(x->by) || is_rewritten(first->by);
-    char why[WHY];
-
-    if (hd_op_family(op) == HD_FAMILY_ATTEND)
-        snprintf(why, sizeof why,
-                 "those of its %s are the same in all views; `copy` to a "
-                 "tensor without",
-                 hd_op_has_keys(op, (int)(view - op->view)) ? "keys" : "rows");
-    else if (op->code != HD_OP_SET && hd_op_family(op) != HD_FAMILY_TRANSPOSE)
-        snprintf(why, sizeof why,
-                 "those of an operation are the same ones, of one dimension; "
-                 "`copy` to a tensor without");
-    else if (rewritten)
-        snprintf(why, sizeof why,
-                 "what is an inout may be others by then; `copy` to a tensor "
-                 "without");
-    else
-        snprintf(why, sizeof why,
-                 "the same %s is to make these of the others, `%%%.64s = %s "
-                 "%%%.64s` ahead of it; or `copy` to a tensor without",
-                 op_text(op), first->by->said, op_text(op), x->by->said);
-    return hd_error(v->diag, HD_E0319, view->loc,
-                    "%%%s has counts %%%s, and %%%s has %%%s: %s", x->said,
-                    x->by->said, first->said, first->by->said, why);
-}
-
-// The key of an op that no view with counts goes with; NULL if it has none.
-static const hd_key *find_alone(const hd_op *op)
-{
-    static const hd_key_code alone[] = {HD_KEY_BLOCKS, HD_KEY_ZIGZAG,
-                                        HD_KEY_GROUPS};
-    const hd_key *key = NULL;
-
-    for (size_t i = 0; i < sizeof alone / sizeof *alone && key == NULL; i++)
-        key = hd_op_key(op, alone[i]);
-    return key;
-}
-
-static bool takes_counts(const hd_op *op)
-{
-    return hd_op_family(op) != HD_FAMILY_IOTA && find_alone(op) == NULL &&
-           (!hd_op_is_batched(op) || hd_op_meets_keys(op));
-}
-
-static hd_status refuse_counts(verifier *v, const hd_op *op,
-                               const hd_view *view)
-{
-    const hd_key *alone = find_alone(op);
-    bool attends = hd_op_meets_keys(op);
-
-    return hd_error(v->diag, HD_E0319, view->loc,
-                    "%%%s has counts, %%%s: %s takes none%s%s",
-                    view->buffer->said, view->buffer->by->said,
-                    alone != NULL && !attends ? "a grouped matmul"
-                                              : op_text(op),
-                    attends ? " with " : "; `copy` it to a tensor without",
-                    attends ? hd_key_info_get(alone->code)->text : "");
-}
-
-// Of an attention what counts rows, of which `first` is a view, or keys; of
-// another op all counts.
-static hd_status check_same_counts(verifier *v, const hd_op *op, int first)
-{
-    counted one, other;
-
-    if (first < 0)
-        return HD_OK;
-    HD_TRY(check_counted_view(v, op, first));
-    one = lay_counted(v, op, first);
-    for (int i = first + 1; i < op->nviews; i++) {
-        if (op->view[i].buffer->by == NULL ||
-            hd_op_has_keys(op, i) != hd_op_has_keys(op, first))
-            continue;
-        HD_TRY(check_counted_view(v, op, i));
-        other = lay_counted(v, op, i);
-        if (!same_counts(op, first, &one, i, &other) &&
-            !(counts_follow(v, op) && one.dim == other.dim &&
-              one.ndims == other.ndims))
-            return counts_differ(v, op, &op->view[i], op->view[first].buffer);
-    }
-    return HD_OK;
-}
-
 static hd_status check_counted(verifier *v, const hd_op *op)
 {
-    int first = hd_op_counted(op), keys = hd_op_counted_keys(op);
+    char why[HD_COUNTED_WHY];
+    int i = hd_counted_misfit(v->module, op, &v->bound, why);
 
-    if (first < 0 && keys < 0)
+    if (i < 0)
         return HD_OK;
-    if (!takes_counts(op))
-        return refuse_counts(v, op, &op->view[first >= 0 ? first : keys]);
-    HD_TRY(check_same_counts(v, op, first));
-    return check_same_counts(v, op, keys);
+    return hd_error(v->diag, HD_E0319, op->view[i].loc, "%s%s", why,
+                    hd_op_meets_keys(op)  ? ""
+                    : hd_op_writes(op, i) ? "; make it without, and `copy` that"
+                                          : "; `copy` to a tensor without");
 }
 
 static hd_status check_family(verifier *v, const hd_op *op)
@@ -2984,33 +2667,11 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-// What is moved by counts is the first rows of each of its slabs, and each
-// rank's piece has slabs of its own.
-static hd_status check_rows(verifier *v, const hd_op *op)
-{
-    int i = hd_op_counted(op);
-    const hd_view *view = &op->view[i];
-    const hd_buffer *x;
-
-    if (i < 0)
-        return HD_OK;
-    x = view->buffer;
-    HD_TRY(check_all_counted(v, op, view));
-    if (hd_op_is_led(op, i) && hd_view_lead(view) >= x->by->type.ndims)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "%s gives each rank an index of dimension %d of %%%s, "
-                        "which %%%s has no count of; `copy` to a tensor "
-                        "without",
-                        op_text(op), hd_view_lead(view), x->said, x->by->said);
-    return HD_OK;
-}
-
 static hd_status check_transfer(verifier *v, const hd_op *op)
 {
     HD_TRY(check_pieces(v, op));
     if (v->module->stage == HD_STAGE_HOST) // `share` has said what is shared
         HD_TRY(check_reach(v, op));
-    HD_TRY(check_rows(v, op));
     return check_collective(v, op);
 }
 
