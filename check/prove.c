@@ -170,16 +170,19 @@ static hd_status warn(const hd_graph *graph, const hd_check_options *options,
 }
 
 // What only some ranks waste is seen on all, where these are not too many.
+// Where ranks issue some of the steps each it is seen on all or not at all.
 static hd_status warn_of_all(const hd_graph *first, const hd_full *full,
                              const hd_check_options *options, hd_diag *diag)
 {
     int64_t steps = first->first[first->nranks] / first->nranks;
+    bool many = steps > MOST_WARNED / first->module->nranks;
     hd_graph all;
     hd_status status;
 
-    if ((!full->masks && !full->empty) ||
-        steps > MOST_WARNED / first->module->nranks)
+    if (full->split < 0 && (many || (!full->masks && !full->empty)))
         return warn(first, options, diag);
+    if (many)
+        return HD_OK;
     HD_TRY(hd_graph_create(first->module, diag, &all));
     status = warn(&all, options, diag);
     hd_graph_free(&all);
@@ -208,30 +211,42 @@ static hd_status prove_first(const hd_module *module,
     return status;
 }
 
+static hd_status prove_by(const hd_module *module, const hd_symmetry *symmetry,
+                          const hd_check_options *options, hd_diag *diag,
+                          bool *right)
+{
+    hd_full full;
+    hd_status status = hd_symmetry_full(module, symmetry, diag, &full);
+
+    if (status == HD_ERROR_INVALID)
+        return HD_OK;
+    HD_TRY(status);
+    status = prove_first(module, symmetry, &full, options, diag, right);
+    hd_full_free(&full);
+    return status;
+}
+
+// Besides the axes that turn one may be split: the first that shows it.
 hd_status hd_prove_first(const hd_module *module,
                          const hd_check_options *options, hd_diag *diag,
                          bool *right)
 {
-    hd_symmetry symmetry;
-    hd_full full;
-    bool turns = false;
-    hd_status status;
+    hd_symmetry turns, split;
+    bool some = false;
 
     *right = false;
     if (options->against != NULL)
         return HD_OK;
-    HD_TRY(hd_symmetry_find(module, diag, &symmetry));
-    for (int axis = 0; axis < module->naxes; axis++)
-        turns |= symmetry.turns[axis];
-    if (!turns)
-        return HD_OK;
-    status = hd_symmetry_full(module, &symmetry, diag, &full);
-    if (status == HD_ERROR_INVALID)
-        return HD_OK;
-    HD_TRY(status);
-    status = prove_first(module, &symmetry, &full, options, diag, right);
-    hd_full_free(&full);
-    return status;
+    HD_TRY(hd_symmetry_find(module, diag, &turns));
+    for (int axis = 0; axis < module->naxes && !*right; axis++) {
+        some |= turns.turns[axis];
+        split = turns;
+        HD_TRY(hd_symmetry_split(module, axis, diag, &split));
+        if (split.split >= 0)
+            HD_TRY(prove_by(module, &split, options, diag, right));
+    }
+    return some && !*right ? prove_by(module, &turns, options, diag, right)
+                           : HD_OK;
 }
 
 hd_status hd_prove_all(const hd_module *module, const hd_check_options *options,

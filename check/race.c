@@ -22,6 +22,7 @@ typedef struct cell {
     int32_t write; // the last one
     int32_t name;  // id of the buffer that it was written through
     int32_t loose; // first of the loose sends that have read it since
+    int32_t older; // first of the accesses before, that are some ranks' last
 } cell;
 
 typedef struct link {
@@ -29,13 +30,24 @@ typedef struct link {
     int32_t next; // 0 is the end
 } link;
 
+// An access that some ranks of a line have made since all of them wrote.
+typedef struct older {
+    int32_t step;
+    int32_t next; // 0 is the end
+    bool writes;
+    hd_arc arc; // with all ranks that have
+} older;
+
 // An op that was reported, alone or with another.
 typedef struct reported {
     hd_code code;
     const hd_op *first, *second;
 } reported;
 
-enum { MOST_REPORTED = 64 }; // more than a diag keeps
+enum {
+    MOST_REPORTED = 64, // more than a diag keeps
+    MOST_OLDER = 64,    // of one cell; with more the line is not looked at
+};
 
 typedef struct access {
     int64_t step;
@@ -67,7 +79,12 @@ typedef struct scan {
     int64_t steps;  // of one run of the rank
     cell *cell;     // owned
     int32_t *read;  // owned, by cell and stream: the last step that read it
-    link *link;     // owned: lists of loose reads, from 1
+    // Where ranks of a line issue some of the steps each; else NULL.
+    hd_arc *written; // owned, by cell: who has
+    older *older;    // owned: lists of them, from 1
+    int64_t nolder, older_room;
+    int32_t dropped; // the first of those that are free
+    link *link;      // owned: lists of loose reads, from 1
     int64_t nlinks, links_room;
     int32_t *loose; // owned, by step of one run: its number or -1
     int64_t nloose; // of one run
@@ -355,13 +372,23 @@ static bool has_passed(const scan *s, int64_t step)
            hd_order_count(s->graph, s->rank, step);
 }
 
+// Whether the ranks that have come to where the clock is, and issue `step`,
+// issue the wait.
+static bool is_issued(const scan *s, int64_t wait, int64_t step)
+{
+    return hd_graph_within(s->graph, node_of(s, step), node_of(s, wait)) ||
+           (s->step != HD_RUN_END &&
+            hd_graph_within(s->graph, node_of(s, s->step), node_of(s, wait)));
+}
+
 // Some wait for the `done` event of a send has ended.
 static bool is_waited_for(const scan *s, int64_t step, int32_t number)
 {
     int64_t run = step < s->steps ? 0 : s->steps;
 
     for (int32_t i = s->waits[number]; i != 0; i = s->wait[i].next)
-        if (has_passed(s, s->wait[i].step + run))
+        if (has_passed(s, s->wait[i].step + run) &&
+            is_issued(s, s->wait[i].step, step))
             return true;
     return false;
 }
@@ -403,6 +430,15 @@ static void compare(scan *s, int32_t step_and_one)
 
     if (step >= 0 && step != s->step && !has_ended(s, step))
         report_race(s, step);
+}
+
+// There is nothing to compare where no rank issues both.
+static void compare_write(scan *s, int32_t step_and_one)
+{
+    if (step_and_one > 0 &&
+        hd_graph_meet(s->graph, node_of(s, step_and_one - 1),
+                      node_of(s, s->step)))
+        compare(s, step_and_one);
 }
 
 // ------------------------------------------------------------------ pairs
@@ -498,6 +534,41 @@ static void put_pairs(scan *s)
 
 // --------------------------------------------------------------- accesses
 
+static void add_older(scan *s, older what, int32_t *first)
+{
+    hd_status status;
+
+    if (s->dropped != 0) {
+        *first = s->dropped;
+        s->dropped = s->older[*first].next;
+        s->older[*first] = what;
+        return;
+    }
+    if (s->status == HD_ERROR_NO_MEMORY)
+        return;
+    status = hd_grow((void **)&s->older, &s->older_room, s->nolder + 2,
+                     sizeof *s->older, s->diag);
+    if (status != HD_OK) {
+        s->status = status;
+        return;
+    }
+    s->older[++s->nolder] = what;
+    *first = (int32_t)s->nolder;
+}
+
+static void drop_older(scan *s, cell *c)
+{
+    int32_t i = c->older;
+
+    if (i == 0)
+        return;
+    while (s->older[i].next != 0)
+        i = s->older[i].next;
+    s->older[i].next = s->dropped;
+    s->dropped = c->older;
+    c->older = 0;
+}
+
 static void add_loose_read(scan *s, cell *c)
 {
     hd_status status;
@@ -515,6 +586,92 @@ static void add_loose_read(scan *s, cell *c)
     c->loose = (int32_t)s->nlinks;
 }
 
+static bool stands_for(const scan *s, int32_t a, int32_t b)
+{
+    const hd_node *x = node_of(s, a - 1), *y = node_of(s, b - 1);
+
+    return a == b || (x->stream == y->stream && !x->async && !y->async &&
+                      (a > s->steps) == (b > s->steps));
+}
+
+// Of a run of a stream the last access stands for those before it: where it has
+// ended they have. A send that its stream does not wait for stands for itself.
+static void keep_older(scan *s, cell *c, int32_t step, bool writes, hd_arc arc)
+{
+    int n = 0;
+
+    if (step == 0)
+        return;
+    for (int32_t i = c->older; i != 0; i = s->older[i].next, n++) {
+        older *o = &s->older[i];
+
+        if (o->writes != writes || !stands_for(s, o->step, step))
+            continue;
+        o->step = o->step < step ? step : o->step;
+        o->arc = hd_arc_cover(o->arc, arc, s->graph->line);
+        return;
+    }
+    if (n < MOST_OLDER)
+        add_older(s, (older){step, c->older, writes, arc}, &c->older);
+    else
+        s->found = true;
+}
+
+static void compare_older(scan *s, const cell *c, bool reads)
+{
+    hd_arc arc;
+
+    if (c->older == 0)
+        return;
+    arc = hd_graph_arc(s->graph, node_of(s, s->step));
+    for (int32_t i = c->older; i != 0; i = s->older[i].next)
+        if ((s->older[i].writes || reads) &&
+            hd_arc_meets(s->older[i].arc, arc, s->graph->line))
+            compare(s, s->older[i].step);
+}
+
+// What a write of some ranks leaves is the last access of the others. Which
+// ranks have read by a stream is not told.
+static void keep_all_older(scan *s, cell *c, const int32_t *read)
+{
+    const hd_node *by = node_of(s, s->step);
+    hd_arc all = hd_arc_all(s->graph->line);
+
+    if (hd_graph_arc(s->graph, by).n == s->graph->line) {
+        drop_older(s, c);
+        return;
+    }
+    if (c->write != 0)
+        keep_older(s, c, c->write, true,
+                   hd_graph_arc(s->graph, node_of(s, c->write - 1)));
+    for (int k = 0; k < s->graph->nstreams; k++)
+        keep_older(s, c, read[k], false, all);
+    for (int32_t i = c->loose; i != 0; i = s->link[i].next)
+        keep_older(s, c, s->link[i].step, false, all);
+}
+
+// Ranks have written it by one name; by how many is not told apart. Of more
+// than an arc the larger part is remembered.
+static void note_written(scan *s, const cell *c, hd_arc *written)
+{
+    hd_arc arc = hd_graph_arc(s->graph, node_of(s, s->step)), all;
+
+    if (c->write != 0 && c->name != s->part->buffer && arc.n < s->graph->line)
+        s->found = true;
+    if (hd_arc_join(*written, arc, s->graph->line, &all))
+        *written = all;
+    else if (arc.n > written->n)
+        *written = arc;
+}
+
+static bool is_written(const scan *s, const cell *c)
+{
+    return s->written != NULL
+               ? hd_arc_within(hd_graph_arc(s->graph, node_of(s, s->step)),
+                               s->written[c - s->cell], s->graph->line)
+               : c->write != 0;
+}
+
 // The value that a cell has by the name of a buffer.
 static uint64_t value_of(const scan *s, int64_t at, int buffer)
 {
@@ -526,7 +683,7 @@ static void check_value(scan *s, const cell *c, int64_t at)
 {
     if (s->step >= s->steps)
         return;
-    if (c->write == 0 && !is_by_caller(s, s->part))
+    if (!is_written(s, c) && !is_by_caller(s, s->part))
         report_unwritten(s, at);
     else if (c->write != 0 && c->name != s->part->buffer &&
              hd_set_has(&s->over, value_of(s, at, s->part->buffer)))
@@ -558,7 +715,8 @@ static void read_cells(void *context, int64_t low, int64_t high)
     for (int64_t i = low; i < high; i++) {
         cell *c = &s->cell[i];
 
-        compare(s, c->write);
+        compare_write(s, c->write);
+        compare_older(s, c, false);
         check_value(s, c, i);
         if (loose)
             add_loose_read(s, c);
@@ -577,15 +735,21 @@ static void write_cells(void *context, int64_t low, int64_t high)
         cell *c = &s->cell[i];
         int32_t *read = &s->read[i * n];
 
-        compare(s, c->write);
-        for (int k = 0; k < n; k++) {
+        compare_write(s, c->write);
+        compare_older(s, c, true);
+        for (int k = 0; k < n; k++)
             compare(s, read[k]);
-            read[k] = 0;
-        }
         for (int32_t k = c->loose; k != 0; k = s->link[k].next)
             compare(s, s->link[k].step);
         end_value(s, c, i);
-        *c = (cell){.write = (int32_t)s->step + 1, .name = s->part->buffer};
+        if (s->written != NULL) {
+            keep_all_older(s, c, read);
+            note_written(s, c, &s->written[i]);
+        }
+        memset(read, 0, sizeof *read * (size_t)n);
+        *c = (cell){.write = (int32_t)s->step + 1,
+                    .name = s->part->buffer,
+                    .older = c->older};
     }
 }
 
@@ -688,9 +852,11 @@ static void report_output(scan *s, const hd_buffer *buffer, const char *words)
 
 static bool is_hole(const scan *s, const hd_buffer *buffer, int64_t at)
 {
-    return s->cell[at].write == 0 &&
-           !hd_cells_is_room(&s->cells, &s->graph->frame[buffer->id], at,
-                             s->rank);
+    bool whole = s->written != NULL ? s->written[at].n == s->graph->line
+                                    : s->cell[at].write != 0;
+
+    return !whole && !hd_cells_is_room(&s->cells, &s->graph->frame[buffer->id],
+                                       at, s->graph->number[s->rank]);
 }
 
 static void report_hole(scan *s, const hd_buffer *buffer, int64_t at)
@@ -715,6 +881,8 @@ static void check_recorded(scan *s, const hd_buffer *event)
     for (int64_t i = 0; i < s->steps; i++) {
         const hd_op *op = node_of(s, i)->op;
 
+        if (hd_graph_arc(s->graph, node_of(s, i)).n < s->graph->line)
+            continue; // not by all
         for (int k = 0; k < op->nviews; k++)
             if (op->view[k].buffer == event &&
                 hd_op_access(op, k) == HD_ACCESS_RECORD)
@@ -774,12 +942,15 @@ static void begin_phase(scan *s, phase phase, bool global)
     s->phase = phase;
     s->global = global;
     s->found = s->unordered = false;
-    s->nlinks = s->npairs = 0;
+    s->nlinks = s->nolder = s->npairs = 0;
+    s->dropped = 0;
     hd_set_clear(&s->over);
     memset(s->cell, 0, sizeof *s->cell * (size_t)s->cells.ncells);
     memset(s->read, 0,
            sizeof *s->read * (size_t)s->cells.ncells *
                (size_t)s->graph->nstreams);
+    if (s->written != NULL)
+        memset(s->written, 0, sizeof *s->written * (size_t)s->cells.ncells);
 }
 
 // All ranks are executed once, for the first rank whose peers are asked.
@@ -835,6 +1006,9 @@ static hd_status allocate(scan *s)
         if (most < hd_graph_steps(s->graph, rank))
             most = hd_graph_steps(s->graph, rank);
     HD_TRY(hd_clear_array(cells, sizeof *s->cell, s->diag, (void **)&s->cell));
+    if (s->graph->arc != NULL)
+        HD_TRY(hd_clear_array(cells, sizeof *s->written, s->diag,
+                              (void **)&s->written));
     HD_TRY(hd_clear_array(cells * s->graph->nstreams, sizeof *s->read, s->diag,
                           (void **)&s->read));
     HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
@@ -848,6 +1022,8 @@ static void free_scan(scan *s)
     hd_cells_free(&s->cells);
     free(s->cell);
     free(s->read);
+    free(s->written);
+    free(s->older);
     free(s->link);
     free(s->loose);
     free(s->wait);

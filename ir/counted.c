@@ -233,7 +233,7 @@ static int counts_differ(judge *j, int i, const hd_buffer *first)
     const hd_op *op = j->op;
     const hd_buffer *x = op->view[i].buffer;
     bool rewritten = is_rewritten(x->by) || is_rewritten(first->by);
-    char why[HD_COUNTED_WHY / 2];
+    char why[HD_COUNTED_WHY / 2 - 32];
 
     j->differs = true;
     if (hd_op_family(op) == HD_FAMILY_ATTEND)

@@ -117,8 +117,7 @@ hd_expr_form hd_expr_form_of(hd_expr_kind kind)
     return kind < HD_EXPR_ADD ? (hd_expr_form)kind : HD_FORM_BINARY;
 }
 
-// False where there is no value. Logic takes anything but 0 for true.
-static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
+bool hd_expr_apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
 {
     int64_t value = 0;
 
@@ -243,7 +242,8 @@ hd_expr hd_expr_binary(hd_module *module, hd_expr_kind kind, hd_expr a,
     if (same != HD_EXPR_NONE)
         return same;
     if (hd_expr_is_const(module, a) && hd_expr_is_const(module, b) &&
-        apply(kind, hd_expr_value(module, a), hd_expr_value(module, b), &value))
+        hd_expr_apply(kind, hd_expr_value(module, a), hd_expr_value(module, b),
+                      &value))
         return hd_expr_const(module, value);
     return intern(
         module,
@@ -353,7 +353,7 @@ bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
         return true;
     }
     return hd_expr_eval(module, node->b, env, &b) &&
-           apply(node->kind, a, b, out);
+           hd_expr_apply(node->kind, a, b, out);
 }
 
 bool hd_expr_uses_coord(const hd_module *module, hd_expr expr, int axis)
@@ -418,7 +418,7 @@ static bool apply_bounds(hd_expr_kind kind, const int64_t a[2],
     int64_t end[4];
 
     for (int i = 0; i < 4; i++)
-        if (!apply(kind, a[i % 2], b[i / 2], &end[i]))
+        if (!hd_expr_apply(kind, a[i % 2], b[i / 2], &end[i]))
             return false;
     *low = *high = end[0];
     for (int i = 1; i < 4; i++) {

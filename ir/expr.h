@@ -114,6 +114,10 @@ bool hd_expr_bounds(const hd_module *module, hd_expr expr, const hd_env *env,
 bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
                   int64_t *out);
 
+// Any kind from HD_EXPR_ADD on, of two numbers. False where there is no value.
+// Logic takes anything but 0 for true.
+bool hd_expr_apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out);
+
 // The word or mark of a kind from HD_EXPR_ADD on.
 const char *hd_expr_operator(hd_expr_kind kind);
 // As the parser reads it, with the fewest parentheses.

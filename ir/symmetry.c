@@ -28,7 +28,11 @@ typedef struct sort {
 } sort;
 
 // How the views of a buffer use one of its dimensions.
-enum { IS_FIXED = 1, IS_TURNING = 2 };
+enum {
+    IS_FIXED = 1,
+    IS_TURNING = 2,
+    IS_PIECES = 4, // of ranks: it must turn
+};
 
 typedef struct usage {
     bool used;
@@ -45,6 +49,7 @@ typedef struct finder {
     const hd_module *module;
     int axis;
     int64_t size;
+    bool split;   // the walk tells which ranks issue what
     bool control; // conditions and bounds are fixed
     bool alike;   // and then all ranks issue as many steps
     bool turns;
@@ -207,6 +212,16 @@ static bool is_fixed(const finder *f, hd_expr expr)
     return sort_expr(f, expr).kind == FIXED;
 }
 
+// Where ranks issue some of the steps each the walk sees to it that what is
+// congruent is in range, and all else is one number on all ranks of a step.
+static bool is_turning(const finder *f, hd_expr expr)
+{
+    sort s = sort_expr(f, expr);
+
+    return s.kind == TURNING ||
+           (f->split && s.kind == CONGRUENT && s.factor == 1);
+}
+
 // ------------------------------------------------------------------ views
 
 static void use_dim(finder *f, const hd_buffer *buffer, int d, int how)
@@ -223,18 +238,14 @@ static void use_turning(finder *f, const hd_buffer *buffer, int d)
 
 static void use_index(finder *f, const hd_buffer *buffer, int d, hd_expr index)
 {
-    switch (sort_expr(f, index).kind) {
-    case FIXED:
-        use_dim(f, buffer, d, IS_FIXED);
-        break;
-    case TURNING:
+    bool turns = is_turning(f, index) &&
+                 (!f->split || hd_dim_local(buffer->type.dim[d]) == f->size);
+
+    if (turns)
         use_turning(f, buffer, d);
-        break;
-    case CONGRUENT:
-    case OTHER:
-        f->turns = false;
-        break;
-    }
+    else
+        use_dim(f, buffer, d, IS_FIXED);
+    f->turns &= f->split || turns || is_fixed(f, index);
 }
 
 // A block of each rank: an own one, or one that turns.
@@ -244,8 +255,7 @@ static bool is_turning_block(const finder *f, hd_dim dim, const hd_range *range)
         return false;
     if (hd_dim_is_sharded(dim))
         return dim.mark == f->axis;
-    return range->blocks == f->size &&
-           sort_expr(f, range->block).kind == TURNING;
+    return range->blocks == f->size && is_turning(f, range->block);
 }
 
 static bool may_be_empty(hd_dim dim, const hd_range *range)
@@ -272,8 +282,9 @@ static void use_range(finder *f, const hd_buffer *buffer, int d,
     if (range->extent < 0)
         f->alike &= is_fixed(f, (hd_expr)~range->extent);
     use_dim(f, buffer, d, IS_FIXED);
-    f->turns &= is_fixed(f, range->low) && is_fixed(f, range->past) &&
-                (range->block == HD_EXPR_NONE || is_fixed(f, range->block));
+    f->turns &= f->split ||
+                (is_fixed(f, range->low) && is_fixed(f, range->past) &&
+                 (range->block == HD_EXPR_NONE || is_fixed(f, range->block)));
 }
 
 static void use_view(finder *f, const hd_view *view)
@@ -302,10 +313,12 @@ static void use_pieces(finder *f, const hd_op *op)
             hd_buffer_root(op->view[1].buffer))
         return;
     d = hd_view_lead(all);
-    if (d < all->buffer->type.ndims)
-        use_turning(f, all->buffer, d);
-    else
+    if (d == all->buffer->type.ndims) {
         f->turns = false;
+        return;
+    }
+    use_turning(f, all->buffer, d);
+    use_dim(f, all->buffer, d, IS_PIECES);
 }
 
 // ------------------------------------------------------------- statements
@@ -382,7 +395,7 @@ static void use_blocks(finder *f, const hd_op *op, int i)
 
         if (!turns)
             continue;
-        if (together)
+        if (together && !(f->split && hd_op_is_rooted(op)))
             f->turns &= !hd_dim_is_sized(dim) &&
                         (range == NULL || dim.extent % f->size == 0);
         if (range != NULL && may_be_empty(dim, range))
@@ -398,7 +411,6 @@ static void use_op(finder *f, const hd_op *op)
     }
     for (int i = 0; i < op->nkeys; i++) {
         const hd_key *key = &op->key[i];
-        enum kind kind;
 
         if (hd_key_info_get(key->code)->value != HD_VALUE_EXPR)
             continue;
@@ -406,13 +418,13 @@ static void use_op(finder *f, const hd_op *op)
             use_mask(f, op, key);
             continue;
         }
-        kind = is_peer(key->code) && op->axis == f->axis ? TURNING : FIXED;
-        if (sort_expr(f, key->expr).kind != kind)
-            f->turns = false;
+        f->turns &= f->split || (is_peer(key->code) && op->axis == f->axis
+                                     ? is_turning(f, key->expr)
+                                     : is_fixed(f, key->expr));
     }
     f->zeros |= hd_zeros_may_be_stored(op);
-    if (hd_op_is_rooted(op))
-        f->turns = false; // one rank of a line is not like the others
+    if (hd_op_is_rooted(op)) // one rank of a line is not like the others
+        f->turns &= f->split && op->axis == f->axis;
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         use_pieces(f, op);
 }
@@ -423,10 +435,12 @@ static void use_loop(finder *f, const hd_stmt *stmt)
 {
     sort from = sort_expr(f, stmt->a), to = sort_expr(f, stmt->b);
 
-    f->control &= from.kind == FIXED && to.kind == FIXED;
+    if (!f->split)
+        f->control &= from.kind == FIXED && to.kind == FIXED;
     f->var[stmt->var] =
-        f->control ? fixed(from.bound > to.bound ? from.bound : to.bound)
-                   : other;
+        f->split     ? fixed(0x1p32) // no more, says the walk
+        : f->control ? fixed(from.bound > to.bound ? from.bound : to.bound)
+                     : other;
     use_block(f, &stmt->body);
 }
 
@@ -435,7 +449,7 @@ static void use_if(finder *f, const hd_stmt *stmt)
     bool known = hd_expr_is_const(f->module, stmt->a);
     int64_t value = known ? hd_expr_value(f->module, stmt->a) : 0;
 
-    f->control &= is_fixed(f, stmt->a);
+    f->control &= f->split || is_fixed(f, stmt->a);
     if (!known || value != 0)
         use_block(f, &stmt->body);
     if (!known || value == 0)
@@ -450,8 +464,8 @@ static void use_stmt(finder *f, const hd_stmt *stmt)
         break;
     case HD_STMT_LET:
         f->var[stmt->var] = sort_expr(f, stmt->a);
-        // It may have no value on some ranks.
-        f->turns &= f->var[stmt->var].kind != OTHER;
+        // It may have no value on some ranks, which the walk of all sees.
+        f->turns &= f->split || f->var[stmt->var].kind != OTHER;
         break;
     case HD_STMT_FOR:
         use_loop(f, stmt);
@@ -460,7 +474,7 @@ static void use_stmt(finder *f, const hd_stmt *stmt)
         use_if(f, stmt);
         break;
     case HD_STMT_ON:
-        f->turns &= is_fixed(f, stmt->a);
+        f->turns &= f->split || is_fixed(f, stmt->a);
         use_block(f, &stmt->body);
         break;
     case HD_STMT_LAUNCH:
@@ -565,6 +579,15 @@ static bool is_shorter(const finder *f, hd_dim dim)
            !hd_dim_is_sized(dim) && hd_dim_is_uneven(dim);
 }
 
+// What turns on ranks that each are the only one of a step is one number there.
+static void fix_mixed(const finder *f)
+{
+    for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
+        for (int d = 0; d < b->type.ndims; d++)
+            if (f->usage[b->id].dim[d] == (IS_FIXED | IS_TURNING))
+                f->usage[b->id].dim[d] = IS_FIXED;
+}
+
 static void find_blocks(const finder *f)
 {
     for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
@@ -604,6 +627,8 @@ static bool same_blocks(const finder *f, const hd_buffer *buffer)
 
 static bool bytes_turn(const finder *f)
 {
+    if (f->split)
+        fix_mixed(f);
     find_blocks(f);
     for (hd_buffer *b = f->module->buffers; b != NULL; b = b->next)
         if (!has_room(f, b))
@@ -639,7 +664,7 @@ static hd_status look_along(finder *f, hd_diag *diag)
     use_block(f, &f->module->body);
     // Launches are compared step by step.
     f->turns = f->turns && f->control && bytes_turn(f) &&
-               !(f->launches && (f->masks || f->empty));
+               !(f->launches && (f->masks || f->empty || f->split));
     // Which gradients meet which fills is the same where all views turn. Pieces
     // that meet by the ranges of their bytes alone may be told apart by one
     // rank and not by another: either is right.
@@ -656,7 +681,7 @@ static void stop(finder *f)
 hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
                            hd_symmetry *out)
 {
-    hd_symmetry found = {.steps = true};
+    hd_symmetry found = {.steps = true, .split = -1};
 
     for (int axis = 0; axis < module->naxes; axis++) {
         finder f = {
@@ -672,6 +697,27 @@ hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
         found.steps &= f.alike;
     }
     *out = found;
+    return HD_OK;
+}
+
+hd_status hd_symmetry_split(const hd_module *module, int axis, hd_diag *diag,
+                            hd_symmetry *symmetry)
+{
+    finder f = {.module = module,
+                .axis = axis,
+                .size = module->axis[axis].size,
+                .split = true};
+    hd_status status;
+
+    if (f.size == 1 || symmetry->turns[axis])
+        return HD_OK;
+    status = look_along(&f, diag);
+    stop(&f);
+    HD_TRY(status);
+    if (f.turns) {
+        symmetry->turns[axis] = true;
+        symmetry->split = axis;
+    }
     return HD_OK;
 }
 
@@ -717,13 +763,15 @@ static bool has_room_for_all(const hd_module *module, const hd_full *full)
 hd_status hd_symmetry_full(const hd_module *module, const hd_symmetry *symmetry,
                            hd_diag *diag, hd_full *out)
 {
-    hd_full full = {0};
+    hd_full full = {.split = symmetry->split};
     hd_status status = hd_clear_array(module->nbuffers + 1, sizeof *full.of,
                                       diag, (void **)&full.of);
 
     for (int axis = 0; axis < module->naxes && status == HD_OK; axis++) {
-        finder f = {
-            .module = module, .axis = axis, .size = module->axis[axis].size};
+        finder f = {.module = module,
+                    .axis = axis,
+                    .size = module->axis[axis].size,
+                    .split = axis == symmetry->split};
 
         if (!symmetry->turns[axis])
             continue;

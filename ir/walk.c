@@ -5,6 +5,7 @@
 // the group ends.
 #include "ir/walk.h"
 
+#include "ir/along.h"
 #include "ir/causal.h"
 #include "ir/space.h"
 
@@ -17,16 +18,51 @@
 
 enum {
     MAX_EVENTS = 1 << 24,
-    MOST_TURNED = 1 << 20, // values of keys that other ranks are asked for
+    MOST_TURNED = 1 << 20, // values of keys that other ranks are asked for, and
+                           // iterations of a loop of theirs
 };
+
+// What a view moves, on each of the ranks that are walked at once: of how many
+// elements it is, but for the dimensions whose length a run says.
+typedef struct moved {
+    int64_t elements;
+    int n;
+    hd_dim_terms of[HD_MAX_DIMS];
+} moved;
+
+// A collective that some ranks of its line have come to.
+typedef struct opened {
+    const hd_op *op; // NULL: there is none
+    hd_arc arc;
+    int64_t root, next; // coordinate; the step that is to follow
+    int32_t seq;
+    int32_t group;
+    int stream;
+    moved moved; // of one with a root
+} opened;
+
+// All ranks of a line, of which `arc` issue what is walked now. The walk is
+// that of the first one of these, whose indices and peers are turned to
+// coordinate 0.
+typedef struct split {
+    hd_line line;  // of no size: each rank is walked by itself
+    hd_along *let; // owned: line.let
+    hd_arc arc;
+    hd_arc *member;    // owned, as the walker's
+    int64_t room;      // of that
+    hd_arc **recorded; // owned, by buffer id: who records each event last
+    opened opened;
+} split;
 
 typedef struct walker {
     const hd_module *module;
     hd_diag *diag;
-    hd_step_fn *fn;    // NULL: steps are only counted
+    hd_step_fn *fn;    // NULL: steps are only counted, or `full_fn` takes them
     hd_step_fn *empty; // NULL: nobody asks what is not issued
+    hd_full_step_fn *full_fn;
     void *context;
     const hd_full *full; // NULL: the rank stands for itself
+    split split;
     // Owned, of a rank that stands for others; else NULL: each let once, behind
     // those that it uses.
     const hd_stmt **let;
@@ -111,6 +147,78 @@ static hd_status evaluate_key(walker *w, const hd_key *key, int64_t *out)
     return status;
 }
 
+// ------------------------------------------------------- ranks walked at once
+
+static bool is_split(const walker *w)
+{
+    return w->split.line.size > 0;
+}
+
+// To the first rank of the arc, where lets have the values that are known
+// there.
+static void come_to(walker *w, hd_arc arc)
+{
+    w->split.arc = arc;
+    w->env.coord[w->split.line.axis] = arc.first;
+    for (int i = 0; i < w->nlets; i++)
+        (void)hd_along_value(&w->split.let[w->let[i]->var], arc.first,
+                             &w->vars[w->let[i]->var]);
+}
+
+static hd_status evaluate_along(const walker *w, hd_expr expr, hd_along *out)
+{
+    return hd_along_eval(&w->split.line, expr, w->split.arc, out)
+               ? HD_OK
+               : HD_ERROR_INVALID;
+}
+
+// What turns with the coordinate, on all ranks of the arc, is what it is at
+// coordinate 0.
+static hd_status turn_back(const walker *w, hd_expr expr, int64_t *value)
+{
+    hd_along along;
+
+    HD_TRY(evaluate_along(w, expr, &along));
+    return hd_along_turns(&along, w->split.line.size, value) ? HD_OK
+                                                             : HD_ERROR_INVALID;
+}
+
+static bool is_rooted_along(const walker *w, const hd_op *op)
+{
+    return is_split(w) && hd_op_is_rooted(op) && op->axis == w->split.line.axis;
+}
+
+static bool turns_along(const walker *w, const hd_buffer *buffer, int i)
+{
+    return is_split(w) &&
+           (w->full->of[buffer->id].axes[i] >> w->split.line.axis & 1) != 0;
+}
+
+// One number on all ranks of the arc.
+static hd_status evaluate_alike(walker *w, hd_expr expr, hd_loc loc,
+                                int64_t *out)
+{
+    hd_along along;
+    int64_t least, most;
+
+    HD_TRY(evaluate(w, expr, loc, out));
+    if (!is_split(w) || hd_expr_is_const(w->module, expr))
+        return HD_OK;
+    HD_TRY(evaluate_along(w, expr, &along));
+    hd_along_bounds(&along, &least, &most);
+    return least == most ? HD_OK : HD_ERROR_INVALID;
+}
+
+// What a dimension is picked by: where it turns as at coordinate 0.
+static hd_status evaluate_index(walker *w, const hd_view *view, int i,
+                                hd_expr expr, int64_t *out)
+{
+    if (!turns_along(w, view->buffer, i))
+        return evaluate_alike(w, expr, view->loc, out);
+    HD_TRY(evaluate(w, expr, view->loc, out));
+    return turn_back(w, expr, out);
+}
+
 // ------------------------------------------------------------------ spans
 
 // Of what a run says the length of, an index is there in every run.
@@ -128,7 +236,7 @@ static hd_status pick_index(walker *w, const hd_view *view, int i,
         *index = 0;
         return HD_OK;
     }
-    HD_TRY(evaluate(w, view->index[i], view->loc, index));
+    HD_TRY(evaluate_index(w, view, i, view->index[i], index));
     if (*index >= 0 && *index < hd_module_least(w->module, dim))
         return HD_OK;
     return hd_error(w->diag, HD_E0601, view->loc,
@@ -144,7 +252,9 @@ static hd_status check_block(walker *w, const hd_view *view, int i,
 {
     int64_t block;
 
-    HD_TRY(evaluate(w, range->block, view->loc, &block));
+    HD_TRY(hd_dim_is_sharded(view->buffer->type.dim[i])
+               ? evaluate(w, range->block, view->loc, &block)
+               : evaluate_index(w, view, i, range->block, &block));
     if (block >= 0 && block < range->blocks)
         return HD_OK;
     return hd_error(w->diag, HD_E0601, view->loc,
@@ -181,12 +291,12 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
         *n = full_block(w, view->buffer, i);
         *low = 0;
         if (!hd_dim_is_sharded(dim))
-            HD_TRY(evaluate(w, range->block, view->loc, low));
+            HD_TRY(evaluate_index(w, view, i, range->block, low));
         *low *= *n;
         return HD_OK;
     }
-    HD_TRY(evaluate(w, range->low, view->loc, low));
-    HD_TRY(evaluate(w, range->past, view->loc, &past));
+    HD_TRY(evaluate_alike(w, range->low, view->loc, low));
+    HD_TRY(evaluate_alike(w, range->past, view->loc, &past));
     if (*low >= 0 && *low <= past && past <= extent) {
         *n = past - *low;
         if (hd_dim_is_sharded(dim)) // the own block begins the rank's memory
@@ -248,7 +358,9 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
     const hd_axis *axis = &w->module->axis[op->axis];
     int64_t coord;
 
-    HD_TRY(evaluate(w, key->expr, key->loc, &coord));
+    HD_TRY(is_split(w) && op->axis != w->split.line.axis
+               ? evaluate_alike(w, key->expr, key->loc, &coord)
+               : evaluate(w, key->expr, key->loc, &coord));
     if (coord < 0 || coord >= axis->size)
         return hd_error(w->diag, HD_E0604, key->loc,
                         "%s %lld on rank %lld; %s has coordinates 0 to %lld",
@@ -259,6 +371,12 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
         return hd_error(w->diag, HD_E0604, key->loc,
                         "rank %lld names itself here (%s is %lld)",
                         (long long)w->rank, axis->name, (long long)coord);
+    if (is_split(w) && op->axis == w->split.line.axis) {
+        if (code != HD_KEY_ROOT)
+            HD_TRY(turn_back(w, key->expr, &coord));
+        else
+            coord = (coord + axis->size - w->env.coord[op->axis]) % axis->size;
+    }
     *peer = (int32_t)hd_mesh_peer(w->module, w->rank, op->axis, coord);
     return HD_OK;
 }
@@ -332,7 +450,8 @@ static hd_status check_root(walker *w, const hd_step *step)
     bool spreads = hd_op_fold(op) == HD_FOLD_NONE;
 
     if ((root == spreads ? op->ninputs : op->noutputs) == 1)
-        return check_sides(w, step);
+        return is_rooted_along(w, op) ? HD_OK // what all ranks move is measured
+                                      : check_sides(w, step);
     return hd_error(w->diag, HD_E0606, op->loc,
                     "rank %lld is %sthe root here and names nothing to %s",
                     (long long)w->rank, root ? "" : "not ",
@@ -345,6 +464,105 @@ static int64_t peer_of(const walker *w, const hd_step *step)
     int axis = step->op->axis;
 
     return w->first_peer[axis] + hd_mesh_coord(w->module, step->peer, axis);
+}
+
+static hd_status measure_range(walker *w, const hd_view *view, int d,
+                               const hd_range *range, moved *out)
+{
+    hd_dim dim = view->buffer->type.dim[d];
+    int64_t block = -1, low, past;
+
+    if (range->block != HD_EXPR_NONE &&
+        (hd_dim_is_sized(dim) || dim.extent % range->blocks != 0))
+        HD_TRY(evaluate_alike(w, range->block, view->loc, &block));
+    if (hd_view_has_sized(view, d)) {
+        out->of[out->n++] = hd_dim_terms_of(dim, block, range->blocks);
+        return HD_OK;
+    }
+    HD_TRY(evaluate(w, range->low, view->loc, &low));
+    HD_TRY(evaluate(w, range->past, view->loc, &past));
+    out->elements *= past - low;
+    return HD_OK;
+}
+
+static hd_status measure_view(walker *w, const hd_view *view, moved *out)
+{
+    *out = (moved){.elements = 1};
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        hd_dim dim = view->buffer->type.dim[d];
+        const hd_range *range = hd_view_range(view, d);
+
+        if (hd_view_picks(view, d))
+            continue;
+        if (range != NULL)
+            HD_TRY(measure_range(w, view, d, range, out));
+        else if (hd_dim_is_sharded(dim) && hd_dim_is_sized(dim))
+            return HD_ERROR_INVALID; // of each rank as many as it has
+        else if (hd_dim_is_sized(dim))
+            out->of[out->n++] = hd_dim_terms_of(dim, -1, 0);
+        else
+            out->elements *= hd_dim_local(dim);
+    }
+    return HD_OK;
+}
+
+static bool moves_alike(const moved *a, const moved *b)
+{
+    for (int i = 0; i < a->n && i < b->n; i++)
+        if (!hd_dim_same_terms(a->of[i], b->of[i]))
+            return false;
+    return a->n == b->n && a->elements == b->elements;
+}
+
+// What a root names twice is as long, and what all ranks move.
+static hd_status measure_rooted(walker *w, const hd_step *step, bool first,
+                                moved *out)
+{
+    const hd_op *op = step->op;
+    moved one;
+
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        if (!hd_step_touches(step, i))
+            continue;
+        HD_TRY(measure_view(w, &op->view[i], &one));
+        if (!first && !moves_alike(out, &one))
+            return HD_ERROR_INVALID;
+        *out = one;
+        first = false;
+    }
+    return HD_OK;
+}
+
+// Ranks that issue a collective in steps of their own, which follow each other.
+static hd_status number_opened(walker *w, hd_step *step)
+{
+    opened *o = &w->split.opened;
+    bool first = o->op == NULL;
+    int64_t size = w->split.line.size, root = -1;
+
+    if (step->peer >= 0)
+        root = (hd_mesh_coord(w->module, step->peer, step->op->axis) +
+                w->env.coord[step->op->axis]) %
+               size;
+    if (o->op == NULL)
+        *o = (opened){.op = step->op,
+                      .root = root,
+                      .next = w->nsteps,
+                      .seq = w->collectives[step->op->axis]++,
+                      .stream = step->stream,
+                      .group = step->group};
+    if (o->op->code != step->op->code || o->root != root ||
+        o->stream != step->stream || o->group != step->group ||
+        o->next != w->nsteps || hd_arc_meets(o->arc, w->split.arc, size) ||
+        !hd_arc_join(o->arc, w->split.arc, size, &o->arc))
+        return HD_ERROR_INVALID;
+    if (hd_op_is_rooted(step->op))
+        HD_TRY(measure_rooted(w, step, first, &o->moved));
+    o->next++;
+    step->seq = o->seq;
+    if (o->arc.n == size)
+        o->op = NULL;
+    return HD_OK;
 }
 
 static hd_status number_transfer(walker *w, hd_step *step)
@@ -372,6 +590,8 @@ static hd_status number_transfer(walker *w, hd_step *step)
     case HD_MOVE_NONE:
         break;
     }
+    if (is_split(w) && op->axis == w->split.line.axis)
+        return number_opened(w, step);
     step->seq = w->collectives[op->axis]++;
     return HD_OK;
 }
@@ -390,6 +610,9 @@ static hd_status find_recorded(walker *w, const hd_span *span, hd_record **out)
         w->recorded[id] = calloc((size_t)n, sizeof *w->recorded[id]);
         if (w->recorded[id] == NULL)
             return hd_fail(w->diag, HD_ERROR_NO_MEMORY, "out of memory");
+        if (is_split(w))
+            HD_TRY(hd_clear_array(n, sizeof **w->split.recorded, w->diag,
+                                  (void **)&w->split.recorded[id]));
     }
     *out = &w->recorded[id][span->offset];
     return HD_OK;
@@ -435,6 +658,23 @@ static hd_status report_unrecorded(const walker *w, const hd_step *step, int i)
     return status;
 }
 
+// All ranks that wait do so for one record, the last one of each.
+static hd_status resolve_along(const walker *w, const hd_span *span,
+                               hd_access access)
+{
+    hd_arc *arc;
+
+    if (!is_split(w))
+        return HD_OK;
+    arc = &w->split.recorded[span->buffer->id][span->offset];
+    if (access == HD_ACCESS_RECORD)
+        *arc = w->split.arc;
+    else if (arc->n > 0 &&
+             !hd_arc_within(w->split.arc, *arc, w->split.line.size))
+        return HD_ERROR_INVALID;
+    return HD_OK;
+}
+
 static hd_status resolve_events(walker *w, hd_step *step)
 {
     hd_record *last = NULL;
@@ -445,6 +685,7 @@ static hd_status resolve_events(walker *w, hd_step *step)
         if (access != HD_ACCESS_RECORD && access != HD_ACCESS_WAIT)
             continue;
         HD_TRY(find_recorded(w, &step->span[i], &last));
+        HD_TRY(resolve_along(w, &step->span[i], access));
         if (access == HD_ACCESS_RECORD)
             *last = (hd_record){step->index + 1, i};
         else if (last->step == 0 && step->span[i].buffer->role != HD_ROLE_IN &&
@@ -466,9 +707,20 @@ static hd_status reserve_member(walker *w)
                    w->diag));
     HD_TRY(hd_grow((void **)&w->span, &w->spans_room, n * HD_MAX_VIEWS,
                    sizeof *w->span, w->diag));
+    if (is_split(w))
+        HD_TRY(hd_grow((void **)&w->split.member, &w->split.room, n,
+                       sizeof *w->split.member, w->diag));
     for (int i = 0; i < w->nmembers && room < w->spans_room; i++) // moved
         w->member[i].span = &w->span[i * HD_MAX_VIEWS];
     return HD_OK;
+}
+
+static hd_status hand_over(const walker *w, const hd_step *steps,
+                           const hd_arc *arc, int n)
+{
+    return w->full_fn != NULL
+               ? w->full_fn(w->context, steps, is_split(w) ? arc : NULL, n)
+               : w->fn(w->context, steps, n);
 }
 
 static hd_status flush(walker *w)
@@ -476,7 +728,12 @@ static hd_status flush(walker *w)
     int n = w->nmembers;
 
     w->nmembers = 0;
-    return n == 0 ? HD_OK : w->fn(w->context, w->member, n);
+    return n == 0 ? HD_OK : hand_over(w, w->member, w->split.member, n);
+}
+
+static bool only_counts(const walker *w)
+{
+    return w->fn == NULL && w->full_fn == NULL;
 }
 
 // What is skipped counts, too: it takes time.
@@ -624,20 +881,27 @@ static hd_status record_done(walker *w, const hd_step *send)
     hd_record *last;
 
     w->nsteps++;
-    if (w->fn == NULL)
+    if (only_counts(w))
         return HD_OK;
     step.index -= w->nmembers;
     step.group = 0;
     step.span = &span;
     HD_TRY(shift_members(w));
     HD_TRY(find_recorded(w, &span, &last));
-    if (last->step <= step.index)
+    if (last->step <= step.index) {
         *last = (hd_record){step.index + 1, 0};
-    return w->fn(w->context, &step, 1);
+        HD_TRY(resolve_along(w, &span, HD_ACCESS_RECORD));
+    }
+    return hand_over(w, &step, &w->split.arc, 1);
 }
 
+// What ranks have of a transfer that is not issued is compared by nobody but
+// where it has a root.
 static hd_status skip_step(walker *w, const hd_step *step)
 {
+    if (is_split(w) && w->split.arc.n < w->split.line.size &&
+        hd_op_is(step->op, HD_UNIT_TRANSFER) && !is_rooted_along(w, step->op))
+        return HD_ERROR_INVALID;
     w->nskipped++;
     if (w->empty != NULL && hd_op_is(step->op, HD_UNIT_TRANSFER))
         HD_TRY(w->empty(w->context, step, 1));
@@ -725,6 +989,21 @@ static bool turn(walker *w, unsigned axes)
     return false;
 }
 
+// What is wrong below zero, or above, is so at the ends.
+static hd_status check_halves_along(walker *w, const hd_step *step,
+                                    const hd_key *key, unsigned axes)
+{
+    hd_along along;
+    int64_t least, most;
+
+    if ((axes & ~(1u << w->split.line.axis)) != 0)
+        return HD_ERROR_INVALID;
+    HD_TRY(evaluate_along(w, key->expr, &along));
+    hd_along_bounds(&along, &least, &most);
+    HD_TRY(check_halves(w, step, key, least));
+    return check_halves(w, step, key, most);
+}
+
 // Of all ranks that this one stands for.
 static hd_status check_all_halves(walker *w, const hd_step *step,
                                   const hd_key *key)
@@ -738,6 +1017,8 @@ static hd_status check_all_halves(walker *w, const hd_step *step,
     for (int a = 0; a < w->module->naxes; a++)
         if (w->full->turns[a] && names_axis(w, key, a))
             axes |= 1u << a;
+    if (is_split(w))
+        return check_halves_along(w, step, key, axes);
     do {
         w->nturned += 1 + w->nlets;
         if (w->nturned > MOST_TURNED)
@@ -763,6 +1044,20 @@ static hd_status take_halves(walker *w, hd_step *step, const hd_key *key,
     return HD_OK;
 }
 
+// What ranks have there differs, and is in range on all of them.
+static hd_status check_places(const walker *w, hd_expr expr, int64_t low,
+                              int64_t past)
+{
+    hd_along along;
+    int64_t least, most;
+
+    if (hd_expr_uses_size(w->module, expr))
+        return HD_ERROR_INVALID;
+    HD_TRY(evaluate_along(w, expr, &along));
+    hd_along_bounds(&along, &least, &most);
+    return least >= low && most < past ? HD_OK : HD_ERROR_INVALID;
+}
+
 // Where its rows and keys are among those of all sequences.
 static hd_status place_among(walker *w, hd_step *step)
 {
@@ -777,6 +1072,8 @@ static hd_status place_among(walker *w, hd_step *step)
         if (!hd_causal_is_among(key->code))
             continue;
         HD_TRY(evaluate_key(w, key, &value));
+        if (is_split(w))
+            HD_TRY(check_places(w, key->expr, 0, INT32_MAX));
         if (!hd_causal_fits_among(w->module, key, &w->env))
             return hd_error(w->diag, HD_E0601, key->loc,
                             "%s %lld on rank %lld: rows of sequences are "
@@ -826,7 +1123,9 @@ static hd_status place_indices(walker *w, hd_step *step)
                         hd_op_info_get(op->code)->text, (long long)n,
                         (long long)start, (long long)w->rank, INT32_MAX);
     step->start = (int32_t)start;
-    return HD_OK;
+    return is_split(w) && key != NULL
+               ? check_places(w, key->expr, 0, (int64_t)INT32_MAX + 2 - n)
+               : HD_OK;
 }
 
 // What rows see, where no run says how many of both there are, or where.
@@ -862,6 +1161,48 @@ static bool adds_nothing(const hd_step *step)
     return step->causal < least || step->causal >= past;
 }
 
+// Which ranks of the line see a key; the others leave the step out. Where some
+// have fewer rows or keys they see no more than with all of them.
+static hd_status find_seeing(const walker *w, const hd_step *step, hd_arc *arc)
+{
+    const hd_key *key = hd_causal_key(step->op);
+    const hd_view *q = &step->op->view[step->op->noutputs];
+    hd_along from, to;
+    hd_arcs seeing, other;
+    hd_sight sight;
+    int64_t least, past;
+
+    if (key == NULL || key->code != HD_KEY_CAUSAL ||
+        hd_op_access(step->op, 0) != HD_ACCESS_UPDATE ||
+        hd_dim_is_sized(hd_causal_line(&q[0])) ||
+        hd_dim_is_sized(hd_causal_line(&q[1])) ||
+        hd_expr_uses_size(w->module, key->expr))
+        return HD_OK;
+    for (int a = 0; a < w->module->naxes; a++)
+        if (a != w->split.line.axis && w->full->turns[a] &&
+            names_axis(w, key, a))
+            return HD_ERROR_INVALID; // the rank stands for others there
+    sight = hd_sight_of(step);
+    hd_sight_range(&sight, &least, &past);
+    if (past >= INT32_MAX) // what is further is as far: hd_causal_of
+        past = (int64_t)1 << 61;
+    if (least <= -INT32_MAX)
+        least = -((int64_t)1 << 61);
+    HD_TRY(evaluate_along(w, key->expr, &from));
+    to = from;
+    for (int i = 0; i < from.n; i++) {
+        from.of[i].factor = to.of[i].factor = -from.of[i].factor;
+        from.of[i].add = least - from.of[i].add;
+        to.of[i].add = past - to.of[i].add;
+    }
+    if (!hd_along_between(&from, &to, 0, w->split.arc, w->split.line.size,
+                          &seeing, &other) ||
+        seeing.n > 1)
+        return HD_ERROR_INVALID;
+    *arc = seeing.n == 1 ? seeing.of[0] : (hd_arc){0};
+    return HD_OK;
+}
+
 // Whether values decide if a step is issued.
 static bool may_be_left_out(const hd_op *op)
 {
@@ -878,10 +1219,11 @@ static bool count_step(walker *w, uint8_t zeros)
     return !fills;
 }
 
-static hd_status walk_op(walker *w, const hd_op *op)
+static hd_status walk_step(walker *w, const hd_op *op)
 {
-    bool counts = w->fn == NULL, empty;
+    bool counts = only_counts(w), empty;
     uint8_t zeros = hd_zeros_at(&w->zeros, w->nsteps + w->nunfilled);
+    hd_arc arc = w->split.arc;
     hd_step *step;
 
     HD_TRY(check_steps(w, op));
@@ -902,7 +1244,14 @@ static hd_status walk_op(walker *w, const hd_op *op)
         HD_TRY(place_among(w, step));
     }
     HD_TRY(find_empty(w, step, &empty));
-    if (empty || (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
+    if (is_rooted_along(w, op)) {
+        empty = w->split.opened.moved.elements == 0;
+        w->split.opened.next -= empty;
+    }
+    if (is_split(w) && hd_op_family(op) == HD_FAMILY_ATTEND)
+        HD_TRY(find_seeing(w, step, &arc));
+    if (empty || (is_split(w) && arc.n == 0) ||
+        (hd_op_family(op) == HD_FAMILY_ATTEND && adds_nothing(step)))
         return skip_step(w, step);
     if (hd_op_family(op) == HD_FAMILY_TAKE ||
         hd_op_family(op) == HD_FAMILY_IOTA)
@@ -913,13 +1262,78 @@ static hd_status walk_op(walker *w, const hd_op *op)
     if (hd_op_family(op) == HD_FAMILY_ATTEND)
         unmask_rows(step);
     HD_TRY(resolve_events(w, step));
+    if (is_split(w))
+        w->split.member[w->nmembers] = arc;
     w->nmembers++;
     return w->grouping ? HD_OK : flush(w);
+}
+
+// The root does another step than the others.
+static hd_status walk_rooted(walker *w, const hd_op *op)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_ROOT);
+    hd_arc arc = w->split.arc;
+    int64_t size = w->split.line.size, root, ahead;
+    hd_arc part[3];
+
+    HD_TRY(evaluate_alike(w, key->expr, key->loc, &root));
+    if (root < 0 || root >= size || !hd_arc_has(arc, size, root))
+        return walk_step(w, op);
+    ahead = hd_arc_offset(arc, size, root);
+    part[0] = hd_arc_of(root, 1);
+    part[1] = hd_arc_of((root + 1) % size, arc.n - ahead - 1);
+    part[2] = hd_arc_of(arc.first, ahead);
+    if (arc.n == size) { // one behind the other
+        part[1].n += (int32_t)ahead;
+        part[2].n = 0;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (part[i].n == 0)
+            continue;
+        come_to(w, part[i]);
+        HD_TRY(walk_step(w, op));
+    }
+    come_to(w, arc);
+    return HD_OK;
+}
+
+static hd_status walk_op(walker *w, const hd_op *op)
+{
+    return is_rooted_along(w, op) ? walk_rooted(w, op) : walk_step(w, op);
 }
 
 // ------------------------------------------------------------- statements
 
 static hd_status walk_block(walker *w, const hd_block *block);
+
+static hd_status walk_arcs(walker *w, const hd_arcs *arcs,
+                           const hd_block *block)
+{
+    hd_arc outer = w->split.arc;
+
+    for (int i = 0; i < arcs->n; i++) {
+        come_to(w, arcs->of[i]);
+        HD_TRY(walk_block(w, block));
+    }
+    come_to(w, outer);
+    return HD_OK;
+}
+
+static hd_status walk_iteration(walker *w, const hd_stmt *stmt, int64_t i,
+                                const hd_arcs *arcs)
+{
+    int64_t before = w->nsteps;
+
+    if (++w->niterations > HD_MAX_ITERATIONS)
+        return hd_error(w->diag, HD_E0607, stmt->loc,
+                        "rank %lld makes more than %lld loop iterations",
+                        (long long)w->rank, (long long)HD_MAX_ITERATIONS);
+    w->vars[stmt->var] = i;
+    HD_TRY(arcs != NULL ? walk_arcs(w, arcs, &stmt->body)
+                        : walk_block(w, &stmt->body));
+    w->nidle += w->nsteps == before;
+    return HD_OK;
+}
 
 static hd_status walk_for(walker *w, const hd_stmt *stmt)
 {
@@ -927,18 +1341,55 @@ static hd_status walk_for(walker *w, const hd_stmt *stmt)
 
     HD_TRY(evaluate(w, stmt->a, stmt->loc, &first));
     HD_TRY(evaluate(w, stmt->b, stmt->loc, &last));
-    for (int64_t i = first; i < last; i++) {
-        int64_t before = w->nsteps;
+    for (int64_t i = first; i < last; i++)
+        HD_TRY(walk_iteration(w, stmt, i, NULL));
+    return HD_OK;
+}
 
-        if (++w->niterations > HD_MAX_ITERATIONS)
-            return hd_error(w->diag, HD_E0607, stmt->loc,
-                            "rank %lld makes more than %lld loop iterations",
-                            (long long)w->rank, (long long)HD_MAX_ITERATIONS);
-        w->vars[stmt->var] = i;
-        HD_TRY(walk_block(w, &stmt->body));
-        w->nidle += w->nsteps == before;
+// Each iteration by the ranks that make it.
+static hd_status walk_for_along(walker *w, const hd_stmt *stmt)
+{
+    int64_t size = w->split.line.size, first, last, other;
+    hd_along from, to;
+    hd_arcs in, out;
+
+    HD_TRY(evaluate_along(w, stmt->a, &from));
+    HD_TRY(evaluate_along(w, stmt->b, &to));
+    hd_along_bounds(&from, &first, &other);
+    hd_along_bounds(&to, &other, &last);
+    if (first < INT32_MIN || last > INT32_MAX || last - first > MOST_TURNED)
+        return HD_ERROR_INVALID;
+    for (int64_t i = first; i < last; i++) {
+        if (!hd_along_between(&from, &to, i, w->split.arc, size, &in, &out))
+            return HD_ERROR_INVALID;
+        HD_TRY(walk_iteration(w, stmt, i, &in));
     }
     return HD_OK;
+}
+
+// A condition is 0 where it is at most 0, and more than that with one more.
+static hd_status walk_if_along(walker *w, const hd_stmt *stmt)
+{
+    hd_along value, more;
+    hd_arcs zero, other;
+
+    HD_TRY(evaluate_along(w, stmt->a, &value));
+    more = value;
+    for (int i = 0; i < more.n; i++)
+        more.of[i].add++;
+    if (!hd_along_between(&value, &more, 0, w->split.arc, w->split.line.size,
+                          &zero, &other))
+        return HD_ERROR_INVALID;
+    HD_TRY(walk_arcs(w, &other, &stmt->body));
+    return walk_arcs(w, &zero, &stmt->otherwise);
+}
+
+static hd_status walk_let(walker *w, const hd_stmt *stmt)
+{
+    list_let(w, stmt);
+    if (is_split(w))
+        HD_TRY(evaluate_along(w, stmt->a, &w->split.let[stmt->var]));
+    return evaluate(w, stmt->a, stmt->loc, &w->vars[stmt->var]);
 }
 
 static hd_status walk_on(walker *w, const hd_stmt *stmt)
@@ -947,7 +1398,7 @@ static hd_status walk_on(walker *w, const hd_stmt *stmt)
     int64_t stream;
     hd_status status;
 
-    HD_TRY(evaluate(w, stmt->a, stmt->loc, &stream));
+    HD_TRY(evaluate_alike(w, stmt->a, stmt->loc, &stream));
     if (stream < 0 || stream >= w->module->streams)
         return hd_error(w->diag, HD_E0603, stmt->loc,
                         "stream %lld on rank %lld; the program has streams 0 "
@@ -990,11 +1441,12 @@ static hd_status walk_stmt(walker *w, const hd_stmt *stmt)
     case HD_STMT_OP:
         return walk_op(w, stmt->op);
     case HD_STMT_LET:
-        list_let(w, stmt);
-        return evaluate(w, stmt->a, stmt->loc, &w->vars[stmt->var]);
+        return walk_let(w, stmt);
     case HD_STMT_FOR:
-        return walk_for(w, stmt);
+        return is_split(w) ? walk_for_along(w, stmt) : walk_for(w, stmt);
     case HD_STMT_IF:
+        if (is_split(w))
+            return walk_if_along(w, stmt);
         HD_TRY(evaluate(w, stmt->a, stmt->loc, &value));
         return walk_block(w, value != 0 ? &stmt->body : &stmt->otherwise);
     case HD_STMT_ON:
@@ -1011,6 +1463,26 @@ static hd_status walk_block(walker *w, const hd_block *block)
 {
     for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
         HD_TRY(walk_stmt(w, stmt));
+    return HD_OK;
+}
+
+static hd_status start_split(walker *w)
+{
+    const hd_module *m = w->module;
+    int axis = w->full != NULL ? w->full->split : -1;
+
+    if (axis < 0)
+        return HD_OK;
+    HD_TRY(hd_clear_array(m->nvars + 1, sizeof *w->split.let, w->diag,
+                          (void **)&w->split.let));
+    HD_TRY(hd_clear_array(m->nbuffers + 1, sizeof *w->split.recorded, w->diag,
+                          (void **)&w->split.recorded));
+    w->split.line = (hd_line){.module = m,
+                              .axis = axis,
+                              .size = m->axis[axis].size,
+                              .env = &w->env,
+                              .let = w->split.let};
+    come_to(w, hd_arc_all(m->axis[axis].size));
     return HD_OK;
 }
 
@@ -1037,13 +1509,18 @@ static hd_status start(walker *w)
     w->env.var = w->vars;
     for (int i = 0; i < w->module->naxes; i++)
         w->env.coord[i] = hd_mesh_coord(w->module, w->rank, i);
-    return HD_OK;
+    return start_split(w);
 }
 
 static void stop(walker *w)
 {
     for (int i = 0; w->recorded != NULL && i < w->module->nbuffers; i++)
         free(w->recorded[i]);
+    for (int i = 0; w->split.recorded != NULL && i < w->module->nbuffers; i++)
+        free(w->split.recorded[i]);
+    free(w->split.recorded);
+    free(w->split.let);
+    free(w->split.member);
     free(w->recorded);
     free(w->sent);
     free(w->vars);
@@ -1061,6 +1538,8 @@ static hd_status walk_written(walker *w)
 
     if (status == HD_OK)
         status = walk_block(w, &w->module->body);
+    if (status == HD_OK && w->split.opened.op != NULL)
+        status = HD_ERROR_INVALID; // not all ranks come to it
     stop(w);
     hd_diag_source(w->diag, outer);
     return status;
@@ -1116,12 +1595,12 @@ hd_status hd_walk_as_written(const hd_module *module, int64_t rank,
 }
 
 hd_status hd_walk_full(const hd_module *module, int64_t rank,
-                       const hd_full *full, hd_diag *diag, hd_step_fn *fn,
+                       const hd_full *full, hd_diag *diag, hd_full_step_fn *fn,
                        void *context)
 {
     walker w = walker_of(module, rank, diag);
 
-    w.fn = fn;
+    w.full_fn = fn;
     w.context = context;
     w.full = full;
     return walk_written(&w);

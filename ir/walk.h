@@ -4,6 +4,7 @@
 #ifndef HD_IR_WALK_H
 #define HD_IR_WALK_H
 
+#include "ir/arc.h"
 #include "ir/module.h"
 
 HD_BEGIN_DECLS
@@ -133,6 +134,8 @@ typedef struct hd_full {
     bool turns[HD_MAX_AXES]; // ranks along the axis
     bool masks;              // what rows see is not the same on all
     bool empty;              // a block may be, and what moves it is not issued
+    int split;               // one of those axes, whose ranks issue some of the
+                             // steps each; -1 if all do
 } hd_full;
 
 // How many indices of a dimension each of those ranks has room for.
@@ -147,12 +150,21 @@ static inline int64_t hd_full_extent(const hd_full *full,
                : hd_dim_local(d);
 }
 
+// `arc` has which ranks along `split` issue each of them; NULL: all do.
+typedef hd_status hd_full_step_fn(void *context, const hd_step *steps,
+                                  const hd_arc *arc, int n);
+
 // The walk as written, where each block of a dimension that turns is as long as
 // the longest one is, and where masks differ no row or key is left out by them.
-// E0609 is asked of all ranks; HD_ERROR_INVALID, and nothing is said, where that
-// is too much.
+// E0609 is asked of all ranks. Along `split` all ranks are walked at once: each
+// step that some of them issue comes once, as it is when the first of those is
+// turned to `rank`, and each rank issues its own ones in the order in which
+// they come. The k-th send over a distance is the k-th of each of its ranks
+// that have the sends before it, and so are recvs; what is one collective there
+// has one number. HD_ERROR_INVALID, and nothing need be said, where that cannot
+// be told, or is too much.
 hd_status hd_walk_full(const hd_module *module, int64_t rank,
-                       const hd_full *full, hd_diag *diag, hd_step_fn *fn,
+                       const hd_full *full, hd_diag *diag, hd_full_step_fn *fn,
                        void *context);
 
 typedef struct hd_tally {

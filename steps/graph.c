@@ -23,7 +23,7 @@ typedef struct builder {
     hd_diag *diag;
     int rank;
     int64_t nnodes, nodes_room, parts_room, nrecords, records_room;
-    int64_t attended_room;
+    int64_t attended_room, arcs_room;
     int32_t fork;
     int32_t launch, launched; // of the step before, and its first one
     sent *sent;               // owned: of all ranks, sorted within each
@@ -176,15 +176,17 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
 // The event of a send that is not issued is recorded ahead of its group.
 static bool records_twice(const hd_step *steps, int n)
 {
-    for (int i = 1; i < n; i++)
-        for (int k = 0; k < i; k++) {
-            int a = hd_op_key_view(steps[i].op, HD_KEY_DONE);
+    for (int i = 1; i < n; i++) {
+        int a = hd_op_key_view(steps[i].op, HD_KEY_DONE);
+
+        for (int k = 0; k < i && a >= 0; k++) {
             int b = hd_op_key_view(steps[k].op, HD_KEY_DONE);
 
-            if (a >= 0 && b >= 0 &&
+            if (b >= 0 &&
                 hd_span_overlaps(&steps[i].span[a], &steps[k].span[b]))
                 return true;
         }
+    }
     return false;
 }
 
@@ -192,13 +194,56 @@ static hd_status take_steps(void *context, const hd_step *steps, int n)
 {
     builder *b = context;
 
-    if (b->full != NULL && b->full->empty && records_twice(steps, n))
-        return HD_ERROR_INVALID;
-
     for (int i = 0; i < n; i++)
         HD_TRY(add_step(b, &steps[i],
                         steps[i].group != 0 ? steps[0].index : steps[i].index));
     return HD_OK;
+}
+
+// Of ranks that issue steps of their own for one collective these start
+// together, as in a group.
+static void join_opened(const builder *b, hd_node *node)
+{
+    const hd_graph *g = b->graph;
+
+    if (node > &g->node[g->first[b->rank]] &&
+        node->kind == HD_NODE_COLLECTIVE &&
+        node[-1].kind == HD_NODE_COLLECTIVE &&
+        node->op->axis == node[-1].op->axis && node->seq == node[-1].seq)
+        node->head = node[-1].head;
+}
+
+// Forks and joins are for all streams of all ranks.
+static hd_status add_arcs(builder *b, const hd_arc *arc, int n)
+{
+    hd_graph *g = b->graph;
+
+    if (b->nnodes > HD_MAX_GRAPH_STEPS)
+        return HD_ERROR_INVALID; // nor are they counted before
+    HD_TRY(hd_grow((void **)&g->arc, &b->arcs_room, b->nnodes, sizeof *g->arc,
+                   b->diag));
+    for (int i = 0; i < n; i++) {
+        hd_node *node = &g->node[b->nnodes - n + i];
+
+        if ((node->kind == HD_NODE_FORK || node->kind == HD_NODE_JOIN) &&
+            arc[i].n < g->line)
+            return HD_ERROR_INVALID;
+        g->arc[node - g->node] = arc[i];
+        if (arc[i].n < g->line)
+            join_opened(b, node);
+    }
+    return HD_OK;
+}
+
+static hd_status take_full_steps(void *context, const hd_step *steps,
+                                 const hd_arc *arc, int n)
+{
+    builder *b = context;
+
+    if ((b->full->empty || arc != NULL) && records_twice(steps, n))
+        return HD_ERROR_INVALID;
+    HD_TRY(take_steps(context, steps, n));
+    return arc != NULL ? add_arcs(b, arc, n) : HD_OK;
 }
 
 static int compare_sent(const void *x, const void *y)
@@ -219,7 +264,7 @@ static hd_status walk_rank(builder *b)
     b->launch = 0;
     if (b->full != NULL)
         HD_TRY(hd_walk_full(g->module, g->number[b->rank], b->full, b->diag,
-                            take_steps, b));
+                            take_full_steps, b));
     else
         HD_TRY(hd_walk(g->module, g->number[b->rank], b->diag, take_steps, b));
     g->first[b->rank + 1] = b->nnodes;
@@ -364,6 +409,20 @@ static bool moves_as_much(const builder *b, const hd_node *send, int from,
     return x.n == y.n && x.elements == y.elements;
 }
 
+// Whether those that receive are those that the senders send to.
+static bool issue_alike(const builder *b, const hd_node *send,
+                        const hd_node *recv)
+{
+    const hd_graph *g = b->graph;
+    int axis = b->full != NULL ? b->full->split : -1;
+
+    return axis < 0 ||
+           hd_arc_equal(hd_graph_arc(g, recv),
+                        hd_arc_turn(hd_graph_arc(g, send), g->line,
+                                    hd_mesh_coord(g->module, send->peer, axis)),
+                        g->line);
+}
+
 // Both sides are turned to where the sender is a rank of the graph.
 static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
 {
@@ -377,6 +436,9 @@ static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
                                         (size_t)n, sizeof want, compare_sent)
                               : NULL;
 
+    if (found != NULL &&
+        !issue_alike(b, &g->node[g->first[from] + found->step], recv))
+        found = NULL;
     if (found != NULL && b->full != NULL &&
         !moves_as_much(b, &g->node[g->first[from] + found->step], from,
                        recv->peer, recv, rank))
@@ -437,7 +499,7 @@ static void number_lines(const builder *b, int64_t *base)
     }
 }
 
-// Counts one for each rendezvous that some rank issues.
+// Counts the steps of each rendezvous.
 static void mark_issued(const builder *b, int64_t *base, int64_t *issued)
 {
     const hd_graph *g = b->graph;
@@ -446,7 +508,16 @@ static void mark_issued(const builder *b, int64_t *base, int64_t *issued)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
             if (g->node[i].kind == HD_NODE_COLLECTIVE)
                 issued[*line_of(b, base, rank, g->node[i].op->axis) +
-                       g->node[i].seq] = 1;
+                       g->node[i].seq]++;
+}
+
+// As many as a line has ranks, those that lack it too; of ranks that turn one,
+// or its steps where they have several.
+static int64_t count_members(const builder *b, int64_t axis, int64_t issued)
+{
+    if (b->full != NULL && b->full->split == axis)
+        return issued;
+    return b->symmetry.turns[axis] ? 1 : b->graph->module->axis[axis].size;
 }
 
 // Rendezvous follow each other in the order of lines, so the sizes of their
@@ -462,13 +533,12 @@ static hd_status place_members(const builder *b, int64_t *base)
     for (int64_t line = 0; line < last; line++) {
         int64_t end = line + 1 < last ? base[line + 1] : g->nrendezvous;
         int64_t axis = line / g->nranks;
-        int64_t size = b->symmetry.turns[axis] ? 1 : g->module->axis[axis].size;
 
         for (int64_t i = base[line]; i < end; i++) {
-            bool issued = g->rendezvous[i] != 0;
+            int64_t issued = g->rendezvous[i];
 
             g->rendezvous[i] = n;
-            n += issued ? size : 0;
+            n += issued > 0 ? count_members(b, axis, issued) : 0;
         }
     }
     g->rendezvous[g->nrendezvous] = n;
@@ -486,14 +556,18 @@ static void fill_members(const builder *b, int64_t *base)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++) {
             hd_node *node = &g->node[i];
             int axis = node->kind == HD_NODE_COLLECTIVE ? node->op->axis : -1;
+            hd_member *member;
 
             if (axis < 0)
                 continue;
             node->rendezvous =
                 (int32_t)*line_of(b, base, rank, axis) + node->seq;
-            g->member[g->rendezvous[node->rendezvous] +
-                      hd_mesh_coord(g->module, g->number[rank], axis)] =
-                (hd_member){rank, (int32_t)(i - g->first[rank])};
+            member =
+                &g->member[g->rendezvous[node->rendezvous] +
+                           hd_mesh_coord(g->module, g->number[rank], axis)];
+            while (member->step >= 0) // another one of ranks that turn
+                member++;
+            *member = (hd_member){rank, (int32_t)(i - g->first[rank])};
         }
 }
 
@@ -593,7 +667,10 @@ static hd_status build(builder *b)
     hd_graph *g = b->graph;
 
     HD_TRY(number_ranks(b));
-    HD_TRY(check_size(b));
+    if (b->full != NULL && b->full->split >= 0)
+        g->line = g->module->axis[b->full->split].size;
+    if (g->line == 0 || g->nranks > 1)
+        HD_TRY(check_size(b));
     HD_TRY(hd_frames_create(g->module, b->full, b->diag, &g->frame));
     HD_TRY(hd_clear_array(g->nranks, sizeof *g->first, b->diag,
                           (void **)&g->first));
@@ -657,6 +734,7 @@ void hd_graph_free(hd_graph *graph)
     free(graph->record);
     free(graph->rendezvous);
     free(graph->member);
+    free(graph->arc);
     *graph = (hd_graph){0};
 }
 

@@ -88,10 +88,39 @@ typedef struct hd_graph {
     int64_t *rendezvous; // owned: rendezvous i has members from here
     hd_member *member;   // owned
     int64_t nrendezvous;
+    // Of a line whose ranks issue some of the steps each: how many they are,
+    // and which ones issue which node. 0 and NULL: all issue all.
+    int64_t line;
+    hd_arc *arc; // owned
     // Borrowed, by node; NULL as a rule. A wait that is being tried: another
     // step of its rank and run, whose end it follows, too; -1.
     const int32_t *after;
 } hd_graph;
+
+// Which ranks of the line issue a node; all where there is none.
+static inline hd_arc hd_graph_arc(const hd_graph *graph, const hd_node *node)
+{
+    return graph->arc != NULL ? graph->arc[node - graph->node]
+                              : hd_arc_all(graph->line);
+}
+
+// Whether some rank issues both.
+static inline bool hd_graph_meet(const hd_graph *graph, const hd_node *a,
+                                 const hd_node *b)
+{
+    return graph->arc == NULL ||
+           hd_arc_meets(hd_graph_arc(graph, a), hd_graph_arc(graph, b),
+                        graph->line);
+}
+
+// Whether all ranks that issue `a` issue `b`.
+static inline bool hd_graph_within(const hd_graph *graph, const hd_node *a,
+                                   const hd_node *b)
+{
+    return graph->arc == NULL ||
+           hd_arc_within(hd_graph_arc(graph, a), hd_graph_arc(graph, b),
+                         graph->line);
+}
 
 static inline int64_t hd_graph_steps(const hd_graph *graph, int rank)
 {

@@ -97,10 +97,20 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
     return x.n == y.n;
 }
 
+// What ranks move that each have a step of their own the walk has compared.
+static bool is_measured(const hd_graph *g, const hd_node *node)
+{
+    return g->arc != NULL && hd_op_is_rooted(node->op);
+}
+
 static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
-    return same_data(g, a, b) && same_lengths(g, a, b) &&
-           same_key(a, b, HD_KEY_GET) && hd_op_fold(a->op) == hd_op_fold(b->op);
+    bool as_much = is_measured(g, a)
+                       ? dtype_of(a->op) == dtype_of(b->op)
+                       : same_data(g, a, b) && same_lengths(g, a, b);
+
+    return as_much && same_key(a, b, HD_KEY_GET) &&
+           hd_op_fold(a->op) == hd_op_fold(b->op);
 }
 
 // NULL are those that move nothing.
@@ -136,6 +146,18 @@ static bool are_points_matched(const hd_graph *g)
     return true;
 }
 
+// Where ranks of a line issue some of the steps each: one rank of each line
+// that meets them does if the others do. Of one line the walk has put them
+// together.
+static bool is_issued_alike(const hd_graph *g, const hd_member *a,
+                            const hd_member *b)
+{
+    return a->rank == b->rank ||
+           hd_arc_equal(hd_graph_arc(g, hd_graph_node(g, a->rank, a->step)),
+                        hd_graph_arc(g, hd_graph_node(g, b->rank, b->step)),
+                        g->line);
+}
+
 static bool is_rendezvous_matched(const hd_graph *g, int64_t rendezvous)
 {
     const hd_member *member = hd_graph_members(g, rendezvous);
@@ -149,7 +171,8 @@ static bool is_rendezvous_matched(const hd_graph *g, int64_t rendezvous)
             return false;
         node = &g->node[g->first[member[i].rank] + member[i].step];
         first = i == 0 ? node : first;
-        if (!same_collective(g, first, node))
+        if (!same_collective(g, first, node) ||
+            !is_issued_alike(g, &member[0], &member[i]))
             return false;
     }
     return true;

@@ -53,7 +53,9 @@ int64_t hd_turns_ahead(const hd_turns *turns, const hd_schedule *schedule,
     move_front(turns, schedule, rank, HD_STEP_ENDED, f);
     return f->turn < turn ||
                    (f->turn == turn && f->at < step && turn < turns->n &&
-                    node->kind == HD_NODE_COLLECTIVE)
+                    node->kind == HD_NODE_COLLECTIVE &&
+                    hd_graph_node(g, rank, f->at)->rendezvous !=
+                        node->rendezvous)
                ? f->at
                : -1;
 }

@@ -38,14 +38,17 @@ enum { MOST_COUNTED = 1 << 16 }; // steps of all ranks
 
 static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
 {
-    int64_t n = 0, all;
+    int64_t n = 0, last = 0, all;
     hd_status status = hd_module_steps(module, 0, diag, &n);
     summary zero = {.ranks = info_of(module).ranks, .least = n, .most = n};
 
+    if (status == HD_OK)
+        status = hd_module_steps(module, zero.ranks - 1, diag, &last);
     *out = zero;
     all = n;
     for (int rank = 1; rank < zero.ranks && status == HD_OK; rank++) {
-        if (all > MOST_COUNTED || zero.least > MOST_COUNTED / zero.ranks) {
+        if (all > MOST_COUNTED ||
+            (n < last ? last : n) > MOST_COUNTED / zero.ranks) {
             *out = zero;
             out->first = true;
             return HD_OK;

@@ -14,6 +14,7 @@
 #include "check/prove.h"
 #include "ir/symmetry.h"
 #include "ir/verify.h"
+#include "tests/mutation/composer.h"
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
 #include "tests/second/module.h"
@@ -248,8 +249,10 @@ std::string Compare(const std::string &text, unsigned by, Tally *tally)
             if (by % 5 == 0 && hd_module_find_axis(m.it, axis, 2) >= 0)
                 options.axes = axis;
         EXPECT_EQ(hd_symmetry_find(&full, nullptr, &symmetry), HD_OK);
-        for (int a = 0; a < full.naxes; a++)
+        for (int a = 0; a < full.naxes; a++) {
+            EXPECT_EQ(hd_symmetry_split(&full, a, nullptr, &symmetry), HD_OK);
             turns |= symmetry.turns[a];
+        }
         std::vector<int64_t> counts = Counts(&full);
         for (int64_t n : counts) {
             small &= n <= 400;
@@ -512,6 +515,31 @@ TEST(Folded, WhatTheFirstRankShowsOfProgramsFromNothingHoldsOfAll)
     EXPECT_GT(tally.first, many / 5);
     EXPECT_GT(tally.wrong, many / 5);
     EXPECT_GT(tally.first, 9 * (tally.all - tally.first));
+}
+
+// Every fourth one is changed by chance, too.
+TEST(Folded, WhatIsShownOfStepsOfSomeRanksHoldsOfAll)
+{
+    const char *count = std::getenv("HEDDLE_FOLDED");
+    int many = 10 * (count != nullptr ? std::atoi(count) : 200);
+    Tally tally;
+
+    for (unsigned seed = SeedFrom(1); tally.turning < many; seed++) {
+        std::mt19937 random(seed);
+        std::string text = Composer(seed).Text();
+
+        if (seed % 4 == 0)
+            text = Maker(random).Mutant(text);
+        ASSERT_EQ(Compare(text, seed % 30, &tally), "")
+            << "HEDDLE_TEST_SEED=" << seed << "\n"
+            << text;
+    }
+    printf("turning %d, right by the first %d, right %d, wrong %d\n",
+           tally.turning, tally.first, tally.all, tally.wrong);
+    EXPECT_EQ(tally.other, 0);
+    EXPECT_GT(tally.first, many / 4);
+    EXPECT_GT(tally.wrong, many / 3);
+    EXPECT_GT(tally.first, 2 * (tally.all - tally.first));
 }
 
 } // namespace

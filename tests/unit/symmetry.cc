@@ -111,6 +111,18 @@ TEST(Symmetry, TheFirstRankOfALineKnowsItsPlaceOnTheOtherAxes)
     EXPECT_NE(p.Said().find("HD0809"), std::string::npos) << p.Said();
 }
 
+TEST(Symmetry, WhatThereIsNoRoomForNeedNotBeWritten)
+{
+    Program p("host program p mesh q=3, tp=2 streams 3 out %c : f32[2@q, 2] { "
+              "fork on stream q { %c[q of 3] = fill value 0 } join }");
+    hd_check_options options = hd_check_defaults();
+    bool first = false;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_prove_first(p.module, &options, p.diag, &first), HD_OK);
+    EXPECT_TRUE(first);
+}
+
 TEST(Symmetry, EachAxisHasItsOwn)
 {
     std::string send = "group { send@tp %y[dp] to (tp + 1) mod 4 "
@@ -565,6 +577,56 @@ const Trap kTraps[] = {
      "%t = copy %s send %x to (tp + 1) mod 4 } on stream 0 { "
      "%k = recv from (tp - 1) mod 4 group { send %x to (tp + 1) mod 4 "
      "%r = recv from (tp - 1) mod 4 } %s = copy %r } join }"},
+    // Steps of some ranks: those of tp 0 are of dp 0, and those of tp 1 of
+    // dp 1.
+    {"HD0705", "mesh tp=2, dp=2 inout %x : f32[2] shared { "
+               "if tp == dp { %x = all_reduce@dp %x } }"},
+    // What moves nothing has no step, and counts.
+    {"HD0704", "mesh tp=3 in %x : f32[2] temp %y : f32[2] shared { "
+               "if tp == 0 { broadcast %x root 0 } "
+               "else { %y[0..0] = broadcast root 0 } }"},
+    {"HD0702", "mesh tp=3 in %x : f32[2] temp %y : f32[2] shared { group { "
+               "if tp == 0 { send %x[0..0] to tp + 1 } "
+               "if tp == 2 { %y[0..0] = recv from tp - 1 } "
+               "if tp == 0 { send %x to tp + 1 } "
+               "if tp == 1 { %y = recv from tp - 1 } } }"},
+    // As many are sent as are received, and not by the same.
+    {"HD0701", "mesh tp=4 in %x : f32[2] temp %y : f32[2] shared { group { "
+               "if tp < 2 { send %x to (tp + 1) mod 4 } "
+               "if tp < 2 { %y = recv from (tp - 1) mod 4 } } }"},
+    {"HD0704", "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { "
+               "%x = all_reduce %x } else { %x = all_reduce %x max } }"},
+    {"HD0705", "mesh tp=4 inout %x : f32[2] shared { "
+               "if tp > 0 { %x = all_reduce %x } }"},
+    // A collective leads to all ranks.
+    {"HD0706", "mesh tp=4 inout %x : f32[2] shared { "
+               "if tp > 0 { %x = recv from tp - 1 } %x = all_reduce %x "
+               "if tp < 3 { send %x to tp + 1 } }"},
+    // What some ranks record, write or wait for others do not.
+    {"HD0605", "mesh tp=4 streams 1 inout %x : f32[2] temp %e : event[1] { "
+               "if tp < 2 { %e[0] = record } on stream 0 { if tp < 3 { "
+               "wait %e[0] %x = fill value 1 } } join }"},
+    {"HD0707", "mesh tp=4 out %e : event[] { if tp < 3 { %e = record } }"},
+    {"HD0707", "mesh tp=4 out %y : f32[2] { if tp > 0 { %y = fill value 1 } }"},
+    {"HD0803", "mesh tp=4 temp %t : f32[2] inout %x : f32[2] { "
+               "if tp < 2 { %t = copy %x } if tp > 0 { %x = copy %t } }"},
+    {"HD0801", "mesh tp=4 streams 2 inout %x : f32[2] temp %e : event[1] { "
+               "fork on stream 0 { %x = fill value 1 %e[0] = record } "
+               "on stream 1 { if tp > 0 { wait %e[0] } %x = fill value 2 } "
+               "join }"},
+    {"HD0801", "mesh tp=4 streams 2 inout %x : f32[2] temp %e : event[1] { "
+               "fork on stream 0 { if tp == 0 { %x = fill value 1 } } "
+               "on stream 1 { if tp == 3 { %x = fill value 2 } "
+               "%e[0] = record } on stream 0 { if tp < 3 { wait %e[0] } "
+               "%x = fill value 3 } join }"},
+    {"HD0801", "mesh tp=4 inout %x : f32[2] in %a : f32[2] shared "
+               "temp %y : f32[2] shared temp %e : event[1] { "
+               "send %x to (tp + 1) mod 4 done %e[0] "
+               "%y = recv from (tp - 1) mod 4 if tp < 3 { wait %e[0] } "
+               "%x = copy %a if tp == 3 { wait %e[0] } }"},
+    {"HD0807", "mesh tp=4 inout %x : f32[2] inout %o : f32[2] "
+               "temp %t : f32[2] temp %u : f32[2] of %t { %t = copy %x "
+               "if tp == 2 { %u = copy %x } %o = copy %t }"},
 };
 
 } // namespace
