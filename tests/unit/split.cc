@@ -1,254 +1,301 @@
-// Ranks that issue some of the steps each: one list of all of them is proven,
-// and what it hides is told.
-#include <string>
-#include <vector>
+// Groups of a part of a group's ranks.
+#include <gtest/gtest.h>
 
-#include "check/prove.h"
-#include "ir/symmetry.h"
+#include <chrono>
+#include <random>
+#include <sys/resource.h>
+
+#include "runtime/ranks/group.h"
+#include "tests/clock.h"
+#include "tests/cuda/ranks.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
+#include "tests/unit/ranks.h"
 
 namespace
 {
 
-struct Verdict {
-    bool splits = false, first = false, all = false;
-    std::string said;
-};
+// What each rank has, summed over the ranks of its group.
+const char kSum[] = "host program sum\nmesh tp=2\nin %x : f32[size tp@tp, 64]\n"
+                    "out %y : f32[64]\ntemp %s : f32[64] shared\n"
+                    "{\n    %s = copy %x[tp]\n    %y = all_reduce %s\n}\n";
 
-Verdict Prove(const std::string &text,
-              hd_transport transport = HD_TRANSPORT_COPY)
-{
-    Program p("host program t " + text);
-    hd_check_options options = hd_check_defaults();
-    hd_symmetry turns, split;
-    Verdict v;
+// A session of that on a group, and its inputs.
+struct Sum {
+    hd_group *group;
+    hd_session *session = nullptr;
+    Program program;
+    std::vector<float> x, y;
+    void *arguments[2];
 
-    EXPECT_EQ(p.status, HD_OK) << text << p.Said();
-    if (p.status != HD_OK)
-        return v;
-    hd_module full = hd_module_full(p.module);
-    options.transport = transport;
-    EXPECT_EQ(hd_symmetry_find(&full, nullptr, &turns), HD_OK);
-    for (int axis = 0; axis < full.naxes; axis++) {
-        split = turns;
-        EXPECT_EQ(hd_symmetry_split(&full, axis, nullptr, &split), HD_OK);
-        v.splits |= split.split >= 0;
+    // Whole numbers, so that sums are exact.
+    explicit Sum(hd_group *of)
+        : group(of), program(kSum, {{"tp", hd_group_size(of)}}), x(64),
+          y(64, NAN)
+    {
+        std::mt19937_64 random(Seed() + unsigned(hd_group_size(of)) * 1000 +
+                               unsigned(hd_group_rank(of)));
+
+        for (float &value : x)
+            value = float(random() % 2001) - 1000;
+        arguments[0] = x.data();
+        arguments[1] = y.data();
     }
-    EXPECT_EQ(hd_prove_first(&full, &options, nullptr, &v.first), HD_OK);
-    v.all = hd_prove_all(&full, &options, p.diag) == HD_OK;
-    v.said = p.Said();
-    return v;
-}
+    Sum(const Sum &) = delete;
+    Sum &operator=(const Sum &) = delete;
+    ~Sum()
+    {
+        hd_session_destroy(session);
+    }
+    hd_status Open(hd_diag *diag)
+    {
+        RANK_EXPECT(program.status == HD_OK);
+        return hd_session_create(group, program.module, nullptr, diag,
+                                 &session);
+    }
+    hd_status Run(hd_diag *diag)
+    {
+        return hd_session_run(session, arguments, 2, nullptr, diag);
+    }
+    hd_status Compare(hd_diag *diag)
+    {
+        std::vector<float> all(64 * size_t(hd_group_size(group)));
 
-// Each rank hands on what has come, to the last one.
-const std::string kChain =
-    "in %x : f32[size tp @tp, 4] out %y : f32[size tp, 4] shared "
-    "{ %y[tp] = copy %x[tp] for j in 0..tp + 1 { let b = tp - j group { "
-    "if tp < size tp - 1 { send %y[b] to tp + 1 } "
-    "if 0 < b { %y[b - 1] = recv from tp - 1 } } } "
-    "for k in 1..size tp - tp { %y[tp + k] = fill value 0 } }";
+        HD_TRY(hd_session_finish(session, diag));
+        HD_TRY(hd_group_allgather(group, x.data(), 64 * sizeof(float),
+                                  all.data(), diag));
+        for (size_t i = 0; i < 64; i++) {
+            float sum = 0;
 
-const std::string kBroadcast =
-    "in %x : f32[22@tp, 4] temp %g : f32[22, 4] shared out %y : f32[22, 4] "
-    "{ fork for j in 0..size tp { on stream j mod 2 { if j == tp { "
-    "broadcast %x[tp of size tp] root j } else { "
-    "%g[j of size tp] = broadcast root j } if j == tp { "
-    "%y[tp of size tp] = copy %x[tp of size tp] } else { "
-    "%y[j of size tp] = copy %g[j of size tp] } } } join }";
-
-const std::string kReduce =
-    "in %x : f32[m, 4] out %y : f32[m@tp, 4] temp %s : f32[m, 4] shared { fork "
-    "for j in 0..size tp { on stream j mod 2 { "
-    "%s[j of size tp] = copy %x[j of size tp] "
-    "%y[tp of size tp] = reduce %s[j of size tp] root j } } join }";
-
-// Keys of ranks behind the own one are left out.
-const std::string kCausal =
-    "in %q : f32[size tp @tp, 1, 2, 4] out %o : f32[size tp @tp, 1, 2, 4] "
-    "out %l : f32[size tp @tp, 1, 2] temp %k : f32[2, 1, 2, 4] shared { fork "
-    "for j in 0..size tp { on stream j mod 2 { "
-    "let i = (tp + j) mod size tp if j == 0 { "
-    "%o[tp], %l[tp] = attention %q[tp], %q[tp], %q[tp] causal 0 } else { "
-    "let to = (tp - j) mod size tp group { "
-    "if -2 < to * 2 - tp * 2 { send %q[tp] to to } "
-    "if -2 < tp * 2 - i * 2 { %k[j mod 2] = recv from i } } "
-    "%o[tp], %l[tp] = attention %q[tp], %k[j mod 2], %k[j mod 2] accumulate "
-    "causal tp * 2 - i * 2 } } join fork } join }";
-
-TEST(Split, WhatRanksIssueInPartIsProvenOnOneList)
-{
-    const std::string programs[] = {
-        "mesh tp=5 streams 2 " + kChain,
-        "mesh tp=4 streams 2 " + kBroadcast,
-        "param m in 1..23 mesh tp=5 streams 2 " + kReduce,
-        "mesh tp=5 streams 2 " + kCausal,
-        "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] "
-        "temp %t : f32[4] shared { if tp == 2 { broadcast %x root 2 } else { "
-        "%t = broadcast root 2 } if tp == 2 { %y = copy %x } else { "
-        "%y = copy %t } }",
-        // A line of each rank of another axis, which is not turned.
-        "mesh dp=2, tp=4 streams 2 inout %x : f32[4] shared "
-        "out %y : f32[2, 4] shared { if tp == 3 { %x = all_reduce@dp %x } "
-        "if dp == 0 { %y[0] = copy %x %y[1] = recv@dp from 1 } else { "
-        "%y[1] = copy %x send@dp %x to 0 %y[0] = fill value 0 } }",
-        // Events that some ranks record, and these wait for.
-        "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
-        "temp %e : event[1] { fork on stream 0 { %t = copy %x "
-        "if 1 <= tp and tp < 3 { %e[0] = record } } on stream 1 { "
-        "if tp == 1 or tp == 2 { wait %e[0] %y = copy %t } } join "
-        "if tp < 1 or 2 < tp { %y = copy %t } }",
-        // By numbers, of one rank each.
-        "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] "
-        "temp %z : f32[4] shared { group { if tp == 3 { send %x to 1 } "
-        "if tp == 1 { %z = recv from 3 } } if tp == 1 { %y = copy %z } else { "
-        "%y = copy %x } }",
-    };
-
-    for (const std::string &text : programs)
-        for (hd_transport transport : {HD_TRANSPORT_COPY, HD_TRANSPORT_NCCL}) {
-            Verdict v = Prove(text, transport);
-
-            EXPECT_TRUE(v.all) << text << v.said;
-            EXPECT_TRUE(v.splits) << text;
-            EXPECT_TRUE(v.first) << text;
+            for (size_t j = i; j < all.size(); j += 64)
+                sum += all[j];
+            RANK_EXPECT(y[i] == sum);
         }
+        return HD_OK;
+    }
+};
+
+// Whose ranks of the whole are in the group, in its order.
+hd_status ExpectMembers(hd_group *group, int whole, const std::vector<int> &of)
+{
+    std::vector<int> all(of.size());
+
+    RANK_EXPECT(hd_group_size(group) == int(of.size()));
+    HD_TRY(
+        hd_group_allgather(group, &whole, sizeof whole, all.data(), nullptr));
+    RANK_EXPECT(all == of);
+    RANK_EXPECT(of[size_t(hd_group_rank(group))] == whole);
+    return HD_OK;
 }
 
-struct Trap {
-    const char *code, *text;
-};
-
-const Trap kTraps[] = {
-    // Only rank 0 waits.
-    {"HD0801",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
-     "temp %e : event[1] { fork on stream 0 { %t = copy %x %e[0] = record } "
-     "on stream 1 { if tp == 0 { wait %e[0] } %y = copy %t } join }"},
-    // Rank 0's wait is not rank 1's, which comes later on the stream.
-    {"HD0801",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
-     "temp %e : event[1] { fork on stream 0 { %t = copy %x %e[0] = record } "
-     "on stream 1 { if tp == 0 { wait %e[0] } if tp == 1 { wait %e[0] } "
-     "if tp < 2 { %y = copy %t } } if 1 < tp { %y = fill value 0 } join "
-     "on stream 1 { if 1 < tp { %t = fill value 1 } } on stream 0 { "
-     "if 2 < tp { %t = fill value 2 } } join }"},
-    // Rank 3 waits for what it has not recorded.
-    {"HD0605",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
-     "temp %e : event[1] { fork on stream 0 { %t = copy %x "
-     "if tp < 3 { %e[0] = record } } on stream 1 { wait %e[0] %y = copy %t } "
-     "join }"},
-    // What rank 0 wrote first the others overwrite, on another stream.
-    {"HD0801",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
-     "temp %e : event[1] { fork on stream 0 { if tp == 0 { %t = copy %x } } "
-     "on stream 1 { if 0 < tp { %t = copy %x } %y = copy %t } join }"},
-    // Rank 2 has not received it.
-    {"HD0803",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] "
-     "temp %t : f32[4] shared { group { if tp < 2 { send %x to tp + 1 } "
-     "if 0 < tp and tp < 3 { %t = recv from tp - 1 } } if 0 < tp { "
-     "%y = copy %t } else { %y = copy %x } }"},
-    {"HD0707", "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] { "
-               "if tp < 3 { %y = copy %x } }"},
-    {"HD0705",
-     "mesh tp=4 streams 2 in %x : f32[4] shared out %y : f32[4] shared { "
-     "if tp < 3 { %y = all_reduce %x } else { %y = copy %x } }"},
-    // Of each rank of dp another one of tp.
-    {"HD0705",
-     "mesh tp=4, dp=2 streams 2 in %x : f32[4] shared out %y : f32[4] "
-     "temp %z : f32[4] shared { if tp == dp { %z = all_reduce@dp %x } "
-     "%y = copy %x }"},
-    {"HD0701",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] shared { %y = copy %x "
-     "group { if tp < 3 { send %x to tp + 1 } %y = recv from (tp - 1) mod 4 } "
-     "}"},
-    // The second one that is sent is the first one that is received.
-    {"HD0702",
-     "mesh tp=4 streams 2 in %x : f32[4] in %v : f32[8] out %y : f32[4] shared "
-     "out %z : f32[8] shared { group { if tp == 0 { send %v to 1 } "
-     "if tp == 0 { send %x to 1 } if tp == 1 { %y = recv from 0 } "
-     "if tp == 1 { %z = recv from 0 } } if tp == 1 { } else { %y = copy %x "
-     "%z = copy %v } }"},
-    // One root says itself, the others the next one.
-    {"HD0704",
-     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] "
-     "temp %t : f32[4] shared { if tp == 2 { broadcast %x root 2 } else { "
-     "if tp == 3 { broadcast %x root 3 } else { %t = broadcast root 2 } } "
-     "%y = copy %x }"},
-    // As long as another block, where that is short.
-    {"HD0704",
-     "mesh tp=4 streams 2 in %x : f32[7@tp, 4] temp %g : f32[7, 4] shared "
-     "out %y : f32[7, 4] { for j in 0..4 { if j == tp { "
-     "broadcast %x[tp of 4] root j } else { "
-     "%g[(j + 1) mod 4 of 4] = broadcast root j } } %y = fill value 0 }"},
-    // Each rank waits for what the one behind it sends after it has met all.
-    {"HD0706",
-     "mesh tp=4 streams 2 in %x : f32[4] shared out %y : f32[4] shared "
-     "temp %z : f32[4] shared { if 0 < tp { %y = recv from tp - 1 } else { "
-     "%y = copy %x } %z = all_reduce %x if tp < 3 { send %x to tp + 1 } }"},
-    // The event of a send that only some wait for.
-    {"HD0801",
-     "mesh tp=4 streams 2 inout %x : f32[4] shared out %y : f32[4] shared "
-     "temp %e : event[1] { group { send %x to (tp + 1) mod 4 done %e[0] "
-     "%y = recv from (tp - 1) mod 4 } if tp < 2 { wait %e[0] } "
-     "%x = fill value 0 if 1 < tp { wait %e[0] } }"},
-    // Keys that a rank leaves out are not read elsewhere.
-    {"HD0803",
-     "mesh tp=4 streams 2 in %q : f32[4@tp, 1, 2, 4] "
-     "out %o : f32[4@tp, 1, 2, 4] out %l : f32[4@tp, 1, 2] "
-     "temp %k : f32[1, 2, 4] shared out %y : f32[1, 2, 4] { group { "
-     "if tp < 3 { send %q[tp] to tp + 1 } if 0 < tp { %k = recv from tp - 1 } "
-     "} %o[tp], %l[tp] = attention %q[tp], %q[tp], %q[tp] causal 0 "
-     "%o[tp], %l[tp] = attention %q[tp], %k, %k accumulate "
-     "causal tp * 2 - 1 %y = fill value 0 }"},
-    // A mask that another axis, which turns, has a part in.
-    {"HD0801",
-     "mesh dp=2, tp=4 streams 2 in %q : f32[1, 2, 4] in %k : f32[1, 2, 4] "
-     "out %o : f32[1, 2, 4] out %l : f32[1, 2] out %y : f32[1, 2, 4] "
-     "out %z : f32[1, 2, 4] { if tp == 0 { %z = copy %q } else { %z = copy %k "
-     "} fork on stream 0 { %o, %l = attention %q, %k, %k causal 0 } join fork "
-     "on stream 0 { %o, %l = attention %q, %k, %k accumulate "
-     "causal tp * 2 + dp * 10 - 10 } on stream 1 { if 1 < tp { %y = copy %o } "
-     "} join if tp < 2 { %y = copy %o } }"},
-    // One that is further than masks go.
-    {"HD0801",
-     "mesh tp=4 streams 2 in %q : f32[1, 2, 4] in %k : f32[1, 2, 4] "
-     "out %o : f32[1, 2, 4] out %l : f32[1, 2] out %y : f32[1, 2, 4] "
-     "out %z : f32[1, 2, 4] { if tp == 0 { %z = copy %q } else { %z = copy %k "
-     "} fork on stream 0 { %o, %l = attention %q, %k, %k causal 0 } join fork "
-     "on stream 0 { %o, %l = attention %q, %k, %k accumulate "
-     "causal tp * 2000000000 } on stream 1 { if 1 < tp { %y = copy %o } } "
-     "join if tp < 2 { %y = copy %o } }"},
-    // Of one block, of which a bound is no other on any rank.
-    {"HD0601", "mesh tp=3 in %x : f32[3] out %y : f32[3] { "
-               "%y[tp of 1] = copy %x }"},
-    // Of a let, an index out of range on the last rank.
-    {"HD0601", "mesh tp=4 streams 2 in %x : f32[4, 4] out %y : f32[4, 4] { "
-               "for j in 0..4 { %y[(tp + j) mod 4] = copy %x[j] } if 0 < tp { "
-               "%y[tp + 1] = copy %x[0] } }"},
-};
-
-TEST(Split, OneListDoesNotHideWhatRanksShow)
+// Rows and columns of a mesh of 2 x 3, columns from the last row up.
+hd_status UseMesh(hd_group *group, hd_diag *diag)
 {
-    for (const Trap &trap : kTraps) {
-        Verdict v = Prove(trap.text);
+    int rank = hd_group_rank(group), row = rank / 3, column = rank % 3;
+    hd_group *rows = nullptr, *columns = nullptr;
 
-        EXPECT_FALSE(v.first) << trap.text;
-        EXPECT_FALSE(v.all) << trap.text;
-        EXPECT_NE(v.said.find(trap.code), std::string::npos)
-            << trap.text << v.said;
+    HD_TRY(hd_group_split(group, row, 0, diag, &rows));
+    HD_TRY(hd_group_split(group, column, -row, diag, &columns));
+    HD_TRY(ExpectMembers(rows, rank, {3 * row, 3 * row + 1, 3 * row + 2}));
+    HD_TRY(ExpectMembers(columns, rank, {3 + column, column}));
+    {
+        Sum all(group), along(rows), down(columns);
+
+        // Sessions of several groups may be created in any order.
+        HD_TRY(down.Open(diag));
+        HD_TRY(all.Open(diag));
+        HD_TRY(along.Open(diag));
+        for (int run = 0; run < 5; run++) {
+            HD_TRY(along.Run(diag));
+            HD_TRY(all.Run(diag));
+            HD_TRY(down.Run(diag));
+        }
+        HD_TRY(down.Compare(diag));
+        HD_TRY(along.Compare(diag));
+        HD_TRY(all.Compare(diag));
+    }
+    hd_group_destroy(rank % 2 == 0 ? rows : columns);
+    hd_group_destroy(rank % 2 == 0 ? columns : rows);
+    return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+}
+
+TEST(Split, RowsAndColumnsOfAMeshRunAtOnceWithTheWhole)
+{
+    AllEndWell(Launch(6, UseMesh));
+}
+
+TEST(Split, RanksMayBeThreads)
+{
+    for (hd_status status :
+         Threads(6, [](hd_group *group) { return UseMesh(group, nullptr); }))
+        EXPECT_EQ(status, HD_OK);
+}
+
+// Also across two hosts, one of which has no rank in one of the groups.
+TEST(Split, RanksOfSeveralHosts)
+{
+    std::vector<std::string> hosts = {"a", "a", "b", "b"};
+    std::vector<Answer> answers = RunRanks(
+        4,
+        [](Rank &rank) {
+            int mine = rank.rank;
+            hd_group *half = nullptr, *across = nullptr;
+
+            HD_TRY(hd_group_split(rank.group, mine / 2, 0, rank.diag, &half));
+            HD_TRY(hd_group_split(rank.group, mine == 0 ? 1 : 0, mine,
+                                  rank.diag, &across));
+            HD_TRY(mine < 2 ? ExpectMembers(half, mine, {0, 1})
+                            : ExpectMembers(half, mine, {2, 3}));
+            HD_TRY(mine == 0 ? ExpectMembers(across, mine, {0})
+                             : ExpectMembers(across, mine, {1, 2, 3}));
+            RANK_EXPECT(hd_group_leader(half, 1) == 0);
+            RANK_EXPECT(mine == 0 || hd_group_leader(across, 2) == 1);
+            hd_group_destroy(across);
+            hd_group_destroy(half);
+            return hd_group_allgather(rank.group, nullptr, 0, nullptr,
+                                      rank.diag);
+        },
+        hosts);
+
+    for (const Answer &answer : answers) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_EQ(answer.status, HD_OK) << answer.text;
     }
 }
 
-TEST(Split, ManyRanksAreProvenOnOneList)
+TEST(Split, ARankWithANegativeColourHasNone)
 {
-    for (const std::string &body : {kChain, kBroadcast, kCausal}) {
-        Program p("host program t mesh tp=4096 streams 2 " + body);
+    for (hd_status status : Threads(4, [](hd_group *group) {
+             int rank = hd_group_rank(group);
+             hd_group *odd = group; // which is written over
 
-        ASSERT_EQ(p.status, HD_OK) << p.Said();
-        EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
-    }
+             HD_TRY(hd_group_split(group, rank % 2 == 1 ? 5 : -1, -rank,
+                                   nullptr, &odd));
+             RANK_EXPECT((odd == nullptr) == (rank % 2 == 0));
+             if (odd != nullptr)
+                 HD_TRY(ExpectMembers(odd, rank, {3, 1}));
+             hd_group_destroy(odd);
+             // Nobody in a group, and everybody alone in one.
+             HD_TRY(hd_group_split(group, -7, 0, nullptr, &odd));
+             RANK_EXPECT(odd == nullptr);
+             HD_TRY(hd_group_split(group, rank, 0, nullptr, &odd));
+             HD_TRY(ExpectMembers(odd, rank, {rank}));
+             hd_group_destroy(odd);
+             return HD_OK;
+         }))
+        EXPECT_EQ(status, HD_OK);
+}
+
+TEST(Split, AGroupThatIsAbortedLeavesTheOthersAlone)
+{
+    for (hd_status status : Threads(4, [](hd_group *group) {
+             int rank = hd_group_rank(group);
+             hd_group *half = nullptr;
+
+             HD_TRY(hd_group_split(group, rank / 2, 0, nullptr, &half));
+             if (rank == 1)
+                 hd_group_abort(half);
+             if (rank == 0)
+                 RANK_EXPECT(hd_group_allgather(half, nullptr, 0, nullptr,
+                                                nullptr) == HD_ERROR_PEER);
+             if (rank >= 2)
+                 HD_TRY(hd_group_allgather(half, nullptr, 0, nullptr, nullptr));
+             HD_TRY(hd_group_allgather(group, nullptr, 0, nullptr, nullptr));
+             hd_group_destroy(half);
+             // The group that was split serves further splits.
+             HD_TRY(hd_group_split(group, 0, 0, nullptr, &half));
+             HD_TRY(ExpectMembers(half, rank, {0, 1, 2, 3}));
+             hd_group_destroy(half);
+             return HD_OK;
+         }))
+        EXPECT_EQ(status, HD_OK);
+}
+
+// Rank 2 may open no descriptor: those of the other colour fail too, with its
+// reason, and the whole goes on.
+TEST(Split, FailsOnAllRanksOrOnNone)
+{
+    AllEndWell(Launch(4, [](hd_group *group, hd_diag *) {
+        int rank = hd_group_rank(group);
+        hd_diag *words = hd_diag_create();
+        hd_group *half = nullptr;
+        rlimit limit, none;
+
+        getrlimit(RLIMIT_NOFILE, &limit);
+        none = limit;
+        int next = dup(0); // with less than there are poll would fail, too
+        close(next);
+        none.rlim_cur = rlim_t(next);
+        if (rank == 2)
+            setrlimit(RLIMIT_NOFILE, &none);
+        hd_status status = hd_group_split(group, rank / 2, 0, words, &half);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        std::string text = hd_diag_text(words);
+        hd_diag_destroy(words);
+        RANK_EXPECT(half == nullptr);
+        RANK_EXPECT(status == (rank == 2 ? HD_ERROR_SYSTEM : HD_ERROR_PEER));
+        // The one of its colour knows it by its own rank there.
+        RANK_EXPECT(rank < 2 ? text.find("rank 2 failed") != text.npos
+                             : text != "");
+        HD_TRY(hd_group_allgather(group, nullptr, 0, nullptr, nullptr));
+        HD_TRY(hd_group_split(group, rank / 2, 0, nullptr, &half));
+        hd_group_destroy(half);
+        return HD_OK;
+    }));
+}
+
+// What is wrong with one rank's call all hear at once, and the group goes on.
+TEST(Split, AnOutThatIsNullIsToldToAllRanks)
+{
+    std::vector<std::string> text(3);
+    auto begun = Clock::now();
+
+    for (hd_status status : Threads(3, [&](hd_group *group) {
+             int rank = hd_group_rank(group);
+             hd_diag *diag = hd_diag_create();
+             hd_group *part = nullptr;
+             hd_status got = hd_group_split(group, rank / 2, 0, diag,
+                                            rank == 1 ? nullptr : &part);
+
+             text[size_t(rank)] = hd_diag_text(diag);
+             hd_diag_destroy(diag);
+             RANK_EXPECT(got ==
+                         (rank == 1 ? HD_ERROR_ARGUMENT : HD_ERROR_PEER));
+             RANK_EXPECT(part == nullptr);
+             HD_TRY(hd_group_split(group, 0, 0, nullptr, &part));
+             hd_group_destroy(part);
+             return HD_OK;
+         }))
+        EXPECT_EQ(status, HD_OK);
+    EXPECT_LT(Clock::now() - begun, std::chrono::seconds(10));
+    EXPECT_NE(text[1].find("'out' is NULL"), text[1].npos) << text[1];
+    for (int rank : {0, 2})
+        EXPECT_NE(text[size_t(rank)].find("rank 1 failed: hd_group_split: "
+                                          "'out' is NULL"),
+                  std::string::npos)
+            << text[size_t(rank)];
+}
+
+TEST(Split, OtherCallsAreNamed)
+{
+    std::string text;
+
+    Threads(2, [&](hd_group *group) {
+        hd_diag *diag = hd_diag_create();
+        hd_group *half = nullptr;
+        hd_status got =
+            hd_group_rank(group) == 0
+                ? hd_group_allgather(group, nullptr, 0, nullptr, diag)
+                : hd_group_split(group, 0, 0, nullptr, &half);
+
+        if (hd_group_rank(group) == 0)
+            text = hd_diag_text(diag);
+        hd_diag_destroy(diag);
+        return got;
+    });
+
+    EXPECT_NE(text.find("rank 1 is in hd_group_split"), std::string::npos)
+        << text;
 }
 
 } // namespace
