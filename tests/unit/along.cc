@@ -86,7 +86,7 @@ class Line
 {
   public:
     Line(std::mt19937 &random, int size, Program *program)
-        : random_(random), size_(size), module_(program->module)
+        : random_(random), module_(program->module)
     {
         var_[LOOP] = static_cast<int>(random_() % 9) - 3;
         env_.coord[1] = random_() % 3;
@@ -165,7 +165,6 @@ class Line
     }
 
     std::mt19937 &random_;
-    int size_;
     hd_module *module_;
     int64_t var_[2] = {0, 0};
     hd_along let_[2] = {};
