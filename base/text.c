@@ -103,6 +103,17 @@ char *hd_text_take(hd_text *text)
     return bytes;
 }
 
+const char *hd_bytes_text(double bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    int unit = 0;
+
+    for (; bytes >= 1000 && unit < 5; unit++)
+        bytes /= 1000;
+    snprintf(out, 32, "%.3g %s", bytes, units[unit]);
+    return out;
+}
+
 void hd_text_free(hd_text *text)
 {
     free(text->bytes);

@@ -25,6 +25,9 @@ void hd_text_printf(hd_text *text, const char *format, ...)
 void hd_text_vprintf(hd_text *text, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 
+// "12.3 MB"
+const char *hd_bytes_text(double bytes, char out[32]);
+
 // Hands the text over (hd_free it), NULL if memory ran out; empties `text`.
 char *hd_text_take(hd_text *text);
 void hd_text_free(hd_text *text);

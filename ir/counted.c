@@ -970,15 +970,10 @@ static void make_part(settler *s, int i)
 
 static void tell(const settler *s, hd_loc loc, hd_diag *diag)
 {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-    double bytes = s->bytes;
-    int unit = 0;
+    char bytes[32];
 
-    for (; bytes >= 1000 && unit < 5; unit++)
-        bytes /= 1000;
-    hd_warning(diag, HD_E0321, loc,
-               "%s; copies without counts take %.3g %s a rank", s->why, bytes,
-               units[unit]);
+    hd_warning(diag, HD_E0321, loc, "%s; copies without counts take %s a rank",
+               s->why, hd_bytes_text(s->bytes, bytes));
 }
 
 // Whether its views fit, or that is for the verifier to tell.
@@ -991,6 +986,14 @@ static bool bind(const hd_op *op, hd_bound *out)
     return op->code == HD_OP_RESHAPE || hd_bind(op, ndims, out, NULL);
 }
 
+static bool has_counts(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer->by != NULL)
+            return true;
+    return false;
+}
+
 void hd_counted_settle(hd_module *module, hd_stmt *stmt, hd_block *block,
                        hd_uncounted *known, hd_diag *diag)
 {
@@ -1000,8 +1003,8 @@ void hd_counted_settle(hd_module *module, hd_stmt *stmt, hd_block *block,
     int i, first;
     hd_loc loc;
 
-    if (module->stage != HD_STAGE_TENSOR || !hd_op_is(s.op, HD_UNIT_COMPUTE) ||
-        hd_op_is_shapeless(s.op))
+    if (module->stage != HD_STAGE_TENSOR || !has_counts(s.op) ||
+        !hd_op_is(s.op, HD_UNIT_COMPUTE) || hd_op_is_shapeless(s.op))
         return;
     if (!bind(s.op, &bound) ||
         (first = hd_counted_misfit(module, s.op, &bound, s.why)) < 0)

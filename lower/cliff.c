@@ -488,18 +488,6 @@ void hd_cliffs_count(hd_cliffs *cliffs, const hd_module *module,
 
 // ------------------------------------------------------------------- words
 
-// "12.3 MB"
-static const char *show_bytes(double bytes, char out[32])
-{
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-    int unit = 0;
-
-    for (; bytes >= 1000 && unit < 5; unit++)
-        bytes /= 1000;
-    snprintf(out, 32, "%.3g %s", bytes, units[unit]);
-    return out;
-}
-
 // How many parts a pipeline along the axis that is moved along has.
 static int64_t count_parts(const hd_module *module, const moved *m)
 {
@@ -597,8 +585,9 @@ static void tell_more(const hd_module *module, const moved *m, hd_diag *diag)
     hd_warning(diag, HD_E0505, m->loc,
                "%s moves %s to a rank, in %.0f transfer%s, where its "
                "placements need %s",
-               show_move(m, subject), show_bytes(m->bytes, moves), m->transfers,
-               m->transfers == 1 ? "" : "s", show_bytes(m->need, needs));
+               show_move(m, subject), hd_bytes_text(m->bytes, moves),
+               m->transfers, m->transfers == 1 ? "" : "s",
+               hd_bytes_text(m->need, needs));
     advise(&t);
 }
 
@@ -645,7 +634,7 @@ static void tell_alone(const hd_cliffs *cliffs, const hd_module *module,
         others += is_alone(&cliffs->moved[i]);
     hd_warning(diag, HD_E0506, m->loc,
                "nothing is computed while %s moves %s to a rank%s%s",
-               show_move(m, subject), show_bytes(m->bytes, moves),
+               show_move(m, subject), hd_bytes_text(m->bytes, moves),
                parts ? ": " : "", parts ? m->reason : "");
     if (parts && !m->marked)
         advise_stream(module, m, diag);
