@@ -387,6 +387,14 @@ void hd_block_append(hd_block *block, hd_stmt *stmt)
     hd_block_insert(block, block->last, stmt);
 }
 
+void hd_block_append_all(hd_block *block, const hd_block *from)
+{
+    for (hd_stmt *s = from->first, *next; s != NULL; s = next) {
+        next = s->next;
+        hd_block_append(block, s);
+    }
+}
+
 void hd_block_insert(hd_block *block, hd_stmt *at, hd_stmt *stmt)
 {
     hd_stmt **link = at != NULL ? &at->next : &block->first;

@@ -242,6 +242,8 @@ bool hd_ranks_cover(hd_ranks ranks, hd_ranks some);
 // that findings in lowered programs point into the text the user wrote.
 hd_stmt *hd_stmt_new(hd_module *module, hd_stmt_kind kind, hd_loc loc);
 void hd_block_append(hd_block *block, hd_stmt *stmt);
+// All of `from`, which has none of them then.
+void hd_block_append_all(hd_block *block, const hd_block *from);
 // After `at`; at the front if `at` is NULL.
 void hd_block_insert(hd_block *block, hd_stmt *at, hd_stmt *stmt);
 void hd_block_remove(hd_block *block, hd_stmt *before, hd_stmt *stmt);

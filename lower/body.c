@@ -595,16 +595,6 @@ static void split_body(hd_body *body, hd_effect *effect, hd_diag *diag)
     report_collectives(body, effect, diag);
 }
 
-static void append_all(hd_block *out, const hd_block *block)
-{
-    hd_stmt *next;
-
-    for (hd_stmt *s = block->first; s != NULL; s = next) {
-        next = s->next;
-        hd_block_append(out, s);
-    }
-}
-
 hd_body *hd_body_create(hd_module *module, hd_arena *scratch)
 {
     hd_body *body = hd_new(scratch, hd_body);
@@ -632,7 +622,7 @@ void hd_body_finish(hd_body *body, bool split, hd_effect *effect, hd_diag *diag)
         split_body(body, effect, diag);
     *out = (hd_block){0};
     for (int i = 0; i < body->nitems; i++) {
-        append_all(out, &body->item[i].before);
-        append_all(out, &body->item[i].block);
+        hd_block_append_all(out, &body->item[i].before);
+        hd_block_append_all(out, &body->item[i].block);
     }
 }

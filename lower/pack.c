@@ -620,15 +620,6 @@ static void lift_op(void *context, hd_op *op)
     }
 }
 
-static void append_all(hd_block *to, const hd_block *from)
-{
-    for (hd_stmt *s = from->first, *next; s != NULL; s = next) {
-        next = s->next;
-        s->next = NULL;
-        hd_block_append(to, s);
-    }
-}
-
 static void lift_block(hd_module *module, hd_block *block)
 {
     hd_block made = {0};
@@ -650,9 +641,9 @@ static void lift_block(hd_module *module, hd_block *block)
             lift_block(module, &s->body);
             lift_block(module, &s->otherwise);
         }
-        append_all(&made, &ahead);
-        append_all(&made, &self);
-        append_all(&made, &behind);
+        hd_block_append_all(&made, &ahead);
+        hd_block_append_all(&made, &self);
+        hd_block_append_all(&made, &behind);
     }
     *block = made;
 }

@@ -35,11 +35,6 @@ static bool has_uneven_pieces(const hd_module *module, const hd_op *op, int i)
            (dim.extent != n && view->buffer->type.ndims == HD_MAX_DIMS);
 }
 
-static bool is_sized(const hd_view *view, int dim)
-{
-    return hd_view_has_sized(view, dim);
-}
-
 // Whether a dimension whose length a run says stands behind another one of what
 // a piece has, where it is not contiguous.
 static bool has_sized_behind(const hd_op *op, int i)
@@ -51,7 +46,7 @@ static bool has_sized_behind(const hd_op *op, int i)
     for (int d = 0; d < view->buffer->type.ndims; d++) {
         if (hd_view_picks(view, d) || d == led)
             continue;
-        if (several && is_sized(view, d))
+        if (several && hd_view_has_sized(view, d))
             return true;
         several |= hd_view_room(view, d) != 1;
     }
@@ -88,7 +83,7 @@ static int64_t piece_room(const hd_module *module, const hd_op *op, int i,
 // Whether it has all that a rank has of a dimension, of whatever block.
 static bool keeps_all(const hd_view *view, int dim)
 {
-    return !varies(view, dim) && !is_sized(view, dim) &&
+    return !varies(view, dim) && !hd_view_has_sized(view, dim) &&
            (hd_view_picks(view, dim) ? 1 : hd_view_room(view, dim)) ==
                hd_dim_local(view->buffer->type.dim[dim]);
 }
@@ -121,7 +116,7 @@ static bool has_sized(const hd_op *op)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = 0; d < op->view[i].buffer->type.ndims; d++)
-            if (is_sized(&op->view[i], d) &&
+            if (hd_view_has_sized(&op->view[i], d) &&
                 (varies(&op->view[i], d) || d == hd_op_pieces_dim(op, i)))
                 return true;
     return false;
@@ -153,7 +148,7 @@ static int find_sized(const hd_view *piece)
     int found = NONE;
 
     for (int d = piece->buffer->type.ndims - 1; d >= 0; d--)
-        if (is_sized(piece, d) && !hd_view_picks(piece, d) &&
+        if (hd_view_has_sized(piece, d) && !hd_view_picks(piece, d) &&
             (found == NONE || varies(piece, d) || !varies(piece, found)))
             found = d;
     return found;
@@ -188,9 +183,9 @@ static hd_dim dim_of(const padding *p, const hd_view *piece, int d)
 {
     hd_dim all = piece->buffer->type.dim[d];
 
-    if (d == p->led && is_sized(piece, d))
+    if (d == p->led && hd_view_has_sized(piece, d))
         return hd_dim_unmarked(all);
-    return is_sized(piece, d) || hd_view_range(piece, d) == NULL
+    return hd_view_has_sized(piece, d) || hd_view_range(piece, d) == NULL
                ? hd_dim_unstreamed(all)
                : hd_dim_whole(hd_view_room(piece, d));
 }
@@ -236,7 +231,7 @@ static hd_view piece_in(hd_build *b, const padding *p, const hd_view *plain,
         const hd_range *range = hd_view_range(plain, dim[k]);
         hd_expr count = hd_view_count(b->module, plain, dim[k]);
 
-        if (is_sized(plain, dim[k])) {
+        if (hd_view_has_sized(plain, dim[k])) {
             if (range != NULL)
                 all = hd_view_block(b->module, all, at, range->block,
                                     range->blocks);
@@ -298,7 +293,7 @@ static hd_view moved_view(hd_build *b, const padding *p)
     for (int k = 0; k < n; k++) {
         const hd_range *range = hd_view_range(&piece, dim[k]);
 
-        if (is_sized(&piece, dim[k]) && range != NULL)
+        if (hd_view_has_sized(&piece, dim[k]) && range != NULL)
             all = hd_view_block(b->module, all, k + (led != NONE), range->block,
                                 range->blocks);
     }
@@ -394,7 +389,7 @@ static int long_dims(const hd_module *module, const hd_op *op, int i,
 
     for (int d = 0; d < view->buffer->type.ndims; d++)
         if (!hd_view_picks(view, d) &&
-            (is_sized(view, d) || piece_room(module, op, i, d) != 1))
+            (hd_view_has_sized(view, d) || piece_room(module, op, i, d) != 1))
             dim[n++] = d;
     return n;
 }
