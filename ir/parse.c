@@ -1420,29 +1420,6 @@ static hd_buffer *find_length(const hd_expansion *e, const folded *f,
     return length;
 }
 
-// The sum by how many a run has, rounded once in the end.
-static void divide(parser *p, hd_stmt *stmt, hd_block *block, const folded *f,
-                   double n)
-{
-    const hd_expansion e = {p->module, stmt->op, block};
-    hd_dtype dtype = hd_view_type(&stmt->op->view[0]).dtype;
-    bool narrow = dtype != HD_DTYPE_F32 && hd_dtype_holds(HD_DTYPE_F32, dtype);
-    hd_op *last = end_sum(p, stmt, block, narrow ? HD_OP_COPY : HD_OP_DIV);
-    hd_buffer *total = last->view[1].buffer, *part;
-    hd_buffer *length = find_length(&e, f, total->type.dtype, n);
-    hd_op *op;
-
-    if (!narrow) {
-        hd_expand_read(last, length);
-        return;
-    }
-    op = hd_expand_op(&e, HD_OP_DIV, &total->type, &part);
-    part->open = total->open;
-    hd_expand_read(op, total);
-    hd_expand_read(op, length);
-    last->view[1] = hd_view_whole(part, last->loc);
-}
-
 // As `total`, and where it is.
 static hd_buffer *add_alike(parser *p, const hd_op *op, const char *word,
                             const hd_buffer *total, const hd_type *type)
@@ -1523,30 +1500,35 @@ static hd_buffer *count_folded(parser *p, const hd_op *op, const folded *f,
     return least->op->view[0].buffer;
 }
 
-// A mean of as many as data counts is a sum, and a quotient, which is rounded
-// behind it where the result is narrower.
-static void divide_counted(parser *p, hd_stmt *stmt, hd_block *block,
-                           const folded *f, double n)
+// A mean of as many as a run or data says is a sum by that, rounded once in the
+// end.
+static void divide(parser *p, hd_stmt *stmt, hd_block *block, const folded *f,
+                   double n)
 {
+    const hd_expansion e = {p->module, stmt->op, block};
     hd_op sum = *stmt->op, *last;
-    hd_view made = sum.view[0];
-    hd_buffer *total, *count;
+    const hd_view made = sum.view[0];
+    hd_dtype dtype = hd_view_type(&made).dtype;
+    bool narrow = dtype != HD_DTYPE_F32 && hd_dtype_holds(HD_DTYPE_F32, dtype);
+    hd_buffer *total, *length;
     hd_stmt *quotient;
 
     sum.view = (hd_view[]){made, f->from};
-    last = end_sum(p, stmt, block, HD_OP_COPY);
+    last = end_sum(p, stmt, block, narrow ? HD_OP_COPY : HD_OP_DIV);
     total = last->view[1].buffer;
-    count = count_folded(p, &sum, f, n, total, block);
-    quotient = hd_stmt_op(p->module, HD_OP_DIV, -1, 1, 2, 0, sum.loc);
-    quotient->op->view[0] = last->view[0];
-    quotient->op->view[1] = last->view[1];
-    quotient->op->view[2] = hd_view_whole(count, sum.loc);
-    if (total->type.dtype == made.buffer->type.dtype) {
-        stmt->op = quotient->op;
+    length = f->counted ? count_folded(p, &sum, f, n, total, block)
+                        : find_length(&e, f, total->type.dtype, n);
+    if (!narrow) {
+        hd_expand_read(last, length);
         return;
     }
-    quotient->op->view[0] = hd_view_whole(
-        add_alike(p, &sum, "quotient", total, &total->type), sum.loc);
+    quotient = hd_stmt_op(p->module, HD_OP_DIV, -1, 1, 2, 0, sum.loc);
+    quotient->op->view[0] =
+        hd_view_whole(add_alike(p, &sum, hd_op_info_get(HD_OP_DIV)->text, total,
+                                &total->type),
+                      sum.loc);
+    quotient->op->view[1] = hd_view_whole(total, sum.loc);
+    quotient->op->view[2] = hd_view_whole(length, sum.loc);
     append_settled(p, block, quotient);
     last->view[1] = quotient->op->view[0];
 }
@@ -1579,11 +1561,7 @@ static hd_status take_mean(parser *p, hd_stmt *stmt, hd_block *block,
         if (!f->counted || !hd_dim_is_sized(dim))
             n *= hd_dim_is_sized(dim) ? (double)dim.times : (double)dim.extent;
     }
-    if (f->counted) {
-        divide_counted(p, stmt, block, f, n);
-        return HD_OK;
-    }
-    if (sized) {
+    if (f->counted || sized) {
         divide(p, stmt, block, f, n);
         return HD_OK;
     }
