@@ -534,26 +534,32 @@ static void put_pairs(scan *s)
 
 // --------------------------------------------------------------- accesses
 
-static void add_older(scan *s, older what, int32_t *first)
+static bool make_room(scan *s, void **array, int64_t *room, int64_t n,
+                      size_t size)
 {
     hd_status status;
 
-    if (s->dropped != 0) {
-        *first = s->dropped;
-        s->dropped = s->older[*first].next;
-        s->older[*first] = what;
-        return;
-    }
     if (s->status == HD_ERROR_NO_MEMORY)
-        return;
-    status = hd_grow((void **)&s->older, &s->older_room, s->nolder + 2,
-                     sizeof *s->older, s->diag);
-    if (status != HD_OK) {
+        return false;
+    status = hd_grow(array, room, n, size, s->diag);
+    if (status != HD_OK)
         s->status = status;
+    return status == HD_OK;
+}
+
+static void add_older(scan *s, older what, int32_t *first)
+{
+    int32_t free = s->dropped;
+
+    if (free != 0)
+        s->dropped = s->older[free].next;
+    else if (make_room(s, (void **)&s->older, &s->older_room, s->nolder + 2,
+                       sizeof *s->older))
+        free = (int32_t)++s->nolder;
+    else
         return;
-    }
-    s->older[++s->nolder] = what;
-    *first = (int32_t)s->nolder;
+    s->older[free] = what;
+    *first = free;
 }
 
 static void drop_older(scan *s, cell *c)
@@ -571,17 +577,10 @@ static void drop_older(scan *s, cell *c)
 
 static void add_loose_read(scan *s, cell *c)
 {
-    hd_status status;
-
-    if (s->status == HD_ERROR_NO_MEMORY ||
-        (c->loose != 0 && s->link[c->loose].step == s->step + 1))
+    if ((c->loose != 0 && s->link[c->loose].step == s->step + 1) ||
+        !make_room(s, (void **)&s->link, &s->links_room, s->nlinks + 2,
+                   sizeof *s->link))
         return;
-    status = hd_grow((void **)&s->link, &s->links_room, s->nlinks + 2,
-                     sizeof *s->link, s->diag);
-    if (status != HD_OK) {
-        s->status = status;
-        return;
-    }
     s->link[++s->nlinks] = (link){(int32_t)s->step + 1, c->loose};
     c->loose = (int32_t)s->nlinks;
 }

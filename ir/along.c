@@ -5,6 +5,7 @@
 // Lines are such that their values stay far from what overflows.
 #define MOST_FACTOR ((int64_t)1 << 31)
 #define MOST_ADDED ((int64_t)1 << 60)
+#define MOST_VALUE ((int64_t)1 << 61)
 
 typedef hd_along_piece piece;
 
@@ -320,22 +321,64 @@ static void close(hd_arcs *arcs, int64_t size)
     arcs->n--;
 }
 
-// The ranks `low` to `past`, of which both are one line each.
-static bool split(const piece *from, const piece *to, int64_t value,
-                  int64_t low, int64_t past, int64_t size, hd_arcs *in,
-                  hd_arcs *out)
+// The ranks `low` to `past`: those where both lines are at least 0, and others.
+static bool split(const piece *x, const piece *y, int64_t low, int64_t past,
+                  int64_t size, hd_arcs *in, hd_arcs *out)
 {
-    int64_t a = cross(from, value + 1, low, past);
-    int64_t b = cross(to, value + 1, low, past);
+    int64_t a = cross(x, 0, low, past), b = cross(y, 0, low, past);
     int64_t cut[] = {low, a < b ? a : b, a < b ? b : a, past};
 
     for (int i = 0; i < 3; i++) {
-        bool is_in = cut[i] < cut[i + 1] && at(from, cut[i]) <= value &&
-                     value < at(to, cut[i]);
+        bool is_in = at(x, cut[i]) >= 0 && at(y, cut[i]) >= 0;
 
         if (!put_ranks(is_in ? in : out, cut[i], cut[i + 1], size))
             return false;
     }
+    return true;
+}
+
+static void close_both(hd_arc arc, int64_t size, hd_arcs *in, hd_arcs *out)
+{
+    if (arc.n < size)
+        return;
+    close(in, size);
+    close(out, size);
+}
+
+static piece above(const piece *p, int64_t low)
+{
+    return (piece){p->low, p->past, p->factor, p->add - low};
+}
+
+static piece below(const piece *p, int64_t past)
+{
+    return (piece){p->low, p->past, -p->factor, past - 1 - p->add};
+}
+
+hd_along hd_along_coords(hd_arc arc, int64_t size)
+{
+    int64_t past = (int64_t)arc.first + arc.n;
+    hd_along along = {0};
+
+    (void)put(&along, (piece){arc.first, past < size ? past : size, 1, 0});
+    (void)put(&along, (piece){0, past - size, 1, 0});
+    return along;
+}
+
+bool hd_along_within(const hd_along *value, int64_t low, int64_t past,
+                     hd_arc arc, int64_t size, hd_arcs *in, hd_arcs *out)
+{
+    *in = *out = (hd_arcs){0};
+    low = low < -MOST_VALUE ? -MOST_VALUE : low;
+    past = past > MOST_VALUE ? MOST_VALUE : past;
+    for (int i = 0; i < value->n; i++) {
+        const piece *p = &value->of[i];
+        piece x = above(p, low), y = below(p, past);
+
+        if (!split(&x, &y, p->low, p->past, size, in, out))
+            return false;
+    }
+    close_both(arc, size, in, out);
     return true;
 }
 
@@ -345,18 +388,16 @@ bool hd_along_between(const hd_along *from, const hd_along *to, int64_t value,
     *in = *out = (hd_arcs){0};
     for (int i = 0, k = 0; i < from->n;) {
         const piece *a = &from->of[i], *b = &to->of[k];
+        piece x = below(a, value + 1), y = above(b, value + 1);
         int64_t low = a->low > b->low ? a->low : b->low;
         int64_t past = a->past < b->past ? a->past : b->past;
 
-        if (!split(a, b, value, low, past, size, in, out))
+        if (!split(&x, &y, low, past, size, in, out))
             return false;
         i += a->past == past;
         k += b->past == past;
     }
-    if (arc.n == size) {
-        close(in, size);
-        close(out, size);
-    }
+    close_both(arc, size, in, out);
     return true;
 }
 

@@ -41,8 +41,13 @@ bool hd_along_eval(const hd_line *line, hd_expr expr, hd_arc arc,
                    hd_along *out);
 // Of a rank that it is known of; false if it is not.
 bool hd_along_value(const hd_along *along, int64_t coord, int64_t *out);
-// The ranks of `arc` with from <= value < to, and the others, in their order;
-// both are known of all of them. False if they are too many arcs.
+// The coordinate itself.
+hd_along hd_along_coords(hd_arc arc, int64_t size);
+// The ranks of `arc` with low <= value < past, and the others, in their order;
+// it is known of all of them. False if they are too many arcs.
+bool hd_along_within(const hd_along *value, int64_t low, int64_t past,
+                     hd_arc arc, int64_t size, hd_arcs *in, hd_arcs *out);
+// Likewise with from <= value < to.
 bool hd_along_between(const hd_along *from, const hd_along *to, int64_t value,
                       hd_arc arc, int64_t size, hd_arcs *in, hd_arcs *out);
 // The least and the greatest that it is.

@@ -581,5 +581,9 @@ bool hd_sight_is_whole(const hd_sight *sight)
 void hd_sight_range(const hd_sight *sight, int64_t *least, int64_t *past)
 {
     *least = 1 - sight->rows;
+    if (*least <= -FARTHEST) // what is further is as far
+        *least = -INT64_MAX;
     *past = sight->window > 0 ? sight->keys + sight->window - 1 : INT64_MAX;
+    if (*past > FARTHEST)
+        *past = INT64_MAX;
 }

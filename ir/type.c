@@ -113,6 +113,15 @@ static bool is_scaled(hd_dim a, int64_t here, hd_dim b, int64_t there,
            multiply(a.times, here) == multiply(b.times, there);
 }
 
+bool hd_view_same_terms(const hd_view_terms *a, const hd_view_terms *b)
+{
+    bool same = a->n == b->n && a->elements == b->elements;
+
+    for (int i = 0; i < a->n && same; i++)
+        same = hd_dim_same_terms(a->of[i], b->of[i]);
+    return same;
+}
+
 bool hd_type_same_room(const hd_type *a, const hd_type *b, uint32_t uncut)
 {
     int i = a->ndims, k = b->ndims;

@@ -155,6 +155,16 @@ static inline bool hd_dim_same_terms(hd_dim_terms a, hd_dim_terms b)
     return a.size == b.size && a.times == b.times && a.block == b.block;
 }
 
+// What a view has: of how many elements it is, but for the dimensions whose
+// length a run says, in their order.
+typedef struct hd_view_terms {
+    int64_t elements;
+    int n;
+    hd_dim_terms of[HD_MAX_DIMS];
+} hd_view_terms;
+
+bool hd_view_same_terms(const hd_view_terms *a, const hd_view_terms *b);
+
 int64_t hd_type_elements(const hd_type *type);       // of the whole
 int64_t hd_type_local_elements(const hd_type *type); // of one rank
 int64_t hd_type_local_bytes(const hd_type *type);    // 0 of events

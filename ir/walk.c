@@ -22,14 +22,6 @@ enum {
                            // iterations of a loop of theirs
 };
 
-// What a view moves, on each of the ranks that are walked at once: of how many
-// elements it is, but for the dimensions whose length a run says.
-typedef struct moved {
-    int64_t elements;
-    int n;
-    hd_dim_terms of[HD_MAX_DIMS];
-} moved;
-
 // A collective that some ranks of its line have come to.
 typedef struct opened {
     const hd_op *op; // NULL: there is none
@@ -38,7 +30,7 @@ typedef struct opened {
     int32_t seq;
     int32_t group;
     int stream;
-    moved moved; // of one with a root
+    hd_view_terms moved; // of one with a root
 } opened;
 
 // All ranks of a line, of which `arc` issue what is walked now. The walk is
@@ -194,18 +186,26 @@ static bool turns_along(const walker *w, const hd_buffer *buffer, int i)
            (w->full->of[buffer->id].axes[i] >> w->split.line.axis & 1) != 0;
 }
 
+static hd_status bound_along(const walker *w, hd_expr expr, int64_t *least,
+                             int64_t *most)
+{
+    hd_along along;
+
+    HD_TRY(evaluate_along(w, expr, &along));
+    hd_along_bounds(&along, least, most);
+    return HD_OK;
+}
+
 // One number on all ranks of the arc.
 static hd_status evaluate_alike(walker *w, hd_expr expr, hd_loc loc,
                                 int64_t *out)
 {
-    hd_along along;
     int64_t least, most;
 
     HD_TRY(evaluate(w, expr, loc, out));
     if (!is_split(w) || hd_expr_is_const(w->module, expr))
         return HD_OK;
-    HD_TRY(evaluate_along(w, expr, &along));
-    hd_along_bounds(&along, &least, &most);
+    HD_TRY(bound_along(w, expr, &least, &most));
     return least == most ? HD_OK : HD_ERROR_INVALID;
 }
 
@@ -381,37 +381,44 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
-// Of the next dimension from `*i` on that the view keeps and whose length a run
-// says; of no size if there is none.
-static hd_status next_terms(walker *w, const hd_view *view, int *i,
-                            hd_dim_terms *out)
+static hd_status measure_range(walker *w, const hd_view *view, int d,
+                               const hd_range *range, hd_view_terms *out)
 {
-    const hd_type *type = &view->buffer->type;
-    int d = hd_view_next_sized(view, *i);
-    const hd_range *range = hd_view_range(view, d);
-    int64_t block = -1;
+    hd_dim dim = view->buffer->type.dim[d];
+    int64_t block = -1, low, past;
 
-    if (range != NULL)
-        HD_TRY(evaluate(w, range->block, view->loc, &block));
-    *i = d + 1;
-    *out = d < type->ndims ? hd_dim_terms_of(type->dim[d], block,
-                                             range != NULL ? range->blocks : 0)
-                           : (hd_dim_terms){0};
+    if (range->block != HD_EXPR_NONE &&
+        (hd_dim_is_sized(dim) || dim.extent % range->blocks != 0))
+        HD_TRY(evaluate_alike(w, range->block, view->loc, &block));
+    if (hd_view_has_sized(view, d)) {
+        out->of[out->n++] = hd_dim_terms_of(dim, block, range->blocks);
+        return HD_OK;
+    }
+    HD_TRY(evaluate(w, range->low, view->loc, &low));
+    HD_TRY(evaluate(w, range->past, view->loc, &past));
+    out->elements *= past - low;
     return HD_OK;
 }
 
-// Both keep the same blocks, so that they are as long in every run.
-static hd_status compare_lengths(walker *w, const hd_view *a, const hd_view *b,
-                                 bool *same)
+static hd_status measure_view(walker *w, const hd_view *view,
+                              hd_view_terms *out)
 {
-    int i = 0, k = 0;
-    hd_dim_terms x, y;
+    *out = (hd_view_terms){.elements = 1};
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        hd_dim dim = view->buffer->type.dim[d];
+        const hd_range *range = hd_view_range(view, d);
 
-    do {
-        HD_TRY(next_terms(w, a, &i, &x));
-        HD_TRY(next_terms(w, b, &k, &y));
-        *same = hd_dim_same_terms(x, y);
-    } while (*same && x.size > 0);
+        if (hd_view_picks(view, d))
+            continue;
+        if (range != NULL)
+            HD_TRY(measure_range(w, view, d, range, out));
+        else if (is_split(w) && hd_dim_is_sharded(dim) && hd_dim_is_sized(dim))
+            return HD_ERROR_INVALID; // of each rank as many as it has
+        else if (hd_dim_is_sized(dim))
+            out->of[out->n++] = hd_dim_terms_of(dim, -1, 0);
+        else
+            out->elements *= hd_dim_local(dim);
+    }
     return HD_OK;
 }
 
@@ -419,16 +426,17 @@ static hd_status compare_lengths(walker *w, const hd_view *a, const hd_view *b,
 static hd_status check_sides(walker *w, const hd_step *step)
 {
     const hd_op *op = step->op;
+    hd_view_terms to, from;
     int64_t out, in;
-    bool same;
 
     if (step->peer != w->rank || op->noutputs + op->ninputs < 2)
         return HD_OK;
+    HD_TRY(measure_view(w, &op->view[0], &to));
+    HD_TRY(measure_view(w, &op->view[1], &from));
+    if (hd_view_same_terms(&to, &from))
+        return HD_OK;
     out = hd_span_elements(&step->span[0]);
     in = hd_span_elements(&step->span[1]);
-    HD_TRY(compare_lengths(w, &op->view[0], &op->view[1], &same));
-    if (out == in && same)
-        return HD_OK;
     if (out == in)
         return hd_error(w->diag, HD_E0606, op->loc,
                         "rank %lld is the root here, and its operand is not as "
@@ -466,66 +474,18 @@ static int64_t peer_of(const walker *w, const hd_step *step)
     return w->first_peer[axis] + hd_mesh_coord(w->module, step->peer, axis);
 }
 
-static hd_status measure_range(walker *w, const hd_view *view, int d,
-                               const hd_range *range, moved *out)
-{
-    hd_dim dim = view->buffer->type.dim[d];
-    int64_t block = -1, low, past;
-
-    if (range->block != HD_EXPR_NONE &&
-        (hd_dim_is_sized(dim) || dim.extent % range->blocks != 0))
-        HD_TRY(evaluate_alike(w, range->block, view->loc, &block));
-    if (hd_view_has_sized(view, d)) {
-        out->of[out->n++] = hd_dim_terms_of(dim, block, range->blocks);
-        return HD_OK;
-    }
-    HD_TRY(evaluate(w, range->low, view->loc, &low));
-    HD_TRY(evaluate(w, range->past, view->loc, &past));
-    out->elements *= past - low;
-    return HD_OK;
-}
-
-static hd_status measure_view(walker *w, const hd_view *view, moved *out)
-{
-    *out = (moved){.elements = 1};
-    for (int d = 0; d < view->buffer->type.ndims; d++) {
-        hd_dim dim = view->buffer->type.dim[d];
-        const hd_range *range = hd_view_range(view, d);
-
-        if (hd_view_picks(view, d))
-            continue;
-        if (range != NULL)
-            HD_TRY(measure_range(w, view, d, range, out));
-        else if (hd_dim_is_sharded(dim) && hd_dim_is_sized(dim))
-            return HD_ERROR_INVALID; // of each rank as many as it has
-        else if (hd_dim_is_sized(dim))
-            out->of[out->n++] = hd_dim_terms_of(dim, -1, 0);
-        else
-            out->elements *= hd_dim_local(dim);
-    }
-    return HD_OK;
-}
-
-static bool moves_alike(const moved *a, const moved *b)
-{
-    for (int i = 0; i < a->n && i < b->n; i++)
-        if (!hd_dim_same_terms(a->of[i], b->of[i]))
-            return false;
-    return a->n == b->n && a->elements == b->elements;
-}
-
 // What a root names twice is as long, and what all ranks move.
 static hd_status measure_rooted(walker *w, const hd_step *step, bool first,
-                                moved *out)
+                                hd_view_terms *out)
 {
     const hd_op *op = step->op;
-    moved one;
+    hd_view_terms one;
 
     for (int i = 0; i < op->noutputs + op->ninputs; i++) {
         if (!hd_step_touches(step, i))
             continue;
         HD_TRY(measure_view(w, &op->view[i], &one));
-        if (!first && !moves_alike(out, &one))
+        if (!first && !hd_view_same_terms(out, &one))
             return HD_ERROR_INVALID;
         *out = one;
         first = false;
@@ -993,13 +953,11 @@ static bool turn(walker *w, unsigned axes)
 static hd_status check_halves_along(walker *w, const hd_step *step,
                                     const hd_key *key, unsigned axes)
 {
-    hd_along along;
     int64_t least, most;
 
     if ((axes & ~(1u << w->split.line.axis)) != 0)
         return HD_ERROR_INVALID;
-    HD_TRY(evaluate_along(w, key->expr, &along));
-    hd_along_bounds(&along, &least, &most);
+    HD_TRY(bound_along(w, key->expr, &least, &most));
     HD_TRY(check_halves(w, step, key, least));
     return check_halves(w, step, key, most);
 }
@@ -1044,25 +1002,20 @@ static hd_status take_halves(walker *w, hd_step *step, const hd_key *key,
     return HD_OK;
 }
 
-// What ranks have there differs, and is in range on all of them.
-static hd_status check_places(const walker *w, hd_expr expr, int64_t low,
-                              int64_t past)
+// A number of rows or indices that ranks have each their own of.
+static hd_status bound_places(const walker *w, hd_expr expr, int64_t *least,
+                              int64_t *most)
 {
-    hd_along along;
-    int64_t least, most;
-
-    if (hd_expr_uses_size(w->module, expr))
-        return HD_ERROR_INVALID;
-    HD_TRY(evaluate_along(w, expr, &along));
-    hd_along_bounds(&along, &least, &most);
-    return least >= low && most < past ? HD_OK : HD_ERROR_INVALID;
+    return hd_expr_uses_size(w->module, expr)
+               ? HD_ERROR_INVALID
+               : bound_along(w, expr, least, most);
 }
 
 // Where its rows and keys are among those of all sequences.
 static hd_status place_among(walker *w, hd_step *step)
 {
     const hd_op *op = step->op;
-    int64_t value;
+    int64_t value, least, most;
 
     if (!hd_op_has_sequences(op))
         return HD_OK;
@@ -1072,8 +1025,11 @@ static hd_status place_among(walker *w, hd_step *step)
         if (!hd_causal_is_among(key->code))
             continue;
         HD_TRY(evaluate_key(w, key, &value));
-        if (is_split(w))
-            HD_TRY(check_places(w, key->expr, 0, INT32_MAX));
+        if (is_split(w)) {
+            HD_TRY(bound_places(w, key->expr, &least, &most));
+            if (least < 0 || most > HD_MAX_AMONG)
+                return HD_ERROR_INVALID;
+        }
         if (!hd_causal_fits_among(w->module, key, &w->env))
             return hd_error(w->diag, HD_E0601, key->loc,
                             "%s %lld on rank %lld: rows of sequences are "
@@ -1111,7 +1067,7 @@ static hd_status place_indices(walker *w, hd_step *step)
     const hd_op *op = step->op;
     const hd_key *key = hd_op_key(op, HD_KEY_START);
     int i = hd_op_family(op) == HD_FAMILY_TAKE ? op->noutputs : 0;
-    int64_t n = step->span[i].extent[hd_op_dim(op)], start = 0;
+    int64_t n = step->span[i].extent[hd_op_dim(op)], start = 0, least, most;
 
     if (key != NULL)
         HD_TRY(evaluate(w, key->expr, key->loc, &start));
@@ -1123,20 +1079,29 @@ static hd_status place_indices(walker *w, hd_step *step)
                         hd_op_info_get(op->code)->text, (long long)n,
                         (long long)start, (long long)w->rank, INT32_MAX);
     step->start = (int32_t)start;
-    return is_split(w) && key != NULL
-               ? check_places(w, key->expr, 0, (int64_t)INT32_MAX + 2 - n)
-               : HD_OK;
+    if (!is_split(w) || key == NULL)
+        return HD_OK;
+    HD_TRY(bound_places(w, key->expr, &least, &most));
+    return hd_op_may_start(least, n) && hd_op_may_start(most, n)
+               ? HD_OK
+               : HD_ERROR_INVALID;
+}
+
+// Whether a run says how many rows or keys there are.
+static bool has_sized_lines(const hd_op *op)
+{
+    const hd_view *q = &op->view[op->noutputs];
+
+    return hd_dim_is_sized(hd_causal_line(&q[0])) ||
+           hd_dim_is_sized(hd_causal_line(&q[1]));
 }
 
 // What rows see, where no run says how many of both there are, or where.
 static bool find_sight(const hd_step *step, hd_sight *out)
 {
-    const hd_view *q = &step->op->view[step->op->noutputs];
-
     *out = hd_sight_of(step);
     return step->causal != HD_SEES_ALL && !step->varies &&
-           !hd_dim_is_sized(hd_causal_line(&q[0])) &&
-           !hd_dim_is_sized(hd_causal_line(&q[1]));
+           !has_sized_lines(step->op);
 }
 
 // Where no row is kept from any key there is no mask.
@@ -1166,17 +1131,14 @@ static bool adds_nothing(const hd_step *step)
 static hd_status find_seeing(const walker *w, const hd_step *step, hd_arc *arc)
 {
     const hd_key *key = hd_causal_key(step->op);
-    const hd_view *q = &step->op->view[step->op->noutputs];
-    hd_along from, to;
-    hd_arcs seeing, other;
+    hd_along offset;
+    hd_arcs seeing, others;
     hd_sight sight;
     int64_t least, past;
 
     if (key == NULL || key->code != HD_KEY_CAUSAL ||
         hd_op_access(step->op, 0) != HD_ACCESS_UPDATE ||
-        hd_dim_is_sized(hd_causal_line(&q[0])) ||
-        hd_dim_is_sized(hd_causal_line(&q[1])) ||
-        hd_expr_uses_size(w->module, key->expr))
+        has_sized_lines(step->op) || hd_expr_uses_size(w->module, key->expr))
         return HD_OK;
     for (int a = 0; a < w->module->naxes; a++)
         if (a != w->split.line.axis && w->full->turns[a] &&
@@ -1184,19 +1146,9 @@ static hd_status find_seeing(const walker *w, const hd_step *step, hd_arc *arc)
             return HD_ERROR_INVALID; // the rank stands for others there
     sight = hd_sight_of(step);
     hd_sight_range(&sight, &least, &past);
-    if (past >= INT32_MAX) // what is further is as far: hd_causal_of
-        past = (int64_t)1 << 61;
-    if (least <= -INT32_MAX)
-        least = -((int64_t)1 << 61);
-    HD_TRY(evaluate_along(w, key->expr, &from));
-    to = from;
-    for (int i = 0; i < from.n; i++) {
-        from.of[i].factor = to.of[i].factor = -from.of[i].factor;
-        from.of[i].add = least - from.of[i].add;
-        to.of[i].add = past - to.of[i].add;
-    }
-    if (!hd_along_between(&from, &to, 0, w->split.arc, w->split.line.size,
-                          &seeing, &other) ||
+    HD_TRY(evaluate_along(w, key->expr, &offset));
+    if (!hd_along_within(&offset, least, past, *arc, w->split.line.size,
+                         &seeing, &others) ||
         seeing.n > 1)
         return HD_ERROR_INVALID;
     *arc = seeing.n == 1 ? seeing.of[0] : (hd_arc){0};
@@ -1272,28 +1224,21 @@ static hd_status walk_step(walker *w, const hd_op *op)
 static hd_status walk_rooted(walker *w, const hd_op *op)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_ROOT);
-    hd_arc arc = w->split.arc;
-    int64_t size = w->split.line.size, root, ahead;
-    hd_arc part[3];
+    hd_arc outer = w->split.arc;
+    hd_along self = hd_along_coords(outer, w->split.line.size);
+    hd_arcs part[2];
+    int64_t root;
 
     HD_TRY(evaluate_alike(w, key->expr, key->loc, &root));
-    if (root < 0 || root >= size || !hd_arc_has(arc, size, root))
-        return walk_step(w, op);
-    ahead = hd_arc_offset(arc, size, root);
-    part[0] = hd_arc_of(root, 1);
-    part[1] = hd_arc_of((root + 1) % size, arc.n - ahead - 1);
-    part[2] = hd_arc_of(arc.first, ahead);
-    if (arc.n == size) { // one behind the other
-        part[1].n += (int32_t)ahead;
-        part[2].n = 0;
-    }
-    for (int i = 0; i < 3; i++) {
-        if (part[i].n == 0)
-            continue;
-        come_to(w, part[i]);
-        HD_TRY(walk_step(w, op));
-    }
-    come_to(w, arc);
+    if (!hd_along_within(&self, root, root + 1, outer, w->split.line.size,
+                         &part[0], &part[1]))
+        return HD_ERROR_INVALID;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < part[k].n; i++) {
+            come_to(w, part[k].of[i]);
+            HD_TRY(walk_step(w, op));
+        }
+    come_to(w, outer);
     return HD_OK;
 }
 
@@ -1367,20 +1312,16 @@ static hd_status walk_for_along(walker *w, const hd_stmt *stmt)
     return HD_OK;
 }
 
-// A condition is 0 where it is at most 0, and more than that with one more.
 static hd_status walk_if_along(walker *w, const hd_stmt *stmt)
 {
-    hd_along value, more;
-    hd_arcs zero, other;
+    hd_along value;
+    hd_arcs zero, others;
 
     HD_TRY(evaluate_along(w, stmt->a, &value));
-    more = value;
-    for (int i = 0; i < more.n; i++)
-        more.of[i].add++;
-    if (!hd_along_between(&value, &more, 0, w->split.arc, w->split.line.size,
-                          &zero, &other))
+    if (!hd_along_within(&value, 0, 1, w->split.arc, w->split.line.size, &zero,
+                         &others))
         return HD_ERROR_INVALID;
-    HD_TRY(walk_arcs(w, &other, &stmt->body));
+    HD_TRY(walk_arcs(w, &others, &stmt->body));
     return walk_arcs(w, &zero, &stmt->otherwise);
 }
 

@@ -45,13 +45,8 @@ static bool same_data(const hd_graph *g, const hd_node *a, const hd_node *b)
            piece_elements(g, a) == piece_elements(g, b);
 }
 
-// The lengths that a run says, in the order of dimensions. What is checked has
-// blocks of one length: which one follows from where it begins.
-typedef struct lengths {
-    int n;
-    hd_dim_terms of[HD_MAX_DIMS];
-} lengths;
-
+// What is checked has blocks of one length: which one follows from where it
+// begins.
 static hd_dim_terms terms_of(const hd_graph *g, const hd_node *node,
                              const hd_part *part, int d)
 {
@@ -67,12 +62,13 @@ static hd_dim_terms terms_of(const hd_graph *g, const hd_node *node,
     return hd_dim_terms_of(dim, block, blocks);
 }
 
-// Of the side whose elements are counted, or the one that lacks a dimension.
-static lengths lengths_of(const hd_graph *g, const hd_node *node)
+// That a run says of the side whose elements are counted, or the one that lacks
+// a dimension.
+static hd_view_terms lengths_of(const hd_graph *g, const hd_node *node)
 {
     const hd_part *part = &g->part[node->part];
     const hd_type *type;
-    lengths l = {0};
+    hd_view_terms l = {0};
 
     if (hd_op_info_get(node->op->code)->led == HD_ENDS_RESULT)
         part++;
@@ -85,16 +81,13 @@ static lengths lengths_of(const hd_graph *g, const hd_node *node)
 
 static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
-    lengths x, y;
+    hd_view_terms x, y;
 
     if (g->module->nsizes == 0 || a->part == a[1].part || b->part == b[1].part)
         return true;
     x = lengths_of(g, a);
     y = lengths_of(g, b);
-    for (int i = 0; i < x.n && i < y.n; i++)
-        if (!hd_dim_same_terms(x.of[i], y.of[i]))
-            return false;
-    return x.n == y.n;
+    return hd_view_same_terms(&x, &y);
 }
 
 // What ranks move that each have a step of their own the walk has compared.
@@ -303,7 +296,7 @@ static void say(matcher *m, hd_code code, const note *a, const char *what)
 // ", block 2 of 4 of m": what a run says the length of.
 static void describe_lengths(const hd_graph *g, const note *n, char out[80])
 {
-    lengths l = {0};
+    hd_view_terms l = {0};
     int at = 0;
 
     if (g->module->nsizes > 0 && n->node != NULL &&

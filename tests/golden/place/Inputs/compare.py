@@ -18,7 +18,8 @@ programs = sorted(by_hand.glob("*.hd"))
 drawn = random.sample(programs, min(int(sys.argv[3]) if len(sys.argv) > 3 else 6, len(programs)))
 page = "".join((examples.parent / f"docs/{name}.md").read_text() for name in ("patterns", "lowering"))
 MOST = 1.03
-# What is predicted to take longer all the same, with how many ranks.
+# What is predicted to take longer all the same, with how many ranks: of causal
+# rows by position the last rank's see most, and `place` counts the mean.
 KNOWN = {("attention_heads.hd", 2): 1.30}
 
 
