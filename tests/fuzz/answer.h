@@ -21,7 +21,8 @@ hd_argument argument_of(const hd_module *module, size_t i);
 // What this run is given, the same for both: with seed 0 the greatest values.
 void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed);
 
-// Whole numbers that the generator's bounds allow.
+// Whole numbers that the generator's bounds allow; what is behind a count is
+// none.
 arrays draw_arrays(const hd_module *module, uint64_t seed);
 void free_arrays(arrays *arrays);
 
@@ -36,9 +37,13 @@ hd_reference *compute(const hd_module *module, const arrays *arrays);
 void must_agree(const hd_module *tensor, const hd_module *host,
                 const hd_reference *want, const hd_reference *have, bool exact);
 
-// The values that a rank should hold of argument `a` are these.
-void must_equal(const double *want, const double *have, const hd_argument *a,
-                const hd_module *host, const char *where);
+// The values that a rank should hold of argument `a` are these, or within these
+// bounds of them.
+void must_equal(const double *want, const double *have, const double *bound,
+                const hd_argument *a, const hd_module *host, const char *where);
+void must_be_close(const double *want, const double *have, const double *bound,
+                   const hd_argument *a, const hd_module *host,
+                   const char *where);
 
 HD_END_DECLS
 

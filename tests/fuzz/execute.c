@@ -1,8 +1,15 @@
-// Generated tensor programs of whole numbers, lowered in any way and executed:
-// the answer is the dense one, exactly. The steps of all ranks run one at a
-// time in this process; once in a while they run on the cpu driver too, each
-// rank in a thread, and always where operations are spelt as calls. So it is
-// where temporaries are left for `place`.
+// Generated tensor programs, lowered in any way and executed: the answer is the
+// dense one, exactly where all numbers are whole, which they are in three of
+// four inputs. The steps of all ranks run one at a time in this process; once
+// in a while they run on the cpu driver too, each rank in a thread, and always
+// where operations are spelt as calls. So it is where temporaries are left for
+// `place`. What shares nothing with the library (tests/second) computes some,
+// too.
+//
+// With HEDDLE_FUZZ_LENGTHS only programs are executed of which some length is
+// not fixed, and each has a line: which lengths, and whether it ran, or what
+// refused it.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +21,9 @@
 #include "tests/fuzz/rendezvous.h"
 #include "tests/fuzz/spell.h"
 #include "tests/info.h"
+#include "tests/second/verdict.h"
 
-enum { RUNS = 2 };
+enum { RUNS = 2, DRAWS = 3 };
 
 // --------------------------------------------------------------- cpu driver
 
@@ -24,16 +32,18 @@ typedef struct seat {
     const hd_module *module;
     const arrays *arrays;
     const hd_reference *want;
+    bool exact;
 } seat;
 
-// The shards of this rank, which the caller frees one by one.
+// The shards of this rank, which the caller frees one by one. What a rank has
+// room for alone are NaNs.
 static void make_shards(const seat *seat, void **shard)
 {
     for (size_t i = 0; i < seat->arrays->n; i++) {
         hd_argument a = argument_of(seat->module, i);
 
         shard[i] = malloc(a.local_bytes);
-        memset(shard[i], 0x5a, a.local_bytes);
+        memset(shard[i], 0xff, a.local_bytes);
         if (a.role != HD_ROLE_OUT)
             hd_shard(seat->module, i, seat->at.rank, seat->arrays->whole[i],
                      shard[i]);
@@ -46,14 +56,17 @@ static void check_shards(const seat *seat, void **shard)
         hd_argument a = argument_of(seat->module, i);
         double *want = malloc(a.local_elements * sizeof(double));
         double *have = malloc(a.local_elements * sizeof(double));
+        double *bound = malloc(a.local_elements * sizeof(double));
 
         if (a.role == HD_ROLE_OUT || a.role == HD_ROLE_INOUT) {
-            hd_reference_local(seat->want, i, seat->at.rank, want, NULL);
+            hd_reference_local(seat->want, i, seat->at.rank, want, bound);
             hd_dtype_load(a.dtype, shard[i], a.local_elements, have);
-            must_equal(want, have, &a, seat->module, "cpu driver");
+            (seat->exact ? must_equal : must_be_close)(
+                want, have, bound, &a, seat->module, "cpu driver");
         }
         free(want);
         free(have);
+        free(bound);
     }
 }
 
@@ -108,14 +121,14 @@ static void *run_rank(void *context)
 }
 
 static void run_ranks(const hd_module *module, const arrays *arrays,
-                      const hd_reference *want)
+                      const hd_reference *want, bool exact)
 {
     rendezvous *m = rendezvous_create(module_info(module).ranks);
     pthread_t thread[GENERATE_MAX_RANKS];
     seat seat[GENERATE_MAX_RANKS];
 
     for (int rank = 0; rank < m->ranks; rank++) {
-        seat[rank] = (struct seat){{m, rank}, module, arrays, want};
+        seat[rank] = (struct seat){{m, rank}, module, arrays, want, exact};
         must(pthread_create(&thread[rank], NULL, run_rank, &seat[rank]) == 0,
              "a thread starts", "");
     }
@@ -124,20 +137,27 @@ static void run_ranks(const hd_module *module, const arrays *arrays,
     free(m);
 }
 
+// What of an input is drawn beside its program.
+typedef struct way {
+    bool exact, on_threads;
+    bool apart; // judged by tests/second, too
+    uint64_t seed;
+} way;
+
 // Run `run` of sizes of their own, the first of the greatest ones.
-static void execute(hd_module *tensor, hd_module *host, uint64_t seed,
-                    uint64_t run, bool on_threads)
+static void execute(hd_module *tensor, hd_module *host, const way *way,
+                    uint64_t run)
 {
     arrays arrays;
     hd_reference *want, *have;
 
-    give_sizes(tensor, host, run * (seed + 1));
-    arrays = draw_arrays(tensor, seed);
+    give_sizes(tensor, host, run * (way->seed + 1));
+    arrays = draw_arrays(tensor, way->seed + run);
     want = compute(tensor, &arrays);
     have = compute(host, &arrays);
-    must_agree(tensor, host, want, have, true);
-    if (on_threads)
-        run_ranks(host, &arrays, want);
+    must_agree(tensor, host, want, have, way->exact);
+    if (way->on_threads)
+        run_ranks(host, &arrays, want, way->exact);
     hd_reference_destroy(have);
     hd_reference_destroy(want);
     free_arrays(&arrays);
@@ -146,18 +166,18 @@ static void execute(hd_module *tensor, hd_module *host, uint64_t seed,
 // The same program with calls in place of operations, on threads: the answer is
 // that of the operations.
 static void execute_spelt(hd_module *tensor, const char *text,
-                          const hd_lower_options *options, uint64_t seed)
+                          const hd_lower_options *options, const way *way)
 {
-    char *spelt = spell_calls(text, seed);
+    char *spelt = spell_calls(text, way->seed);
     hd_module *host = spelt != NULL ? lower_text(spelt, options) : NULL;
     hd_reference *want;
     arrays arrays;
 
     if (host != NULL) {
-        give_sizes(tensor, host, seed);
-        arrays = draw_arrays(tensor, seed);
+        give_sizes(tensor, host, way->seed);
+        arrays = draw_arrays(tensor, way->seed);
         want = compute(tensor, &arrays);
-        run_ranks(host, &arrays, want);
+        run_ranks(host, &arrays, want, way->exact);
         hd_reference_destroy(want);
         free_arrays(&arrays);
     }
@@ -167,13 +187,14 @@ static void execute_spelt(hd_module *tensor, const char *text,
 
 // The same program with temporaries that `place` puts where it likes.
 static void execute_open(hd_module *tensor, const char *text,
-                         const hd_lower_options *options, uint64_t seed)
+                         const hd_lower_options *options, way way)
 {
-    char *opened = open_temps(text, seed);
+    char *opened = open_temps(text, way.seed);
     hd_module *host = opened != NULL ? lower_as(opened, text, options) : NULL;
 
+    way.on_threads = false;
     if (host != NULL)
-        execute(tensor, host, seed, 0, false);
+        execute(tensor, host, &way, 0);
     hd_module_destroy(host);
     hd_free(opened);
 }
@@ -181,32 +202,135 @@ static void execute_open(hd_module *tensor, const char *text,
 // A host program of moves that name dimensions makes what its tensor program
 // does.
 static void execute_moves(choices choices, const hd_lower_options *options,
-                          uint64_t seed, bool on_threads)
+                          const way *way)
 {
     hd_module *tensor, *host = lower_moves(&choices, options, &tensor);
 
     if (host != NULL)
-        execute(tensor, host, seed, 0, on_threads);
+        execute(tensor, host, way, 0);
     hd_module_destroy(host);
     hd_module_destroy(tensor);
 }
 
+static void judge_apart(const hd_module *tensor, const hd_module *host,
+                        const way *way)
+{
+    char *want = print_module(tensor), *have = print_module(host);
+    char *where = second_difference(want, have, DRAWS, (unsigned)way->seed);
+
+    if (where != NULL)
+        fprintf(stderr, "%s\n%s", want, where);
+    must(where == NULL, "the program computes what its text says", have);
+    hd_free(have);
+    hd_free(want);
+}
+
+// ------------------------------------------------------------ what is drawn
+
+static bool has_key(const hd_block *block, hd_key_code key)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if (s->kind == HD_STMT_OP && hd_op_key(s->op, key) != NULL)
+            return true;
+    return false;
+}
+
+static bool is_uneven(const hd_module *module)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        for (int d = 0; d < b->type.ndims; d++)
+            if (hd_dim_is_sharded(b->type.dim[d]) &&
+                !hd_dim_is_sized(b->type.dim[d]) &&
+                hd_dim_is_cut(b->type.dim[d]) &&
+                b->type.dim[d].extent % b->type.dim[d].blocks != 0)
+                return true;
+    return false;
+}
+
+static const char *outcome_of(const char *text, const hd_module *host,
+                              const hd_lower_options *options, char code[16])
+{
+    hd_diag *diag = hd_diag_create();
+    hd_message message = HD_EMPTY(hd_message);
+    hd_module *module = NULL;
+
+    snprintf(code, 16, "%s", host != NULL ? "ran" : "refused");
+    if (host == NULL &&
+        hd_parse("generated", text, strlen(text), NULL, 0, diag, &module) ==
+            HD_OK &&
+        hd_lower(module, options, NULL, NULL, diag) != HD_OK)
+        for (size_t i = 0; hd_diag_message(diag, i, &message); i++)
+            if (message.severity == HD_SEVERITY_ERROR)
+                snprintf(code, 16, "%s", message.code);
+    hd_module_destroy(module);
+    hd_diag_destroy(diag);
+    return code;
+}
+
+typedef struct lengths {
+    bool sized, counted, groups, uneven;
+} lengths;
+
+static lengths lengths_of(const hd_module *module, const char *text)
+{
+    return (lengths){.sized = module->nsizes > 0,
+                     .counted = strstr(text, " by %") != NULL,
+                     .groups = has_key(&module->body, HD_KEY_GROUPS),
+                     .uneven = is_uneven(module)};
+}
+
+static void tell(const lengths *of, const char *outcome)
+{
+    printf("%s%s%s%s: %s\n", of->sized ? "sized " : "",
+           of->counted ? "counted " : "", of->groups ? "groups " : "",
+           of->uneven ? "uneven " : "", outcome);
+    fflush(stdout);
+}
+
+static bool vary(const lengths *l)
+{
+    return l->sized || l->counted || l->groups;
+}
+
+// On its draws of sizes and counts, and in other words.
+static void execute_all(hd_module *tensor, hd_module *host, const char *text,
+                        const lengths *lengths, const hd_lower_options *options,
+                        const way *way)
+{
+    for (uint64_t run = 0; host != NULL && run < (vary(lengths) ? 4 : 1); run++)
+        execute(tensor, host, way, run);
+    if (host != NULL && way->apart)
+        judge_apart(tensor, host, way);
+    execute_spelt(tensor, text, options, way);
+    execute_open(tensor, text, options, *way);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    bool alone = getenv("HEDDLE_FUZZ_LENGTHS") != NULL;
     choices choices = {data, size, 0}, moves = choices;
     hd_lower_options options = generate_lowering(&choices);
-    bool on_threads = size > 0 && data[size - 1] % 32 == 31;
+    uint8_t last = size > 0 ? data[size - 1] : 0;
+    way way = {.exact = last % 4 != 2,
+               .on_threads = last % 32 >= 30,
+               .apart = last % 8 < 2,
+               .seed = size > 1 ? size + data[size - 2] : size};
     char *text = NULL;
-    hd_module *tensor = generate_module(&choices, true, &text);
-    hd_module *host = lower_text(text, &options);
+    hd_module *tensor = generate_module(&choices, way.exact, &text);
+    lengths lengths = lengths_of(tensor, text);
 
-    for (uint64_t run = 0; host != NULL && run < (tensor->nsizes ? 4 : 1);
-         run++)
-        execute(tensor, host, size, run, on_threads);
-    execute_spelt(tensor, text, &options, size);
-    execute_open(tensor, text, &options, size > 1 ? data[size - 2] : 0);
-    execute_moves(moves, &options, size, on_threads);
-    hd_module_destroy(host);
+    if (!alone || vary(&lengths) || lengths.uneven) {
+        hd_module *host = lower_text(text, &options);
+        char code[16];
+
+        if (alone)
+            tell(&lengths, outcome_of(text, host, &options, code));
+        execute_all(tensor, host, text, &lengths, &options, &way);
+        hd_module_destroy(host);
+    }
+    way.exact = true;
+    if (!alone)
+        execute_moves(moves, &options, &way);
     hd_module_destroy(tensor);
     free(text);
     return 0;

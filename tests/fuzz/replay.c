@@ -1,6 +1,7 @@
 // Runs a fuzz target on the files and folders that are named, so that its
 // corpus is an ordinary test of any compiler; `--random N` stands for N inputs
-// of random choices, the same ones every time.
+// of random choices, the same ones every time unless HEDDLE_TEST_SEED says
+// where they begin.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,9 +60,11 @@ static int replay_path(const char *path)
 
 static int replay_random(int n)
 {
+    const char *given = getenv("HEDDLE_TEST_SEED");
+    int first = given != NULL && *given != '\0' ? atoi(given) : 1;
     uint8_t bytes[RANDOM_INPUT];
 
-    for (int seed = 1; seed <= n; seed++) {
+    for (int seed = first; seed < first + n; seed++) {
         // Short ones too: they end early.
         size_t length = sizeof bytes >> seed % 3;
 
