@@ -570,6 +570,17 @@ static int read_tensor(maker *m, int i)
 
 // ------------------------------------------------------------------ parts
 
+// How many indices there are in every run, of which some may be kept. None of
+// what is cut somewhere.
+static int least_of(const maker *m, dim d)
+{
+    const size *size = size_of(m, d.extent);
+
+    if (d.mark >= 0 || (size != NULL && size->blocks > 0))
+        return 0;
+    return size == NULL ? d.extent : d.extent % MANY * size->low;
+}
+
 // Some of what a tensor has, by constants. An inout's elements may become
 // larger than those of a part say.
 static int draw_part(maker *m, int x)
@@ -583,17 +594,16 @@ static int draw_part(maker *m, int x)
     part.view[0] = '\0';
     for (int d = 0; d < whole->ndims; d++) {
         dim kept = whole->dim[d];
-        int n = kept.extent, first = 0;
-        bool some = kept.mark < 0 && n < MANY; // may be kept
-        bool picks = some && once_in(m, 4);
+        int n = least_of(m, kept), first = 0;
+        bool picks = n > 0 && once_in(m, 4);
 
-        if (some && !picks && once_in(m, 2)) {
+        if (n > 0 && !picks && once_in(m, 2)) {
             kept = (dim){1 + pick(m, n), LOCAL, 0};
             first = pick(m, n - kept.extent + 1);
         } else if (picks) {
             first = pick(m, n);
         }
-        view_dim(&part, first, kept.extent, n, picks);
+        view_dim(&part, first, kept.extent, whole->dim[d].extent, picks);
         if (!picks)
             append_dim(&part, kept);
     }
@@ -798,7 +808,16 @@ static bool may_divide(const statement *s, uint16_t letter, int extent)
     bool parts = s->row->view[0].parts && (letter & LETTER) == LETTER_k;
     bool joins = s->row->view[0].joins && (letter & JOINED) != 0;
 
-    return extent < MANY && (parts || joins || (letter & OVER) != 0);
+    return joins && s->op == OP_TAKE
+               ? true
+               : extent < MANY && (parts || joins || (letter & OVER) != 0);
+}
+
+// Whether a run may say how long it is: rows, and keys.
+static bool may_vary(const statement *s, uint16_t letter)
+{
+    return !s->constant || (letter & LETTER) == LETTER_s ||
+           (letter & LETTER) == LETTER_t || (letter & LETTER) == LETTER_r;
 }
 
 // Whether a letter's dimension can be this one, which it then is.
@@ -808,7 +827,7 @@ static bool meet(statement *s, uint16_t letter, int at, dim d)
         (letter & LETTER) > FIRST_LOWER && !may_divide(s, letter, d.extent);
     dim *known = &s->lies[letter & LETTER][at];
 
-    if (whole && (d.mark >= 0 || (s->constant && d.extent >= MANY)))
+    if (whole && (d.mark >= 0 || (d.extent >= MANY && !may_vary(s, letter))))
         return false;
     if (known->extent > 0)
         return same_dim(*known, d);
@@ -856,7 +875,8 @@ static bool lies_over(const statement *s, int axis)
 // Upper case perhaps on an axis that is not in use.
 static dim draw_dim(maker *m, const statement *s, uint16_t letter)
 {
-    dim d = {s->constant ? 1 + pick(m, 6) : draw_extent(m), LOCAL, 0};
+    bool fixed = s->constant && (m->nsizes == 0 || !may_vary(s, letter));
+    dim d = {fixed ? 1 + pick(m, 6) : draw_extent(m), LOCAL, 0};
     int axis = pick(m, m->naxes);
 
     if (((letter & LETTER) >= FIRST_LOWER &&
@@ -1284,7 +1304,7 @@ static double bound_gradient(const maker *m, const statement *s)
     double up = indices_of(m, s, LETTER_e) * (v->size + o->size);
 
     return GENERATE_INPUT * (1 + up * (q->size + k->size)) *
-           (rows + 32 * k->dim[k->ndims - 2].extent) * s->factor;
+           (rows + 32 * count_of(m, k->dim[k->ndims - 2].extent)) * s->factor;
 }
 
 static void bound_fold(const maker *m, const statement *s, tensor *t)
@@ -1808,8 +1828,8 @@ static void write_sized(maker *m, dim d, FILE *to)
     if (times > 1)
         fprintf(to, "%d * ", times);
     fprintf(to, "m%d", (int)(size - m->size));
-    if (size->blocks > 0 &&
-        (d.mark == STREAM || (d.mark == LOCAL && once_in(m, 4))))
+    if (size->blocks > 0 && ((d.mark == STREAM && once_in(m, 2)) ||
+                             (d.mark == LOCAL && once_in(m, 4))))
         fprintf(to, " in %d", size->blocks);
 }
 
@@ -2093,10 +2113,6 @@ static void make_iota(maker *m, int x)
     tensor t = m->tensor[x];
     statement s = start(m, OP_IOTA, once_in(m, 4) ? I64 : I32);
 
-    // No rank knows where its own begin of what a run says the length of.
-    for (int d = 0; d < t.ndims; d++)
-        if (t.dim[d].extent >= MANY)
-            t.dim[d].mark = LOCAL;
     t.dtype = s.of;
     if (t.ndims > 0)
         finish_like(m, &s, &t, 0, x, false);
@@ -2116,28 +2132,50 @@ static void make_update(maker *m, int x)
 // Whether ranks have as many indices of it as each other.
 static bool is_even(const maker *m, dim d)
 {
-    return d.mark < 0 || d.extent % m->axis[d.mark] == 0;
+    return d.mark < 0 || (d.extent < MANY && d.extent % m->axis[d.mark] == 0);
+}
+
+// Of what a run says the length of, the one dimension that nothing cuts, with
+// constants.
+static bool may_join(const maker *m, const tensor *t, dim a, dim b)
+{
+    const size *x = size_of(m, a.extent), *y = size_of(m, b.extent);
+    int sized = 0;
+
+    for (int d = 0; d < t->ndims; d++)
+        sized += t->dim[d].extent >= MANY;
+    if (x == NULL && y == NULL)
+        return true;
+    return sized == 1 && a.mark == LOCAL && b.mark == LOCAL &&
+           (x != NULL ? x : y)->blocks == 0;
+}
+
+static int times(int a, int b)
+{
+    int many = (a >= MANY ? a : b) / MANY * MANY;
+
+    return many + a % MANY * (b % MANY);
 }
 
 static void merge_dims(maker *m, tensor *t, int at)
 {
     dim *d = &t->dim[at];
 
-    if (at + 1 >= t->ndims || d[1].mark >= 0 || d->extent >= MANY ||
-        d[1].extent >= MANY || (!is_even(m, *d) && d[1].extent > 1))
+    if (at + 1 >= t->ndims || d[1].mark >= 0 || !may_join(m, t, *d, d[1]) ||
+        (!is_even(m, *d) && d[1].extent > 1))
         return;
-    *d = (dim){d->extent * d[1].extent, d->mark, 0};
+    *d = (dim){times(d->extent, d[1].extent), d->mark, 0};
     drop_dims(t, at + 1, 1);
 }
 
 static void split_dim(maker *m, tensor *t, int at)
 {
     dim *d = &t->dim[at];
-    int factor = 1 + pick(m, 4);
-    dim outer = {d->extent / factor, d->mark, 0};
+    int factor = 1 + pick(m, 4), many = d->extent / MANY * MANY;
+    dim outer = {many + d->extent % MANY / factor, d->mark, 0};
 
-    if (t->ndims == HD_MAX_DIMS || d->extent >= MANY ||
-        d->extent % factor != 0 ||
+    if (t->ndims == HD_MAX_DIMS || d->extent % MANY % factor != 0 ||
+        (factor > 1 && many > 0 && !may_join(m, t, *d, (dim){1, LOCAL, 0})) ||
         (factor > 1 && !(is_even(m, *d) && is_even(m, outer))))
         return;
     if (factor == 1)
@@ -2146,23 +2184,16 @@ static void split_dim(maker *m, tensor *t, int at)
     insert_dim(t, at + 1, (dim){factor, LOCAL, 0});
 }
 
-// A run says how long one of its dimensions is.
-static bool is_many(const tensor *t)
-{
-    for (int i = 0; i < t->ndims; i++)
-        if (t->dim[i].extent >= MANY)
-            return true;
-    return false;
-}
-
 static void make_reshape(maker *m, int x)
 {
     tensor t = m->tensor[x];
 
-    if (t.role == 'p' || is_many(&t))
+    if (t.role == 'p')
         return;
     for (int n = 1 + pick(m, 3); n > 0 && t.ndims > 0; n--)
         (once_in(m, 2) ? merge_dims : split_dim)(m, &t, pick(m, t.ndims));
+    if (!fits(m, &t))
+        return;
     read_tensor(m, x);
     fprintf(m->body, "    %%t%d = reshape %%t%d\n", place_whole(m, &t, true),
             x);
@@ -2443,17 +2474,21 @@ static void draw_zigzag(maker *m, statement *s)
 }
 
 // To a number that a run may say.
-static void add_size(maker *m, statement *s)
+static void add_size(maker *m, statement *s, int axis)
 {
-    if (m->nsizes > 0 && once_in(m, 2))
-        add_key(s, " + %d * m%d", pick(m, 5) - 2, pick(m, m->nsizes));
+    if (m->nsizes == 0 || !once_in(m, 2))
+        return;
+    add_key(s, " + %d * ", pick(m, 5) - 2);
+    if (axis >= 0 && once_in(m, 2))
+        add_key(s, "%s * ", axis_names[axis]);
+    add_key(s, "m%d", pick(m, m->nsizes));
 }
 
 // A mask that some rows may see nothing by, or keys about the row's own. Blocks
 // of keys stand one behind the other, or in any other way.
 static void draw_sight(maker *m, statement *s)
 {
-    int rows = s->lies[LETTER_s][0].extent, axis = placed_axis(m, s);
+    int rows = indices_of(m, s, LETTER_s), axis = placed_axis(m, s);
 
     if (once_in(m, 2)) {
         if (once_in(m, 3) && knows_block(m, s))
@@ -2464,10 +2499,10 @@ static void draw_sight(maker *m, statement *s)
     if (axis >= 0 && once_in(m, 2))
         add_key(s, " + %d * %s", pick(m, 2 * rows + 1) - rows,
                 axis_names[axis]);
-    add_size(m, s);
+    add_size(m, s, axis);
     if (row_has(s->row, KEY_BLOCKS) && once_in(m, 2)) {
         add_key(s, " step %d", pick(m, 2 * rows + 1) - rows);
-        add_size(m, s);
+        add_size(m, s, -1);
     }
     if (once_in(m, 3))
         add_key(s, " window %d", 1 + pick(m, rows));
@@ -2490,7 +2525,7 @@ static bool has_batch(const maker *m, const statement *s)
 static void draw_place(maker *m, statement *s)
 {
     dim rows = s->lies[LETTER_s][0], keys = s->lies[LETTER_t][0];
-    int axis = placed_axis(m, s), all = keys.extent, blocks = 1;
+    int axis = placed_axis(m, s), all = indices_of(m, s, LETTER_t), blocks = 1;
     bool own = same_dim(rows, keys);
 
     if (!row_has(s->row, KEY_GROUPS))
@@ -2504,7 +2539,8 @@ static void draw_place(maker *m, statement *s)
         return;
     add_key(s, " row %d", pick(m, all * blocks + 1));
     if (axis >= 0 && once_in(m, 2))
-        add_key(s, " + %d * %s", pick(m, rows.extent + 1), axis_names[axis]);
+        add_key(s, " + %d * %s", pick(m, indices_of(m, s, LETTER_s) + 1),
+                axis_names[axis]);
     if (once_in(m, 4))
         add_key(s, " key %d", pick(m, all + 1));
     if (once_in(m, 4))
@@ -2522,7 +2558,7 @@ static void count_rows(maker *m, statement *s, int view)
     while (most == s->n[LETTER_B] && d < most &&
            same_dim(t.dim[d], s->lies[LETTER_B][d]))
         d++;
-    if (t.dim[c.dim].mark != LOCAL)
+    if (!is_constant(t.dim[c.dim]))
         return;
     draw_lead(m, &c, d);
     begin_counted(m, &c, s->tensor[view]);
@@ -2580,7 +2616,8 @@ static void make_attention(maker *m, int x)
         s = start(m, OP_ATTENTION, draw_heads_dtype(m));
     zigzag = row_has(s.row, KEY_BLOCKS) && !once_in(m, 4);
     draw_heads(m, &s, zigzag);
-    zigzag = zigzag && first_of(&s, LETTER_s).extent % 2 == 0 && !once_in(m, 4);
+    zigzag = zigzag && is_constant(first_of(&s, LETTER_s)) &&
+             first_of(&s, LETTER_s).extent % 2 == 0 && !once_in(m, 4);
     if (!supply_all(m, &s))
         return;
     if (!zigzag)
@@ -2761,7 +2798,8 @@ static void draw_sizes(maker *m)
         size->high = high[pick(m, 8)];
         size->low = pick(m, 4);
         size->low = size->low == 3 ? 1 + pick(m, size->high) : size->low % 2;
-        size->blocks = m->naxes > 0 && !once_in(m, 4)
+        size->blocks = once_in(m, 3) ? 0
+                       : m->naxes > 0 && !once_in(m, 4)
                            ? m->axis[pick(m, m->naxes)]
                            : pick(m, 5);
     }
