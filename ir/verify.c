@@ -1758,11 +1758,13 @@ static hd_status check_route(verifier *v, const hd_op *op)
 static bool is_within(const verifier *v, const hd_view *in, hd_dim k, hd_dim n)
 {
     int last = in->buffer->type.ndims - 1;
+    const hd_range *range;
 
     while (hd_view_picks(in, last))
         last--;
+    range = hd_view_range(in, last);
     if (hd_dim_is_counted(k) || hd_dim_is_counted(n) ||
-        (hd_view_range(in, last) != NULL &&
+        (range != NULL && range->block != HD_EXPR_NONE &&
          hd_dim_is_sized(in->buffer->type.dim[last])))
         return false;
     if (hd_dim_is_sized(n) && k.size == n.size)
