@@ -505,12 +505,13 @@ static hd_buffer **find_known(settler *s, const hd_view *view)
     return &known->of[x->id];
 }
 
-// As it is, with the counts of `like`.
+// As it is, with counts, of what each rank then has all of.
 static hd_buffer *add_counted(settler *s, const hd_buffer *x, const char *word,
                               hd_loc loc, hd_buffer *by, int counted)
 {
     hd_buffer *made = add_dense(s, x, word, loc);
 
+    made->type.dim[counted] = hd_dim_unmarked(made->type.dim[counted]);
     made->by = by;
     made->counted = counted;
     return made;
