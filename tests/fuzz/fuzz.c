@@ -11,7 +11,7 @@ enum {
     MAX_RANKS = 16,
     MAX_TOTAL = 1 << 14, // elements of all buffers of a rank
     // And of all ranks where counts have both evaluated some hundred times.
-    MAX_COUNTED = 1 << 14,
+    MAX_COUNTED = 1 << 12,
 };
 
 void must(bool holds, const char *property, const char *detail)
@@ -68,6 +68,24 @@ char *print_module(const hd_module *module)
     char *text = NULL;
 
     must(hd_print(module, &text) == HD_OK, "a module prints", "");
+    return text;
+}
+
+char *print_whole(hd_module *module)
+{
+    unsigned *open = malloc(sizeof *open * (size_t)(module->nbuffers + 1));
+    char *text;
+    int n = 0;
+
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        open[n++] = b->open;
+        b->open = 0;
+    }
+    text = print_module(module);
+    n = 0;
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        b->open = open[n++];
+    free(open);
     return text;
 }
 

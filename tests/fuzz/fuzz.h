@@ -28,6 +28,8 @@ size_t split_input(const uint8_t *data, size_t size, uint8_t room[CHOICES_ROOM],
 
 // Prints; the caller frees it with hd_free.
 char *print_module(const hd_module *module);
+// With what is open declared as long as statements say.
+char *print_whole(hd_module *module);
 
 // What prints parses back to the same text.
 void must_reparse(const hd_module *module);
@@ -41,8 +43,8 @@ hd_status must_check_alike(const hd_module *module,
 // milliseconds.
 bool is_small(const hd_module *module);
 
-// Whether what a tensor program makes can be compared with another one in little
-// time: counts have both evaluated some hundred times.
+// Whether what a tensor program makes can be compared with another one in
+// little time: counts have both evaluated some hundred times.
 bool compares_soon(const hd_module *tensor);
 
 // A program generated from the choices, parsed; it must parse.

@@ -10,8 +10,8 @@
 
 HD_BEGIN_DECLS
 
-// The text with about three in four of the operations that have a function spelt
-// so, as `seed` has it; NULL if there are none. The caller frees it.
+// The text with about three in four of the operations that have a function
+// spelt so, as `seed` has it; NULL if there are none. The caller frees it.
 char *spell_calls(const char *text, uint64_t seed);
 
 // The functions, for whole numbers that dtypes hold.

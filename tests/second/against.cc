@@ -166,7 +166,7 @@ hd_status Ask(const std::string &tensor, const std::string &host,
 // The smallest host program that is accepted and differs all the same.
 std::string Smallest(const Subject &subject, unsigned seed)
 {
-    Program tensor = Parse(Module(subject.tensor).Text());
+    Program tensor = Parse(Module(subject.tensor).Whole());
     std::string said;
 
     return Print(Shrink(Parse(subject.host), [&](const Program &host) {
@@ -243,7 +243,8 @@ void Campaign::Judge(bool right_one, unsigned seed)
 void Campaign::Decide(const Subject &subject, bool right_one, unsigned seed,
                       std::mt19937 &random)
 {
-    Program tensor = Parse(subject.tensor), host = Parse(subject.host);
+    Program tensor = Parse(Module(subject.tensor).Whole());
+    Program host = Parse(subject.host);
     std::string said, where;
 
     if (!SameArguments(tensor, host)) {

@@ -4,6 +4,7 @@
 
 #include <heddle/heddle.h>
 
+#include "ir/module.h"
 #include "tests/second/program.h"
 
 namespace second
@@ -34,6 +35,23 @@ struct Module {
         if (hd_print(it, &printed) == HD_OK)
             text = printed;
         hd_free(printed);
+        return text;
+    }
+    // With what is open declared as long as statements say.
+    std::string Whole() const
+    {
+        std::vector<unsigned> open;
+        std::string text;
+
+        for (hd_buffer *b = it->buffers; b != nullptr; b = b->next) {
+            open.push_back(b->open);
+            b->open = 0;
+        }
+        text = Text();
+        for (hd_buffer *b = it->buffers; b != nullptr; b = b->next) {
+            b->open = open.front();
+            open.erase(open.begin());
+        }
         return text;
     }
     std::string Said() const

@@ -139,7 +139,7 @@ std::string Judged(const std::string &tensor_text, const std::string &text,
          status != HD_OK && hd_diag_message(host.diag, i, &message); i++)
         if (message.severity == HD_SEVERITY_ERROR)
             break;
-    Program want = Parse(tensor.Text()), have = Parse(host.Text());
+    Program want = Parse(tensor.Whole()), have = Parse(host.Text());
     for (const Values &values : ValuesOf(host.it, random)) {
         if (status != HD_OK && !wrong.empty())
             break;

@@ -276,7 +276,7 @@ void CompareLowered(const std::string &text, Draw draw,
     Module tensor(text), host(text);
 
     ASSERT_NE(tensor.it, nullptr) << text;
-    Program program = Parse(tensor.Text()), lowered;
+    Program program = Parse(tensor.Whole()), lowered;
     if (hd_lower(host.it, &options, nullptr, nullptr, host.diag) == HD_OK)
         lowered = Parse(host.Text());
     draw.number = static_cast<int>(random() % 5);
@@ -400,7 +400,7 @@ void CompareProgram(const std::string &text, Draw draw, std::mt19937 &random,
 
     options.transfer = HD_TRANSFER_RING;
     ASSERT_NE(module.it, nullptr) << text << module.Said();
-    Program program = Parse(module.Text());
+    Program program = Parse(module.Whole());
     if (program.level == "tensor")
         return CompareLowered(text, draw, options, random, tally);
     try {
