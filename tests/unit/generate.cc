@@ -1,6 +1,7 @@
 // Random tensor programs: what is drawn, and that it can be judged.
 #include <cmath>
 #include <gtest/gtest.h>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -159,6 +160,106 @@ TEST(Generate, EveryOpOfATensorProgramIsDrawn)
 TEST(Generate, EveryOpThatIsExactIsDrawnOfWholeNumbers)
 {
     ExpectAll(true, Seed());
+}
+
+// Whether a view has some indices of what a run says the length of.
+bool HasSomeOfASize(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < op->view[i].buffer->type.ndims; d++)
+            if (hd_dim_is_sized(op->view[i].buffer->type.dim[d]) &&
+                (hd_view_picks(&op->view[i], d) ||
+                 hd_view_range(&op->view[i], d) != nullptr))
+                return true;
+    return false;
+}
+
+// Of the dimension that its key names.
+bool IsOverRanksOfASize(const hd_op *op)
+{
+    int dim = hd_op_dim(op);
+    hd_type type = hd_view_type(&op->view[op->code == HD_OP_TAKE]);
+
+    return dim >= 0 && hd_dim_is_sharded(type.dim[dim]) &&
+           hd_dim_is_sized(type.dim[dim]);
+}
+
+bool HasSizedRows(const hd_op *op)
+{
+    hd_type type = hd_view_type(&op->view[0]);
+
+    return hd_dim_is_sized(type.dim[type.ndims - 2]);
+}
+
+bool ReshapesASize(const hd_op *op)
+{
+    hd_type to = hd_view_type(&op->view[0]), from = hd_view_type(&op->view[1]);
+
+    for (int d = 0; d < to.ndims; d++)
+        for (int k = 0; k < from.ndims; k++)
+            if (hd_dim_is_sized(to.dim[d]) && hd_dim_is_sized(from.dim[k]) &&
+                to.dim[d].times != from.dim[k].times)
+                return true;
+    return false;
+}
+
+void NoteLengths(const hd_op *op, std::set<std::string> *drawn)
+{
+    if (HasSomeOfASize(op))
+        drawn->insert("a part of a size");
+    if ((op->code == HD_OP_IOTA || op->code == HD_OP_TAKE) &&
+        IsOverRanksOfASize(op))
+        drawn->insert(hd_op_info_get(op->code)->text +
+                      std::string(" over ranks of a size"));
+    if (op->code == HD_OP_ATTENTION && HasSizedRows(op))
+        drawn->insert("rows of a size");
+    if (op->code == HD_OP_RESHAPE && ReshapesASize(op))
+        drawn->insert("a reshape of a size");
+}
+
+// What texts say, or the copies that are made where an op goes by no counts.
+TEST(Generate, LengthsThatAreNotFixedAreDrawnInEachForm)
+{
+    const char *const words[] = {" = mean %",
+                                 " = concat %",
+                                 "m[0-9] @stream",
+                                 "\\* (tp|dp|pp|ep|cp|node) \\* m[0-9]",
+                                 "those of an operation are the same ones",
+                                 "a part of dimension",
+                                 "take takes from",
+                                 "reshape keeps that dimension",
+                                 "top_k takes none",
+                                 "route takes none",
+                                 "matmul contracts"};
+    const char *const forms[] = {
+        "a part of a size", "iota over ranks of a size",
+        "take over ranks of a size", "rows of a size", "a reshape of a size"};
+    std::set<std::string> drawn;
+
+    for (unsigned i = 0; i < 4 * kPrograms &&
+                         drawn.size() < std::size(words) + std::size(forms);
+         i++) {
+        std::string text = Generate(Seed() + i, kOps, i % 2 == 0);
+        hd_diag *diag = hd_diag_create();
+        hd_module *parsed = nullptr;
+        hd_status status = hd_parse("generated", text.data(), text.size(),
+                                    nullptr, 0, diag, &parsed);
+        Module module(parsed);
+
+        text += hd_diag_text(diag);
+        hd_diag_destroy(diag);
+        ASSERT_EQ(status, HD_OK) << text;
+        for (const char *word : words)
+            if (drawn.count(word) == 0 &&
+                std::regex_search(text, std::regex(word)))
+                drawn.insert(word);
+        for (hd_stmt *s = module->body.first; s != nullptr; s = s->next)
+            NoteLengths(s->op, &drawn);
+    }
+    for (const char *word : words)
+        EXPECT_TRUE(drawn.count(word) > 0) << word << " is never drawn";
+    for (const char *form : forms)
+        EXPECT_TRUE(drawn.count(form) > 0) << form << " is never drawn";
 }
 
 TEST(Generate, MostOfWhatIsComputedHasAFiniteBound)

@@ -549,15 +549,20 @@ static int place_whole(maker *m, const tensor *t, bool placed)
 }
 
 // Likewise, or to a part of a tensor.
-static int place_result(maker *m, const tensor *t, bool placed)
+static int place_any(maker *m, const tensor *t, bool placed, bool whole)
 {
-    int found = once_in(m, 10) ? place_part(m, t) : -1;
+    int found = !whole && once_in(m, 10) ? place_part(m, t) : -1;
 
     if (found < 0)
         found = place_whole(m, t, placed);
     else if (m->chain || once_in(m, 2))
         go_on_from(m, found);
     return found;
+}
+
+static int place_result(maker *m, const tensor *t, bool placed)
+{
+    return place_any(m, t, placed, false);
 }
 
 static int read_tensor(maker *m, int i)
@@ -739,6 +744,7 @@ typedef struct statement {
     tensor number; // how large that is
     tensor result[MOST_RESULTS];
     char keys[KEYS];
+    const char *word; // where that is not the op's
     const char *tail; // of what it is added to
 } statement;
 
@@ -1412,12 +1418,19 @@ static bool lay_results(maker *m, statement *s)
     return true;
 }
 
+// Whether its first operand has counts.
+static bool is_counted(const statement *s)
+{
+    return s->name[ops[s->op].outputs][1] == 'c';
+}
+
 // It lies along the columns, and may along what else the result has, or the
 // row has for it.
 static void draw_bias(maker *m, statement *s)
 {
     bool own = s->row->bias.letter[0] != NO_LETTER;
-    const dtype choice[] = {F32, own ? m->tensor[s->tensor[1]].dtype : s->of,
+    bool there = own && !is_counted(s);
+    const dtype choice[] = {F32, there ? m->tensor[s->tensor[1]].dtype : s->of,
                             s->result[0].dtype};
     dtype dtype = choice[s->of == I8 ? 2 : pick(m, 3)];
     tensor t = s->result[0];
@@ -1499,7 +1512,7 @@ static bool draw_product_keys(maker *m, statement *s)
     static const char *const acts[] = {"relu", "gelu", "gelu_erf", "silu"};
     bool groups = row_has(s->row, KEY_GROUPS);
     bool joins = groups && row_has(s->row, KEY_TA);
-    bool counted = s->name[1][1] == 'c';
+    bool counted = is_counted(s);
     bool whole = s->result[0].dtype == I32;
 
     if (!counted && !whole && once_in(m, 5))
@@ -1557,7 +1570,7 @@ static bool place_results(maker *m, statement *s)
             return false;
         adds = adds && to >= 0;
         if (to < 0)
-            to = place_result(m, t, !is_moved(s, i));
+            to = place_any(m, t, !is_moved(s, i), is_counted(s));
         if (s->over >= 0)
             hold_as(&m->tensor[to], t);
         if (m->tensor[to].role == 'b')
@@ -1649,7 +1662,7 @@ static void write_statement(maker *m, const statement *s)
 
     for (int i = 0; i < results; i++)
         fprintf(m->body, "%s%s", i == 0 ? "    " : ", ", s->name[i]);
-    fprintf(m->body, " = %s", ops[s->op].text);
+    fprintf(m->body, " = %s", s->word != NULL ? s->word : ops[s->op].text);
     for (int i = 0; i < s->inputs; i++)
         fprintf(m->body, "%s%s", i == 0 ? " " : ", ", s->name[results + i]);
     fprintf(m->body, "%s%s\n", s->keys, s->tail);
@@ -1747,6 +1760,9 @@ static void make_any(maker *m, op op, int x)
         s = start(m, op, op == OP_ROUTE ? I32 : draw_heads_dtype(m));
     }
     s.keeps &= op != OP_SET && first_of(&s, LETTER_K).mark < 0;
+    if (op == OP_SUM && row_has(s.row, KEY_DIM) && dtypes[s.of].floating &&
+        !m->integers && once_in(m, 3))
+        s.word = "mean";
     if (op == OP_TOP_K)
         s.lies[LETTER_k][0] =
             (dim){1 + pick(m, indices_of(m, &s, LETTER_n)), LOCAL, 0};
@@ -2314,6 +2330,37 @@ static void make_reduction(maker *m, int x)
     make_any(m, draw_fold(m), x);
 }
 
+// One behind the other along a dimension that every rank has whole, all of it a
+// number or all of it one size.
+static void make_concat(maker *m, int x)
+{
+    tensor t = m->tensor[x], one = t;
+    int n = 1 + pick(m, 3), d, more, other[3];
+
+    if (t.ndims == 0)
+        return;
+    d = pick(m, t.ndims);
+    if (t.dim[d].mark != LOCAL)
+        return;
+    more = t.dim[d].extent;
+    read_tensor(m, x);
+    for (int i = 0; i < n; i++) {
+        one.dim[d].extent = more / MANY * MANY + 1 + pick(m, 3);
+        t.dim[d].extent += one.dim[d].extent % MANY;
+        if (!fits(m, &t))
+            return;
+        other[i] = supply(m, &one);
+        t.size = fmax(t.size, m->tensor[other[i]].size);
+        t.positive &= m->tensor[other[i]].positive;
+    }
+    if (once_in(m, 3))
+        draw_marks(m, &t);
+    fprintf(m->body, "    %%t%d = concat %%t%d", place_whole(m, &t, false), x);
+    for (int i = 0; i < n; i++)
+        fprintf(m->body, ", %%t%d", other[i]);
+    fprintf(m->body, " dim %d\n", d);
+}
+
 // What experts have of each rank: the first two dimensions may be on one axis.
 static tensor draw_slots(maker *m)
 {
@@ -2425,6 +2472,189 @@ static void make_moved(maker *m, int x)
     if (once_in(m, 3) && multiply_counted(m, &c))
         return;
     leave_counted(m, &c);
+}
+
+// Whether the numbers of an op may be zeros.
+static bool takes_zeros(op op)
+{
+    return op != OP_DIV && op != OP_LOG && op != OP_SQRT && op != OP_RSQRT &&
+           op != OP_POW;
+}
+
+// %c for the first operand of an op whose results are dense.
+static void use_counted(maker *m, const counting *c, op op)
+{
+    statement s;
+    int view = ops[op].outputs;
+
+    if (op == OP_TOP_K && c->dim == c->t.ndims - 1)
+        return; // of fewer there are none so many
+    for (int tries = 12; suits(op, &c->t) && tries > 0; tries--) {
+        s = start(m, op, c->t.dtype);
+        if (!bind(m, &s, form_of(&s, view), &c->t) ||
+            first_of(&s, LETTER_k).mark >= 0)
+            continue;
+        s.keeps &= first_of(&s, LETTER_K).mark < 0;
+        name_view(&s, view, c->like);
+        snprintf(s.name[view], NAME, "%%c%d", c->number);
+        if (op == OP_TOP_K)
+            s.lies[LETTER_k][0] =
+                (dim){1 + pick(m, indices_of(m, &s, LETTER_n)), LOCAL, 0};
+        if (supply_all(m, &s))
+            finish(m, &s);
+        return;
+    }
+}
+
+static void map_counted(maker *m, const counting *c)
+{
+    int k = pick(m, NMAPS);
+
+    while (!allows(m, maps[k], &c->t, false) || !takes_zeros(maps[k]) ||
+           ops[maps[k]].numbers == NUMBERS_PICK || ops[maps[k]].inputs == 0)
+        k = (k + 1) % NMAPS;
+    use_counted(m, c, maps[k]);
+}
+
+// What some of it is, in a tensor without counts; a maximum of no rows is the
+// least number, and nothing goes on from it. It has all that counts are of.
+static void part_counted(maker *m, const counting *c)
+{
+    static const op each[] = {OP_COPY, OP_NEG, OP_ABS};
+    tensor part = c->t;
+    bool joins = once_in(m, 2);
+    op op = joins ? draw_fold(m) : each[pick(m, 3)];
+    int over;
+
+    part.ndims = 0;
+    part.view[0] = '\0';
+    for (int d = 0; d < c->t.ndims; d++) {
+        dim kept = c->t.dim[d];
+        int n = joins && d < c->lead ? 0 : least_of(m, kept), first = 0;
+        bool picks = n > 0 && c->t.ndims > 1 && once_in(m, 4);
+
+        if (n > 0 && !picks && (d == c->dim || once_in(m, 3))) {
+            kept = (dim){1 + pick(m, n), LOCAL, 0};
+            first = pick(m, n - kept.extent + 1);
+        } else if (picks) {
+            first = pick(m, n);
+        }
+        view_dim(&part, first, kept.extent, c->t.dim[d].extent, picks);
+        if (!picks)
+            append_dim(&part, kept);
+    }
+    if (joins && part.ndims > 0) {
+        over = pick(m, part.ndims);
+        part.size *= count_of(m, part.dim[over].extent);
+        drop_dims(&part, over, 1);
+    } else {
+        joins = false;
+        op = OP_COPY;
+    }
+    part = local_stream(part);
+    if (!fits(m, &part) || !one_axis_each(&part))
+        return;
+    fprintf(m->counted, "out");
+    write_type(m, "c", m->ncounted, &part, -1, 0, m->counted);
+    fprintf(m->counted, "\n");
+    fprintf(m->body, "    %%c%d = %s %%c%d%s]", m->ncounted++, ops[op].text,
+            c->number, part.view);
+    if (joins)
+        fprintf(m->body, " dim %d", over);
+    fprintf(m->body, "\n");
+}
+
+// Element by element with what other counts count, by either's or by none.
+static void join_counted(maker *m, counting *c, int x)
+{
+    static const op joins[] = {OP_ADD, OP_SUB, OP_MUL, OP_SUM, OP_MAX, OP_MIN};
+    counting other = *c, result;
+    op op = joins[pick(m, 6)];
+    int kind;
+
+    draw_lead(m, &other, c->dim);
+    begin_counted(m, &other, once_in(m, 2) ? -1 : x);
+    result = once_in(m, 2) ? *c : other;
+    result.t.size =
+        op == OP_MUL ? c->t.size * other.t.size : c->t.size + other.t.size;
+    if (!fits(m, &result.t))
+        return;
+    kind = pick(m, 3);
+    if (kind == 0) {
+        int to = place_whole(m, &result.t, true);
+
+        fprintf(m->body, "    %%t%d = %s %%c%d, %%c%d\n", to, ops[op].text,
+                c->number, other.number);
+        return;
+    }
+    declare_counted(m, kind == 1 ? "out" : "temp", &result);
+    fprintf(m->body, "    %%c%d = %s %%c%d, %%c%d\n", result.number,
+            ops[op].text, c->number, other.number);
+    if (kind == 2)
+        *c = result;
+}
+
+static void reshape_counted(maker *m, const counting *c)
+{
+    tensor t = c->t;
+
+    for (int n = 1 + pick(m, 3); n > 0 && t.ndims > 0; n--)
+        (once_in(m, 2) ? split_dim : merge_dims)(m, &t, pick(m, t.ndims));
+    fprintf(m->body, "    %%t%d = reshape %%c%d\n", place_whole(m, &t, true),
+            c->number);
+}
+
+// To what other counts count, perhaps elsewhere.
+static void recount(maker *m, counting *c)
+{
+    static const char *const each[] = {"copy", "neg", "set"};
+    counting other = *c;
+    tensor n;
+    int kind = pick(m, 3);
+
+    if (kind == 2)
+        move_marks(m, &other);
+    draw_lead(m, &other, c->dim);
+    n = local_stream(counts_of(&other));
+    other.counts = read_tensor(m, add_input(m, &n));
+    declare_counted(m, once_in(m, 3) ? "out" : "temp", &other);
+    fprintf(m->body, "    %%c%d = %s %%c%d\n", other.number, each[kind],
+            c->number);
+    *c = other;
+}
+
+// Where what has counts is used as operations do not go by them, or by several.
+static void make_uncounted(maker *m, int x)
+{
+    static const op uses[] = {OP_TAKE,   OP_TOP_K, OP_ROUTE, OP_MATMUL,
+                              OP_MATMUL, OP_SUM,   OP_MAX,   OP_TRANSPOSE};
+    counting c = {.t = local_stream(m->tensor[x])};
+
+    c.dim = find_countable(m, &c.t);
+    if (c.dim < 0)
+        return;
+    draw_lead(m, &c, c.dim);
+    begin_counted(m, &c, once_in(m, 2) ? -1 : x);
+    if (once_in(m, 3))
+        join_counted(m, &c, x);
+    if (once_in(m, 4))
+        recount(m, &c);
+    switch (pick(m, 6)) {
+    case 0:
+        map_counted(m, &c);
+        break;
+    case 1:
+        part_counted(m, &c);
+        break;
+    case 2:
+        reshape_counted(m, &c);
+        break;
+    case 3:
+        leave_counted(m, &c);
+        break;
+    default:
+        use_counted(m, &c, uses[pick(m, 8)]);
+    }
 }
 
 // ---------------------------------------------------------------- attention
@@ -2765,7 +2995,8 @@ static void make_op(maker *m)
                  {.make = make_reshape}, {.op = OP_ROUTE},
                  {.op = OP_TAKE},        {.op = OP_TOP_K},
                  {.make = make_moved},   {.make = make_attend},
-                 {.make = make_iota}};
+                 {.make = make_iota},    {.make = make_uncounted},
+                 {.make = make_concat},  {.make = make_uncounted}};
     enum { KINDS = sizeof kinds / sizeof kinds[0], CHAIN = 13 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
