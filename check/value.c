@@ -150,7 +150,8 @@ static hd_maximum part_of_maximum(const hd_values *values, hd_fold fold,
 
     if (known != NULL && known->value == value && known->fold == fold)
         return *known;
-    one.best.any = compares && is_known(value, &one.best.number);
+    one.best.any =
+        (compares || value == 0) && is_known(value, &one.best.number);
     if (!one.best.any)
         one.of = hd_field_mix(KEY_OPERAND, value);
     return one;
@@ -248,7 +249,8 @@ static weights weights_of(const hd_values *values, hd_grain grain)
     return w;
 }
 
-// What counts is an integer, and what is made of counts is not known.
+// What counts is an integer, and what is made of counts is not known, but for
+// zeros, as they are where counts leave nothing.
 static void join_value(const hd_values *values, hd_fold fold, hd_dtype dtype,
                        uint64_t x, weight w, joined *out)
 {
