@@ -143,12 +143,20 @@ static bool is_made_there(const hd_placing *p, const hd_lines *lines,
     return true;
 }
 
+// Whether what its results hold stays in part, which no other buffer has.
+static bool keeps(const hd_op *op)
+{
+    return hd_op_reads(op, 0) && hd_op_key(op, HD_KEY_ACCUMULATE) == NULL;
+}
+
 // A way that makes no parts.
 static void add_whole(const hd_placing *p, const hd_lines *lines, hd_way *way,
                       ways *out)
 {
     const hd_op *op = lines->op;
 
+    if (keeps(op) && !is_made_there(p, lines, way))
+        return;
     way->apart = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL &&
                  !is_made_there(p, lines, way);
     for (int i = 0; way->apart && i < op->noutputs; i++)

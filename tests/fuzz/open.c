@@ -52,9 +52,15 @@ static unsigned draw_open(uint8_t byte)
     return kinds[byte % 8 < 5 ? 0 : byte % 8 - 4];
 }
 
-static bool may_open(const hd_buffer *b)
+// What a statement that is done as it stands has is where it is declared.
+static bool may_open(const hd_module *module, const hd_buffer *b)
 {
-    return b->role == HD_ROLE_TEMP && !b->on.some && b->by == NULL;
+    bool may = b->role == HD_ROLE_TEMP && !b->on.some && b->by == NULL;
+
+    for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews && may; i++)
+            may = s->op->view[i].buffer != b || !hd_op_stands(module, s->op);
+    return may;
 }
 
 char *open_temps(const char *text, uint64_t seed)
@@ -71,7 +77,7 @@ char *open_temps(const char *text, uint64_t seed)
     byte = malloc((size_t)module->nbuffers + 1);
     choices_fill(seed, byte, (size_t)module->nbuffers + 1);
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        if (!may_open(b))
+        if (!may_open(module, b))
             continue;
         b->open = draw_open(byte[b->id]);
         if (b->open != 0 && !says_the_same(module))
