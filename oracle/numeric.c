@@ -515,6 +515,8 @@ static item map_operands(const hd_step *step, const item *x, item *memory)
                            memory);
     if (map == HD_MAP_FILL && hd_dtype_is_integer(out))
         factor = made_whole(out, factor);
+    else if (map == HD_MAP_FILL && isinf(hd_dtype_round(out, factor.value)))
+        factor = (item){hd_dtype_round(out, factor.value), 0, 0};
     return map_items(map, x, factor, whole ? 0 : unit_of_compute(in), whole);
 }
 

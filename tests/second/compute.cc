@@ -38,6 +38,9 @@ Scalar MapElement(const Work &work, const std::vector<Scalar> &x,
 
     if (op == "set" || op == "copy")
         return Convert(work.from[0].dtype, dtype, x[0]);
+    if (op == "fill" && std::isfinite(factor.value) &&
+        std::isinf(Nearest(dtype, factor.value).value))
+        return Nearest(dtype, factor.value);
     if (op == "fill")
         return Cast(dtype, factor);
     if (op == "scale")
