@@ -12,6 +12,9 @@ one of 24 landings with 95 %, in one of 37 with 99 %.
 
     draws.py builds K          prints the builds that draw K has
     draws.py say K             prints what draw K has
+    draws.py options K BUILD   prints what cmake is told of BUILD
+    draws.py targets K BUILD   prints what is built of it, nothing for all
+    draws.py torch K           prints which tests of heddle.torch draw K has
     draws.py list K BUILD      prints the tests of build/BUILD that draw K has
                                there, as `ctest -I` reads them
     draws.py check FOLDER      fails if some DRAWS - 1 draws leave out a test
@@ -33,6 +36,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DRAWS = 17
 BUILDS = ("plain", "asan", "tsan")
 
+# What a draw has besides, by the third that it is of: what judges the checker,
+# what is made of the project for others, or what its pages and commands say
+# at length; and the tests of heddle.torch (python/tests/with_torch/run.py).
+THIRDS = ("oracles", "packages", "pages")
+TORCH = {"oracles": ("cuda", "killed"), "packages": ("4",), "pages": ("2",)}
+# The programs of tests with AddressSanitizer, by the half that a draw is of: those
+# on the stand-ins for CUDA, and the others. Each of an own length to build.
+HALVES = {
+    "cpu": ("unit_tests", "fault_tests", "device_tests", "readme_embed"),
+    "fake": ("fake_tests", "cuda_tests", "device_tests"),
+}
+
 # The suites of tests/device on the stand-ins for CUDA: the tests fake.SET.*
 SETS = ("copy", "sm.graph", "nccl", "copy.graph", "sm", "nccl.graph")
 # How runs of tests/cuda go (tests/cuda/way.h): the tests */WAY and */WAY_*
@@ -42,43 +57,65 @@ WAYS = [transport + kind for kind in KINDS for transport in TRANSPORTS]
 
 
 def builds_of(draw):
-    """One in four has ThreadSanitizer, which takes longer to build than what it
-    tests."""
-    return BUILDS if draw % 4 == 0 else BUILDS[:2]
+    """Beside the first one a sanitizer's: one in four has ThreadSanitizer's, the
+    others AddressSanitizer's."""
+    return ("plain", "tsan" if draw % 4 == 0 else "asan")
+
+
+def third_of(draw):
+    return THIRDS[draw % len(THIRDS)]
+
+
+def half_of(draw):
+    """Of those with AddressSanitizer."""
+    return tuple(HALVES)[(draw - draw // 4) % 2]
+
+
+@functools.cache
+def draws_of(build, half):
+    """Those that build a half, which only one with AddressSanitizer does not."""
+    return [draw for draw in range(DRAWS) if build in builds_of(draw)
+            and (build != "asan" or half_of(draw) == half)]
 
 
 def sets_of(draw, build):
-    """One with AddressSanitizer, of which each has two draws; or those with
-    ThreadSanitizer, of which each has one, and beside which there is none."""
-    if "tsan" in builds_of(draw):
-        return SETS[draw // 4 :: 5] if build == "tsan" else ()
-    return [SETS[(draw - draw // 4 - 1) % len(SETS)]] if build == "asan" else ()
+    """Two with AddressSanitizer, one with ThreadSanitizer."""
+    if build == "asan" and half_of(draw) == "fake":
+        at = draws_of(build, "fake").index(draw)
+        return [SETS[(at + i) % len(SETS)] for i in range(2)]
+    return SETS[draw // 4 :: 5] if build == "tsan" else ()
 
 
 def ways_of(draw, build):
-    """Two, others in each build."""
-    first = 2 * (draw // 4 if build == "tsan" else draw) + 4 * BUILDS.index(build)
-    return [WAYS[(first + i) % len(WAYS)] for i in range(2)]
+    """Three with AddressSanitizer, two with ThreadSanitizer."""
+    if build == "asan" and half_of(draw) != "fake":
+        return ()
+    many = 3 if build == "asan" else 2
+    at = draws_of(build, "fake").index(draw)
+    return [WAYS[(many * at + i) % len(WAYS)] for i in range(many)]
 
 
-# When the tests of a row run in a build: in so many of the draws, or in those that
-# have their set or way; or often in those without ThreadSanitizer, and rarely in
-# the others; or often, but never beside LONGEST.
-NOT, RARELY, OFTEN, EACH = 0, 2, 6, DRAWS
-SET, WAY, REST, OTHERS = "set", "way", "rest", "others"
-LONGEST = "python_wheel"
+# When the tests of a row run in a build: in two of the draws that build them, in
+# half of these, in two thirds, in each; or in those of a third, or that have their
+# set or way.
+NOT, RARELY, OFTEN, MOSTLY, EACH = 0, 1, 2, 3, 4
+SET, WAY = "set", "way"
+ORACLES, PACKAGES, PAGES = THIRDS
 
 TABLE = (
     # label, or how the names of tests begin, or what they ask for  plain asan tsan
-    # Long: packages that are built and used, programs without end.
-    (LONGEST + "$",                                                (OFTEN, NOT, NOT)),
-    ("package_(consumers|debs)$|fuzz_(lower|execute)$",            (OTHERS, NOT, NOT)),
-    ("golden[.]cli[.](run|slots|launcher|bench|context_parallel|zigzag|hosts)$",
-                                                                   (OFTEN, NOT, NOT)),
-    ("docs_patterns_verified$",                                    (OFTEN, NOT, NOT)),
-    ("label: second",                                              (OFTEN, NOT, NOT)),
-    ("label: golden|package|fuzz|mutation|model|matrix",           (EACH, NOT, NOT)),
-    ("include_rule$|docs_|fuzzing_example$|draws$",                (EACH, NOT, NOT)),
+    ("python_wheel$|package_(consumers|debs)$|fuzz_(lower|execute)$",
+                                                                   (PACKAGES, NOT, NOT)),
+    ("label: second|mutation|model",                               (ORACLES, NOT, NOT)),
+    ("fuzz_(check|against)$",                                      (ORACLES, NOT, NOT)),
+    ("golden[.]cli[.](run|slots|launcher|bench|context_parallel|zigzag|hosts|gen)$",
+                                                                   (PAGES, NOT, NOT)),
+    ("golden[.]cli[.](examples|attention_.*|calibrate|simulate|output|tune|moe)$",
+                                                                   (PAGES, NOT, NOT)),
+    ("docs_(patterns_verified|blocks|adding|explain)$|dump_json$|view_", (PAGES, NOT, NOT)),
+    ("matrix$|include_rule$",                                      (PAGES, NOT, NOT)),
+    ("label: golden|package|fuzz",                                 (EACH, NOT, NOT)),
+    ("docs_|fuzzing_example$|draws$",                              (EACH, NOT, NOT)),
     ("asks: HD_NEEDS_PLAIN_MALLOC",                                (EACH, NOT, NOT)),
     ("Sizes[.]DrawnForEachOfManyRuns", # asks for it in part
                                                                    (EACH, EACH, NOT)),
@@ -121,7 +158,7 @@ TABLE = (
     ("fake[.]",                                                    (NOT, SET, SET)),
     ("(All|By)/",                                                  (NOT, WAY, WAY)),
     ("Conformance[.]MatmulRoundsOnce",                             (NOT, EACH, NOT)),
-    ("label: unit|device|faults|fake",                             (NOT, REST, OFTEN)),
+    ("label: unit|device|faults|fake",                             (NOT, MOSTLY, OFTEN)),
 )
 
 
@@ -172,29 +209,25 @@ def has_way(name, some):
     return not ways or ways[0] in some
 
 
-def draw_of(number):
-    return number % DRAWS
-
-
-def falls(name, draw, many):
-    """Which of the draws is the name's, so that a new test moves no other."""
-    return (draw + zlib.crc32(name.encode())) % DRAWS < many
+def falls(name, draws, draw, many):
+    """Whether the draw is one of `many` of these, so that a new test moves no other."""
+    return (draws.index(draw) + zlib.crc32(name.encode())) % len(draws) < many
 
 
 def runs(test, draw, build):
     """Whether draw `draw` has the test in `build`, should it be there."""
     when = test["row"][1][BUILDS.index(build)]
-    if build not in builds_of(draw):
+    draws = draws_of(build, "fake" if test["label"] == "fake" else "cpu")
+    if draw not in draws:
         return False
-    if when == REST:
-        return falls(test["name"], draw, RARELY if "tsan" in builds_of(draw) else OFTEN)
+    if when in THIRDS:
+        return when == third_of(draw)
     if when == SET:
         return has_set(test["name"], sets_of(draw, build))
     if when == WAY:
         return has_way(test["name"], ways_of(draw, build))
-    if when == OTHERS:
-        return falls(LONGEST, draw + OFTEN, OFTEN)
-    return falls(test["name"], draw, when)
+    many = {NOT: 0, RARELY: 2, OFTEN: len(draws) // 2, MOSTLY: 2 * len(draws) // 3, EACH: len(draws)}
+    return falls(test["name"], draws, draw, many[when])
 
 
 def built(folder):
@@ -207,7 +240,9 @@ def built(folder):
     for test in json.loads(said.stdout)["tests"]:
         of = {one["name"]: one["value"] for one in test["properties"]}
         tests.append({"name": test["name"], "label": of.get("LABELS", [""])[0]})
-        tests[-1]["row"] = decide(tests[-1])
+        # what ctest says of a program that is not built
+        tests[-1]["row"] = (None, (NOT,) * len(BUILDS)) \
+            if test["name"].endswith("_NOT_BUILT") else decide(tests[-1])
     return tests
 
 
@@ -250,19 +285,33 @@ def check(folder):
     print(f"{len(tests)} tests: any {DRAWS - 1} of {DRAWS} draws have all of them")
 
 
+def options(draw, build):
+    """What of a build is not needed is not built."""
+    if build == "plain" and third_of(draw) != ORACLES:
+        return ["-DHEDDLE_ORACLES=OFF"]
+    return []
+
+
 def main():
     what, *arguments = sys.argv[1:] or [""]
+    draw = int(arguments[0]) % DRAWS if arguments and arguments[0].isdigit() else 0
     if what == "builds" and len(arguments) == 1:
-        print(*builds_of(draw_of(int(arguments[0]))))
+        print(*builds_of(draw))
     elif what == "say" and len(arguments) == 1:
-        draw = draw_of(int(arguments[0]))
-        for build in builds_of(draw)[1:]:
-            print(f"draw {draw} of {DRAWS}, {build}: sets {' '.join(sets_of(draw, build))};"
-                  f" ways {' '.join(ways_of(draw, build))}")
+        build = builds_of(draw)[1]
+        some = [third_of(draw), build] + [half_of(draw)] * (build == "asan")
+        if draw in draws_of(build, "fake"):
+            some += [f"sets {' '.join(sets_of(draw, build))}", f"ways {' '.join(ways_of(draw, build))}"]
+        print(f"draw {draw} of {DRAWS}: {', '.join(some)}")
+    elif what == "options" and len(arguments) == 2:
+        print(*options(draw, arguments[1]))
+    elif what == "targets" and len(arguments) == 2:
+        print(*(HALVES[half_of(draw)] if arguments[1] == "asan" else ()))
+    elif what == "torch" and len(arguments) == 1:
+        print(*TORCH[third_of(draw)])
     elif what == "list" and len(arguments) == 2:
-        draw, build = draw_of(int(arguments[0])), arguments[1]
-        some = [str(i) for i, test in enumerate(built(ROOT / "build" / build), 1)
-                if runs(test, draw, build)]
+        some = [str(i) for i, test in enumerate(built(ROOT / "build" / arguments[1]), 1)
+                if runs(test, draw, arguments[1])]
         print(f"0,0,0,{','.join(some)}")
     elif what == "check" and len(arguments) == 1:
         check(arguments[0])

@@ -4,14 +4,14 @@
 #   tools/test.sh            all of them, in the dev preset with gcc; compiles
 #                            the library and the command optimised too, and with
 #                            clang if it is installed, without what is optional
-#   tools/test.sh --ci       each where it shows most, some in turn: the command,
-#                            packages and oracles optimised (the preset plain),
-#                            the library under AddressSanitizer and
-#                            UndefinedBehaviorSanitizer with clang, one time in
-#                            four what has threads under ThreadSanitizer, each
-#                            fuzz target for 2 seconds, the pages as a site, and
-#                            heddle.torch with PyTorch in an environment of its
-#                            own
+#   tools/test.sh --ci       each where it shows most, many in turn: the command,
+#                            and packages, oracles or pages, optimised (the preset
+#                            plain); half of the library under AddressSanitizer and
+#                            UndefinedBehaviorSanitizer with clang and each fuzz
+#                            target for 2 seconds, or one time in four what has
+#                            threads under ThreadSanitizer; the pages as a site,
+#                            and some of heddle.torch with PyTorch in an
+#                            environment of its own
 #     --draw K               what is run in turn is that of draw K, not that of
 #                            the number of the commit: see tests/draws.py
 #
@@ -22,7 +22,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
 
 usage() {
-    sed -n '2,19s/^# \{0,1\}//p' "$0"
+    sed -n '2,20s/^# \{0,1\}//p' "$0"
 }
 
 needs=tests
@@ -106,12 +106,18 @@ follow() {
     tell "$1"
 }
 
-# Builds targets of a preset, all if none is named.
+# Builds targets of a preset, all if none is named; of --ci those of the draw.
 build() {
-    local preset=$1
+    local preset=$1 options=
     local log=build/$preset.log
     shift
-    quietly cmake --preset "$preset" -DHEDDLE_FAKE_KERNELS="$root/build/kernels"
+    if [ -n "$draw" ]; then
+        options=$(python3 tests/draws.py options "$draw" "$preset")
+        # shellcheck disable=SC2046
+        set -- $(python3 tests/draws.py targets "$draw" "$preset")
+    fi
+    # shellcheck disable=SC2086
+    quietly cmake --preset "$preset" -DHEDDLE_FAKE_KERNELS="$root/build/kernels" $options
     nice -n 5 cmake --build --preset "$preset" ${1+--target "$@"} 2>&1 |
         follow "$preset, building" "$log" || {
         cat "$log" >&2
@@ -174,14 +180,16 @@ site_and_torch() {
     echo "site: its pages and links"
     may_skip quietly tools/site.sh build/plain/tools/heddle || return 1
     echo "torch: 5 peers are killed"
-    may_skip python3 python/tests/with_torch/run.py . build/plain build/torch 5
+    # shellcheck disable=SC2046
+    may_skip python3 python/tests/with_torch/run.py . build/plain build/torch 5 \
+        $(python3 tests/draws.py torch "$draw")
 }
 
 # The tests of a preset: those that are drawn, or all.
 run_tests() {
     local log=build/$1/test.log
     if [ -n "$draw" ]; then
-        python3 tests/draws.py list "$draw" "$1" >"build/$1/draw"
+        python3 tests/draws.py list "$draw" "$1" >"build/$1/draw" || return 1
     else
         echo 1 >"build/$1/draw"
     fi
@@ -203,7 +211,6 @@ if [ "$needs" = fuzz ]; then
     begin fetch_for_others
     fetching_for_others=$!
 fi
-searching=
 set -- $presets
 begin build "$1"
 building=$!
@@ -219,11 +226,7 @@ while [ $# -gt 0 ]; do
     if [ $# -gt 0 ]; then
         begin build "$1"
         building=$!
-    elif [ "$preset" = tsan ]; then
-        begin search >build/search.log 2>&1
-        searching=$!
-    fi
-    if [ "$preset" = asan ]; then
+    elif [ "$needs" = fuzz ]; then
         wait "$fetching_for_others" || true
         begin site_and_torch >build/site_and_torch.log 2>&1
         others=$!
@@ -232,20 +235,17 @@ while [ $# -gt 0 ]; do
     spent "$preset, tested"
 done
 if [ "$needs" = fuzz ]; then
-    if [ -z "$searching" ]; then # beside tests that compute it takes too long
-        begin search >build/search.log 2>&1
-        searching=$!
-    fi
-    wait "$searching" || {
-        cat build/search.log >&2
-        exit 1
-    }
+    case $presets in *asan)
+        search || exit 1 # beside tests that compute it takes too long
+        spent "fuzz"
+        ;;
+    esac
     wait "$others" || {
         cat build/site_and_torch.log >&2
         exit 1
     }
-    cat build/search.log build/site_and_torch.log
-    spent "fuzz, site, torch"
+    cat build/site_and_torch.log
+    spent "site, torch"
 fi
 
 echo "stage              so far  processors (s)"

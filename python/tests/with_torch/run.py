@@ -1,9 +1,9 @@
 """heddle.torch on the cpu: PyTorch in an environment of its own, and tests under torchrun.
 
-usage: run.py ROOT BUILD WORK [KILLS | --environment]
+usage: run.py ROOT BUILD WORK [--environment | KILLS [TEST..]]
 
 The wheel has the library and the command of BUILD. KILLS is how many peers are
-killed, 20 unless it is given. An environment that is in WORK already is used as it
+killed, 20 unless it is given; TEST is one of 2, 4, cuda and killed, all if none is named. An environment that is in WORK already is used as it
 is, with the wheel made anew; --environment makes that and no more. Where no package registry is reached, exit code 77.
 
 PyTorch's wheel for Linux is linked against CUDA's libraries, 4 GB that the cpu has
@@ -119,17 +119,21 @@ def main():
     here, failed = root / "python/tests/with_torch", 0
     more = {"cwd": work, "env": {**os.environ, "HEDDLE_ROOT": str(root), "OMP_NUM_THREADS": "1"}}
     torchrun = [work / "bin/torchrun", "--nproc-per-node"]
-    for what, words in (("2 ranks", [*torchrun, "2", here / "ranks.py"]),
-                        ("4 ranks", [*torchrun, "4", here / "ranks.py", "test_ops.py"]),
-                        ("the script for CUDA, on the cpu",
-                         [work / "bin/python", here / "on_cuda.py", "--device", "cpu", "--only",
-                          "operators"]),
-                        ("killed peers", [work / "bin/python", here / "killed.py", kills])):
+    tests = {
+        "2": ("2 ranks", [*torchrun, "2", here / "ranks.py"]),
+        "4": ("4 ranks", [*torchrun, "4", here / "ranks.py", "test_ops.py"]),
+        "cuda": ("the script for CUDA, on the cpu",
+                 [work / "bin/python", here / "on_cuda.py", "--device", "cpu", "--only",
+                  "operators"]),
+        "killed": ("killed peers", [work / "bin/python", here / "killed.py", kills]),
+    }
+    some = sys.argv[5:] or list(tests)
+    for what, words in map(tests.__getitem__, some):
         code, said = run(*words, **more)
         failed += code != 0
         print(said if code else "\n".join(re.findall("^(?:seed|Ran|[0-9]+ peers).*$", said, re.M)))
         tell(f"{what}: {'FAILED' if code else 'passed'}")
-    print(f"{4 - failed} passed, {failed} failed")
+    print(f"{len(some) - failed} passed, {failed} failed")
     sys.exit(failed > 0)
 
 

@@ -64,7 +64,7 @@ class Ddlb(unittest.TestCase):
         dist.broadcast_object_list(found)
         seed = int(torch.randint(2**31, ()))
         worker = subprocess.run([sys.executable, __file__, *map(str, (*found, seed))], text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
         self.assertEqual(worker.returncode, 0, worker.stdout)
 
     def test_what_does_not_fit(self):
