@@ -226,13 +226,14 @@ while [ $# -gt 0 ]; do
     if [ $# -gt 0 ]; then
         begin build "$1"
         building=$!
-    elif [ "$needs" = fuzz ]; then
+    fi
+    run_tests "$preset" || exit 1
+    spent "$preset, tested"
+    if [ "$needs" = fuzz ] && [ "$preset" = plain ]; then
         wait "$fetching_for_others" || true
         begin site_and_torch >build/site_and_torch.log 2>&1
         others=$!
     fi
-    run_tests "$preset" || exit 1
-    spent "$preset, tested"
 done
 if [ "$needs" = fuzz ]; then
     case $presets in *asan)
