@@ -71,11 +71,12 @@ static bool may_move(const hd_view *view)
 // needs it.
 static bool is_unplaced(const verifier *v, const hd_op *op)
 {
-    bool moves = !hd_op_stands(v->module, op);
-
+    if (!is_tensor(v) || v->module->placed || v->module->form < 2)
+        return false;
     for (int i = 0; i < op->nviews; i++)
-        moves |= may_move(&op->view[i]);
-    return is_tensor(v) && !v->module->placed && v->module->form > 1 && moves;
+        if (may_move(&op->view[i]))
+            return true;
+    return !hd_op_stands(v->module, op);
 }
 
 // "bf16[4@tp, 8]", for messages. Stands until TEXTS more are asked for.

@@ -459,14 +459,17 @@ static void note_chain(loop *l, const access *first, const access *second)
     c->last = none || last > c->last ? last : c->last;
 }
 
+static bool conflicts(const loop *l, const access *a, const access *b)
+{
+    return (hd_part_writes(&a->part) || hd_part_writes(&b->part)) &&
+           hd_parts_overlap(l->frame, &a->part, &b->part);
+}
+
 static void note_conflict(loop *l, const access *a, const access *b)
 {
     const access *first = a->place < b->place ? a : b;
     int64_t distance = llabs(a->iteration - b->iteration);
 
-    if (!(hd_part_writes(&a->part) || hd_part_writes(&b->part)) ||
-        !hd_parts_overlap(l->frame, &a->part, &b->part))
-        return;
     note_split(l, first, first == a ? b : a);
     if (a->stream == b->stream)
         return;
@@ -558,13 +561,14 @@ static void compare_iterations(loop *l)
         const access *a = &l->access[i];
 
         n = count_same(l, i);
-        for (int k = 0; k < n; k++)
-            compare_nearest(l, &a[k], a, k);
+        if (n > 1 && conflicts(l, a, a))
+            for (int k = 1; k < n; k++)
+                compare_nearest(l, &a[k], a, k);
         for (int k = i + n; k < l->naccesses && l->access[k].root == a->root &&
                             l->access[k].low < a->high && !is_settled(l);
              k += more) {
             more = count_same(l, k);
-            if (hd_parts_overlap(l->frame, &a->part, &l->access[k].part))
+            if (conflicts(l, a, &l->access[k]))
                 for (int m = 0; m < n; m++)
                     compare_nearest(l, &a[m], &l->access[k], more);
         }

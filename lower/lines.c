@@ -830,6 +830,11 @@ hd_moves hd_lines_merge(const hd_module *module, const hd_lines *lines,
     return moves;
 }
 
+bool hd_lines_have_flops(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_PRODUCT || hd_op_meets_keys(op);
+}
+
 int64_t hd_lines_flops(const hd_module *module, const hd_lines *lines,
                        hd_cut cut)
 {

@@ -54,7 +54,9 @@ bool hd_lines_divide(const hd_module *module, const hd_lines *lines, hd_cut cut,
 // How the statement is divided that has its views there, as far as it can be.
 hd_cut hd_lines_cut(const hd_module *module, const hd_lines *lines, int view,
                     hd_placement at);
-// Multiplications and additions of a product or an attention that a rank does.
+// Whether it is a product or an attention.
+bool hd_lines_have_flops(const hd_op *op);
+// Multiplications and additions of it that a rank does; 0 of what is neither.
 int64_t hd_lines_flops(const hd_module *module, const hd_lines *lines,
                        hd_cut cut);
 // What a rank computes of it, in bytes that it could receive meanwhile.

@@ -810,28 +810,39 @@ static void find_pieces(const hd_op *op, bool *open, unsigned *pieces)
     }
 }
 
+static void find_buffers(hd_placing *p)
+{
+    int n = p->module->nbuffers + 1;
+    hd_placement *base = hd_new_array(p->scratch, hd_placement, n);
+    bool *open = hd_new_array(p->scratch, bool, n);
+    bool *narrow = hd_new_array(p->scratch, bool, n);
+
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next) {
+        base[b->id] = hd_placement_of(&b->type);
+        open[b->id] = (b->open & HD_OPEN_PLACE) != 0;
+        narrow[b->id] = hd_buffer_is_narrow(b);
+    }
+    p->base = base;
+    p->open = open;
+    p->narrow = narrow;
+    p->nbuffers = p->module->nbuffers;
+}
+
 static void find_statements(hd_placing *p)
 {
-    hd_placement *base =
-        hd_new_array(p->scratch, hd_placement, p->module->nbuffers + 1);
     int *last = hd_new_array(p->scratch, int, p->module->nbuffers + 1);
-    bool *open = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
-    bool *narrow = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
     unsigned *pieces =
         hd_new_array(p->scratch, unsigned, p->module->nbuffers + 1);
     hd_lines *lines;
     int n = 0;
 
+    find_buffers(p);
     p->nstmts = 0;
     for (const hd_stmt *s = p->module->body.first; s != NULL; s = s->next)
         p->nstmts++;
     lines = hd_new_array(p->scratch, hd_lines, p->nstmts + 1);
-    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next) {
-        base[b->id] = hd_placement_of(&b->type);
-        last[b->id] = NONE;
-        open[b->id] = (b->open & HD_OPEN_PLACE) != 0;
-        narrow[b->id] = hd_buffer_is_narrow(b);
-    }
+    for (int i = 0; i <= p->module->nbuffers; i++)
+        last[i] = NONE;
     for (const hd_stmt *s = p->module->body.first; s != NULL;
          s = s->next, n++) {
         lines[n] = hd_lines_find(p->module, s->op);
@@ -839,18 +850,14 @@ static void find_statements(hd_placing *p)
             const hd_view *view = &s->op->view[i];
 
             if (hd_op_reads(s->op, i) ||
-                (open[view->buffer->id] && view->nindex > 0))
+                (p->open[view->buffer->id] && view->nindex > 0))
                 last[view->buffer->id] = n;
         }
-        find_pieces(s->op, open, pieces);
+        find_pieces(s->op, p->open, pieces);
     }
     p->lines = lines;
-    p->base = base;
     p->last = last;
-    p->open = open;
-    p->narrow = narrow;
     p->pieces = pieces;
-    p->nbuffers = p->module->nbuffers;
     p->way = hd_new_array(p->scratch, const hd_way *, p->nstmts + 1);
     p->joins = find_joins(p);
 }
@@ -996,17 +1003,22 @@ static void tell_repeated(const hd_placing *p, const hd_lines *lines,
 }
 
 // Of a program that says where everything is.
-static void judge_explicit(const hd_placing *p)
+static void judge_explicit(hd_placing *p)
 {
-    unsigned used = find_used(p);
+    unsigned used;
 
-    for (int n = 0; n < p->nstmts; n++) {
+    find_buffers(p);
+    used = find_used(p);
+    for (const hd_stmt *s = p->module->body.first; s != NULL; s = s->next) {
         hd_way way = {.work = 0};
+        hd_lines lines;
 
-        memset(&way.cut, NONE, sizeof way.cut);
-        if (!find_declared(p, &p->lines[n], &way))
+        if (!hd_lines_have_flops(s->op))
             continue;
-        tell_repeated(p, &p->lines[n], &way, used);
+        lines = hd_lines_find(p->module, s->op);
+        memset(&way.cut, NONE, sizeof way.cut);
+        if (find_declared(p, &lines, &way))
+            tell_repeated(p, &lines, &way, used);
     }
 }
 
@@ -1147,11 +1159,11 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
         return hd_fail(diag, status, "out of memory");
     if (is_explicit && p.why)
         module->why = "place: the program says where everything is";
-    find_statements(&p);
     if (is_explicit) {
         judge_explicit(&p);
         return HD_OK;
     }
+    find_statements(&p);
     best = choose_order(&p);
     if (best == NULL)
         return HD_OK;
