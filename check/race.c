@@ -38,6 +38,12 @@ typedef struct older {
     hd_arc arc; // with all ranks that have
 } older;
 
+// Ranks of a line that have written a cell, and by the name that it was last
+// written through.
+typedef struct writers {
+    hd_arc all, last;
+} writers;
+
 // An op that was reported, alone or with another.
 typedef struct reported {
     hd_code code;
@@ -80,8 +86,9 @@ typedef struct scan {
     cell *cell;     // owned
     int32_t *read;  // owned, by cell and stream: the last step that read it
     // Where ranks of a line issue some of the steps each; else NULL.
-    hd_arc *written; // owned, by cell: who has
-    older *older;    // owned: lists of them, from 1
+    writers *written; // owned, by cell
+    hd_arc *reader;   // owned, as `read`: who has read it by that stream
+    older *older;     // owned: lists of them, from 1
     int64_t nolder, older_room;
     int32_t dropped; // the first of those that are free
     link *link;      // owned: lists of loose reads, from 1
@@ -433,7 +440,7 @@ static void compare(scan *s, int32_t step_and_one)
 }
 
 // There is nothing to compare where no rank issues both.
-static void compare_write(scan *s, int32_t step_and_one)
+static void compare_other(scan *s, int32_t step_and_one)
 {
     if (step_and_one > 0 &&
         hd_graph_meet(s->graph, node_of(s, step_and_one - 1),
@@ -629,12 +636,11 @@ static void compare_older(scan *s, const cell *c, bool reads)
             compare(s, s->older[i].step);
 }
 
-// What a write of some ranks leaves is the last access of the others. Which
-// ranks have read by a stream is not told.
+// What a write of some ranks leaves is the last access of the others.
 static void keep_all_older(scan *s, cell *c, const int32_t *read)
 {
     const hd_node *by = node_of(s, s->step);
-    hd_arc all = hd_arc_all(s->graph->line);
+    const hd_arc *reader = &s->reader[read - s->read];
 
     if (hd_graph_arc(s->graph, by).n == s->graph->line) {
         drop_older(s, c);
@@ -644,31 +650,50 @@ static void keep_all_older(scan *s, cell *c, const int32_t *read)
         keep_older(s, c, c->write, true,
                    hd_graph_arc(s->graph, node_of(s, c->write - 1)));
     for (int k = 0; k < s->graph->nstreams; k++)
-        keep_older(s, c, read[k], false, all);
+        keep_older(s, c, read[k], false, reader[k]);
     for (int32_t i = c->loose; i != 0; i = s->link[i].next)
-        keep_older(s, c, s->link[i].step, false, all);
+        keep_older(s, c, s->link[i].step, false,
+                   hd_graph_arc(s->graph, node_of(s, s->link[i].step - 1)));
 }
 
-// Ranks have written it by one name; by how many is not told apart. Of more
-// than an arc the larger part is remembered.
-static void note_written(scan *s, const cell *c, hd_arc *written)
+// Of more than an arc the larger part is remembered.
+static void add_writers(const scan *s, hd_arc arc, hd_arc *to)
 {
-    hd_arc arc = hd_graph_arc(s->graph, node_of(s, s->step)), all;
+    hd_arc all;
 
-    if (c->write != 0 && c->name != s->part->buffer && arc.n < s->graph->line)
-        s->found = true;
-    if (hd_arc_join(*written, arc, s->graph->line, &all))
-        *written = all;
-    else if (arc.n > written->n)
-        *written = arc;
+    if (hd_arc_join(*to, arc, s->graph->line, &all))
+        *to = all;
+    else if (arc.n > to->n)
+        *to = arc;
+}
+
+static void note_written(const scan *s, const cell *c, writers *to)
+{
+    hd_arc arc = hd_graph_arc(s->graph, node_of(s, s->step));
+
+    if (c->name != s->part->buffer)
+        to->last.n = 0;
+    add_writers(s, arc, &to->all);
+    add_writers(s, arc, &to->last);
+}
+
+static bool is_within(const scan *s, hd_arc arc)
+{
+    return hd_arc_within(hd_graph_arc(s->graph, node_of(s, s->step)), arc,
+                         s->graph->line);
 }
 
 static bool is_written(const scan *s, const cell *c)
 {
-    return s->written != NULL
-               ? hd_arc_within(hd_graph_arc(s->graph, node_of(s, s->step)),
-                               s->written[c - s->cell], s->graph->line)
-               : c->write != 0;
+    return s->written != NULL ? is_within(s, s->written[c - s->cell].all)
+                              : c->write != 0;
+}
+
+// All that read it have written it last by the name that they read it by.
+static bool is_named(const scan *s, const cell *c)
+{
+    return c->name == s->part->buffer &&
+           (s->written == NULL || is_within(s, s->written[c - s->cell].last));
 }
 
 // The value that a cell has by the name of a buffer.
@@ -684,7 +709,7 @@ static void check_value(scan *s, const cell *c, int64_t at)
         return;
     if (!is_written(s, c) && !is_by_caller(s, s->part))
         report_unwritten(s, at);
-    else if (c->write != 0 && c->name != s->part->buffer &&
+    else if (c->write != 0 && !is_named(s, c) &&
              hd_set_has(&s->over, value_of(s, at, s->part->buffer)))
         report_lifetime(s, c);
 }
@@ -704,6 +729,25 @@ static void end_value(scan *s, const cell *c, int64_t at)
     s->status = s->status == HD_OK ? status : s->status;
 }
 
+static void add_reader(scan *s, int64_t at)
+{
+    hd_arc arc = hd_graph_arc(s->graph, node_of(s, s->step));
+
+    if (s->reader != NULL)
+        s->reader[at] = s->read[at] != 0
+                            ? hd_arc_cover(s->reader[at], arc, s->graph->line)
+                            : arc;
+    s->read[at] = (int32_t)s->step + 1;
+}
+
+static void compare_reader(scan *s, int64_t at)
+{
+    if (s->reader == NULL ||
+        hd_arc_meets(s->reader[at], hd_graph_arc(s->graph, node_of(s, s->step)),
+                     s->graph->line))
+        compare(s, s->read[at]);
+}
+
 static void read_cells(void *context, int64_t low, int64_t high)
 {
     scan *s = context;
@@ -714,14 +758,13 @@ static void read_cells(void *context, int64_t low, int64_t high)
     for (int64_t i = low; i < high; i++) {
         cell *c = &s->cell[i];
 
-        compare_write(s, c->write);
+        compare_other(s, c->write);
         compare_older(s, c, false);
         check_value(s, c, i);
         if (loose)
             add_loose_read(s, c);
         else
-            s->read[i * s->graph->nstreams + node->stream] =
-                (int32_t)s->step + 1;
+            add_reader(s, i * s->graph->nstreams + node->stream);
     }
 }
 
@@ -734,12 +777,12 @@ static void write_cells(void *context, int64_t low, int64_t high)
         cell *c = &s->cell[i];
         int32_t *read = &s->read[i * n];
 
-        compare_write(s, c->write);
+        compare_other(s, c->write);
         compare_older(s, c, true);
         for (int k = 0; k < n; k++)
-            compare(s, read[k]);
+            compare_reader(s, i * n + k);
         for (int32_t k = c->loose; k != 0; k = s->link[k].next)
-            compare(s, s->link[k].step);
+            compare_other(s, s->link[k].step);
         end_value(s, c, i);
         if (s->written != NULL) {
             keep_all_older(s, c, read);
@@ -849,13 +892,28 @@ static void report_output(scan *s, const hd_buffer *buffer, const char *words)
     say(s, HD_E0707, buffer->loc, words);
 }
 
+static bool is_room(const scan *s, const hd_buffer *buffer, int64_t at,
+                    int64_t rank)
+{
+    return hd_cells_is_room(&s->cells, &s->graph->frame[buffer->id], at, rank);
+}
+
+// Whether some rank has it and has not written it.
 static bool is_hole(const scan *s, const hd_buffer *buffer, int64_t at)
 {
-    bool whole = s->written != NULL ? s->written[at].n == s->graph->line
-                                    : s->cell[at].write != 0;
+    const hd_graph *g = s->graph;
+    int rank = g->number[s->rank];
 
-    return !whole && !hd_cells_is_room(&s->cells, &s->graph->frame[buffer->id],
-                                       at, s->graph->number[s->rank]);
+    if (s->written == NULL)
+        return s->cell[at].write == 0 && !is_room(s, buffer, at, rank);
+    for (int64_t i = s->written[at].all.n; i < g->line; i++) {
+        int64_t coord = (s->written[at].all.first + i) % g->line;
+
+        if (!is_room(s, buffer, at,
+                     hd_mesh_peer(g->module, rank, g->axis, coord)))
+            return true;
+    }
+    return false;
 }
 
 static void report_hole(scan *s, const hd_buffer *buffer, int64_t at)
@@ -1005,9 +1063,12 @@ static hd_status allocate(scan *s)
         if (most < hd_graph_steps(s->graph, rank))
             most = hd_graph_steps(s->graph, rank);
     HD_TRY(hd_clear_array(cells, sizeof *s->cell, s->diag, (void **)&s->cell));
-    if (s->graph->arc != NULL)
+    if (s->graph->arc != NULL) {
         HD_TRY(hd_clear_array(cells, sizeof *s->written, s->diag,
                               (void **)&s->written));
+        HD_TRY(hd_clear_array(cells * s->graph->nstreams, sizeof *s->reader,
+                              s->diag, (void **)&s->reader));
+    }
     HD_TRY(hd_clear_array(cells * s->graph->nstreams, sizeof *s->read, s->diag,
                           (void **)&s->read));
     HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
@@ -1022,6 +1083,7 @@ static void free_scan(scan *s)
     free(s->cell);
     free(s->read);
     free(s->written);
+    free(s->reader);
     free(s->older);
     free(s->link);
     free(s->loose);

@@ -667,8 +667,10 @@ static hd_status build(builder *b)
     hd_graph *g = b->graph;
 
     HD_TRY(number_ranks(b));
-    if (b->full != NULL && b->full->split >= 0)
-        g->line = g->module->axis[b->full->split].size;
+    if (b->full != NULL && b->full->split >= 0) {
+        g->axis = b->full->split;
+        g->line = g->module->axis[g->axis].size;
+    }
     if (g->line == 0 || g->nranks > 1)
         HD_TRY(check_size(b));
     HD_TRY(hd_frames_create(g->module, b->full, b->diag, &g->frame));

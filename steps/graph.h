@@ -88,8 +88,10 @@ typedef struct hd_graph {
     int64_t *rendezvous; // owned: rendezvous i has members from here
     hd_member *member;   // owned
     int64_t nrendezvous;
-    // Of a line whose ranks issue some of the steps each: how many they are,
-    // and which ones issue which node. 0 and NULL: all issue all.
+    // Of a line whose ranks issue some of the steps each: along which axis, how
+    // many they are, and which ones issue which node. 0 and NULL: all issue
+    // all.
+    int axis;
     int64_t line;
     hd_arc *arc; // owned
     // Borrowed, by node; NULL as a rule. A wait that is being tried: another

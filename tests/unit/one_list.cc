@@ -102,6 +102,15 @@ TEST(OneList, WhatRanksIssueInPartIsProvenOnOneList)
         "temp %z : f32[4] shared { group { if tp == 3 { send %x to 1 } "
         "if tp == 1 { %z = recv from 3 } } if tp == 1 { %y = copy %z } else { "
         "%y = copy %x } }",
+        // By two names, each on some ranks.
+        "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %q : f32[4] "
+        "temp %p : f32[4] of %q { %q = copy %x if tp < 2 { %p = copy %x } "
+        "if 1 < tp { %p = fill value 1 } %y = copy %p }",
+        // No rank reads what it overwrites.
+        "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
+        "{ %t = copy %x fork on stream 0 { if tp < 2 { %y = copy %t } } "
+        "on stream 1 { if 1 < tp { %t = fill value 0 } } join "
+        "if 1 < tp { %y = copy %t } }",
     };
 
     for (const std::string &text : programs)
@@ -220,6 +229,21 @@ const Trap kTraps[] = {
      "on stream 0 { %o, %l = attention %q, %k, %k accumulate "
      "causal tp * 2000000000 } on stream 1 { if 1 < tp { %y = copy %o } } "
      "join if tp < 2 { %y = copy %o } }"},
+    // Of five blocks the fourth one is not the last.
+    {"HD0707", "mesh tp=5 streams 2 in %x : f32[16, 2] "
+               "out %y : f32[16@tp, 2] { if tp < 3 { "
+               "%y[tp of 5] = copy %x[tp of 5] } }"},
+    // Ranks 2 and 3 have written it by the other name since.
+    {"HD0807", "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] "
+               "temp %q : f32[4] temp %p : f32[4] of %q { %q = fill value 0 "
+               "%p = copy %x %q = fill value 2 if tp < 2 { %p = copy %x } "
+               "%y = copy %p }"},
+    // Rank 2 reads what it overwrites.
+    {"HD0801",
+     "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %t : f32[4] "
+     "{ %t = copy %x fork on stream 0 { if tp < 3 { %y = copy %t } } "
+     "on stream 1 { if 1 < tp { %t = fill value 0 } } join "
+     "if 2 < tp { %y = copy %t } }"},
     // Of one block, of which a bound is no other on any rank.
     {"HD0601", "mesh tp=3 in %x : f32[3] out %y : f32[3] { "
                "%y[tp of 1] = copy %x }"},
