@@ -401,6 +401,22 @@ bool hd_along_between(const hd_along *from, const hd_along *to, int64_t value,
     return true;
 }
 
+int64_t hd_along_alike(const hd_along *along)
+{
+    int64_t value = at(&along->of[0], along->of[0].low), n = 0;
+
+    for (int i = 0; i < along->n; i++) {
+        const piece *p = &along->of[i];
+
+        if (at(p, p->low) != value)
+            break;
+        if (p->factor != 0 && p->past - p->low > 1)
+            return n + 1;
+        n += p->past - p->low;
+    }
+    return n;
+}
+
 void hd_along_bounds(const hd_along *along, int64_t *least, int64_t *most)
 {
     *least = INT64_MAX;
@@ -413,6 +429,27 @@ void hd_along_bounds(const hd_along *along, int64_t *least, int64_t *most)
         *least = y < *least ? y : *least;
         *most = x > *most ? x : *most;
         *most = y > *most ? y : *most;
+    }
+}
+
+void hd_along_gap(const hd_along *from, const hd_along *to, int64_t *least,
+                  int64_t *most)
+{
+    *least = INT64_MAX;
+    *most = INT64_MIN;
+    for (int i = 0, k = 0; i < from->n;) {
+        const piece *a = &from->of[i], *b = &to->of[k];
+        int64_t low = a->low > b->low ? a->low : b->low;
+        int64_t past = a->past < b->past ? a->past : b->past;
+        int64_t x = at(b, low) - at(a, low);
+        int64_t y = at(b, past - 1) - at(a, past - 1);
+
+        *least = x < *least ? x : *least;
+        *least = y < *least ? y : *least;
+        *most = x > *most ? x : *most;
+        *most = y > *most ? y : *most;
+        i += a->past == past;
+        k += b->past == past;
     }
 }
 

@@ -50,8 +50,13 @@ bool hd_along_within(const hd_along *value, int64_t low, int64_t past,
 // Likewise with from <= value < to.
 bool hd_along_between(const hd_along *from, const hd_along *to, int64_t value,
                       hd_arc arc, int64_t size, hd_arcs *in, hd_arcs *out);
+// Of how many ranks from the first one on it is one number.
+int64_t hd_along_alike(const hd_along *along);
 // The least and the greatest that it is.
 void hd_along_bounds(const hd_along *along, int64_t *least, int64_t *most);
+// The least and the greatest that `to` is more than `from`.
+void hd_along_gap(const hd_along *from, const hd_along *to, int64_t *least,
+                  int64_t *most);
 // Whether it is (c + k) mod size on all those ranks, for one k; or, where they
 // are one, whatever is from 0 to size - 1.
 bool hd_along_turns(const hd_along *along, int64_t size, int64_t *k);

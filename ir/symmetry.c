@@ -367,14 +367,29 @@ static bool has_empty_result(const hd_op *op, hd_dim dim, const hd_range *range)
     return false;
 }
 
-// What has a block that may be empty is not issued then, on any rank.
-static bool may_be_left_out(const hd_op *op, int i, hd_dim dim,
+static bool has_turning_result(const finder *f, const hd_op *op)
+{
+    for (int i = 0; i < op->noutputs; i++)
+        for (int d = 0; d < op->view[i].nindex; d++) {
+            const hd_range *range = hd_view_range(&op->view[i], d);
+
+            if (range != NULL &&
+                is_turning_block(f, op->view[i].buffer->type.dim[d], range))
+                return true;
+        }
+    return false;
+}
+
+// What has a block that may be empty is not issued then, on any rank; or the
+// walk tells which ranks have results of it.
+static bool may_be_left_out(const finder *f, const hd_op *op, int i, hd_dim dim,
                             const hd_range *range)
 {
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         return true; // of two; of more it is refused
     return !hd_op_is_batched(op) && (hd_op_access(op, i) != HD_ACCESS_READ ||
-                                     has_empty_result(op, dim, range));
+                                     has_empty_result(op, dim, range) ||
+                                     (f->split && !has_turning_result(f, op)));
 }
 
 // Blocks are as long on all ranks of a collective, and no operation lacks one.
@@ -399,7 +414,7 @@ static void use_blocks(finder *f, const hd_op *op, int i)
             f->turns &= !hd_dim_is_sized(dim) &&
                         (range == NULL || dim.extent % f->size == 0);
         if (range != NULL && may_be_empty(dim, range))
-            f->turns &= may_be_left_out(op, i, dim, range);
+            f->turns &= may_be_left_out(f, op, i, dim, range);
     }
 }
 

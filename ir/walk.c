@@ -20,6 +20,7 @@ enum {
     MAX_EVENTS = 1 << 24,
     MOST_TURNED = 1 << 20, // values of keys that other ranks are asked for, and
                            // iterations of a loop of theirs
+    MOST_CUT = 1 << 16,    // steps of ranks that have indices of their own
 };
 
 // A collective that some ranks of its line have come to.
@@ -43,6 +44,7 @@ typedef struct split {
     hd_arc *member;    // owned, as the walker's
     int64_t room;      // of that
     hd_arc **recorded; // owned, by buffer id: who records each event last
+    int64_t ncut;
     opened opened;
 } split;
 
@@ -780,6 +782,74 @@ static bool is_all_empty(const hd_step *step)
     return true;
 }
 
+// How many indices of a view's range ranks that are walked at once have, at
+// least and at most: of a block that counts as full some may have none.
+static hd_status count_along(const walker *w, const hd_range *range,
+                             int64_t *least, int64_t *most)
+{
+    hd_along low, past;
+
+    HD_TRY(evaluate_along(w, range->low, &low));
+    HD_TRY(evaluate_along(w, range->past, &past));
+    hd_along_gap(&low, &past, least, most);
+    return HD_OK;
+}
+
+static bool counts_as_full(const walker *w, const hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+
+    return range != NULL && range->block != HD_EXPR_NONE &&
+           full_block(w, view->buffer, i) > 0 && !hd_view_has_sized(view, i);
+}
+
+// Where an operand has no elements, whether the results have none on any rank.
+static hd_status has_no_result(const walker *w, const hd_op *op, bool *none)
+{
+    int64_t least, most;
+
+    for (int i = 0; i < op->noutputs && is_split(w); i++)
+        for (int d = 0; d < op->view[i].nindex && !*none; d++) {
+            if (!does_nothing_without(op, i) ||
+                !counts_as_full(w, &op->view[i], d))
+                continue;
+            HD_TRY(
+                count_along(w, hd_view_range(&op->view[i], d), &least, &most));
+            *none = most <= 0;
+        }
+    return HD_OK;
+}
+
+static bool has_full_result(const walker *w, const hd_op *op)
+{
+    for (int i = 0; i < op->noutputs; i++)
+        for (int d = 0; d < op->view[i].nindex; d++)
+            if (counts_as_full(w, &op->view[i], d))
+                return true;
+    return false;
+}
+
+// Ranks that have results have operands. Where both are blocks that count as
+// full they lack both.
+static hd_status check_operands(const walker *w, const hd_op *op)
+{
+    int64_t least, most;
+
+    if (!is_split(w) || hd_op_is(op, HD_UNIT_TRANSFER) ||
+        has_full_result(w, op))
+        return HD_OK;
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++)
+        for (int d = 0; d < op->view[i].nindex; d++) {
+            if (!counts_as_full(w, &op->view[i], d))
+                continue;
+            HD_TRY(
+                count_along(w, hd_view_range(&op->view[i], d), &least, &most));
+            if (least <= 0)
+                return HD_ERROR_INVALID;
+        }
+    return HD_OK;
+}
+
 static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
 {
     const hd_op *op = step->op;
@@ -795,9 +865,10 @@ static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
             *empty = true;
             return HD_OK;
         }
-        return report_empty(w, op, &op->view[i]);
+        HD_TRY(has_no_result(w, op, empty));
+        return *empty ? HD_OK : report_empty(w, op, &op->view[i]);
     }
-    return HD_OK;
+    return check_operands(w, op);
 }
 
 static hd_step start_step(const walker *w, const hd_op *op)
@@ -1220,6 +1291,71 @@ static hd_status walk_step(walker *w, const hd_op *op)
     return w->grouping ? HD_OK : flush(w);
 }
 
+// The first ranks of an arc, of which the expression is one number.
+static hd_status keep_alike(const walker *w, hd_expr expr, hd_arc *arc)
+{
+    hd_along along;
+    int64_t n;
+
+    if (hd_expr_is_const(w->module, expr))
+        return HD_OK;
+    if (!hd_along_eval(&w->split.line, expr, *arc, &along))
+        return HD_ERROR_INVALID;
+    n = hd_along_alike(&along);
+    arc->n = n < arc->n ? (int32_t)n : arc->n;
+    return HD_OK;
+}
+
+static hd_status keep_range_alike(const walker *w, const hd_view *view, int i,
+                                  const hd_range *range, hd_arc *arc)
+{
+    if (range->block != HD_EXPR_NONE && !turns_along(w, view->buffer, i) &&
+        !hd_dim_is_sharded(view->buffer->type.dim[i]))
+        HD_TRY(keep_alike(w, range->block, arc));
+    if (range->block != HD_EXPR_NONE && full_block(w, view->buffer, i) > 0)
+        return HD_OK;
+    HD_TRY(keep_alike(w, range->low, arc));
+    return keep_alike(w, range->past, arc);
+}
+
+// The first ranks of an arc that have the same of a view, but for what turns.
+static hd_status keep_view_alike(const walker *w, const hd_view *view,
+                                 hd_arc *arc)
+{
+    for (int i = 0; i < view->nindex; i++) {
+        const hd_range *range = hd_view_range(view, i);
+
+        if (range != NULL)
+            HD_TRY(keep_range_alike(w, view, i, range, arc));
+        else if (hd_view_picks(view, i) && !turns_along(w, view->buffer, i) &&
+                 !hd_dim_is_sharded(view->buffer->type.dim[i]))
+            HD_TRY(keep_alike(w, view->index[i], arc));
+    }
+    return HD_OK;
+}
+
+// Ranks with other indices, which do not turn, have other steps.
+static hd_status walk_alike(walker *w, const hd_op *op)
+{
+    hd_arc outer = w->split.arc, left = outer;
+
+    while (left.n > 0) {
+        hd_arc arc = left;
+
+        for (int i = 0; i < op->nviews; i++)
+            HD_TRY(keep_view_alike(w, &op->view[i], &arc));
+        if (arc.n < left.n && ++w->split.ncut > MOST_CUT)
+            return HD_ERROR_INVALID;
+        if (arc.n < outer.n)
+            come_to(w, arc);
+        HD_TRY(walk_step(w, op));
+        left = hd_arc_of((left.first + arc.n) % w->split.line.size,
+                         left.n - arc.n);
+    }
+    come_to(w, outer);
+    return HD_OK;
+}
+
 // The root does another step than the others.
 static hd_status walk_rooted(walker *w, const hd_op *op)
 {
@@ -1236,7 +1372,7 @@ static hd_status walk_rooted(walker *w, const hd_op *op)
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < part[k].n; i++) {
             come_to(w, part[k].of[i]);
-            HD_TRY(walk_step(w, op));
+            HD_TRY(walk_alike(w, op));
         }
     come_to(w, outer);
     return HD_OK;
@@ -1244,7 +1380,9 @@ static hd_status walk_rooted(walker *w, const hd_op *op)
 
 static hd_status walk_op(walker *w, const hd_op *op)
 {
-    return is_rooted_along(w, op) ? walk_rooted(w, op) : walk_step(w, op);
+    if (!is_split(w))
+        return walk_step(w, op);
+    return is_rooted_along(w, op) ? walk_rooted(w, op) : walk_alike(w, op);
 }
 
 // ------------------------------------------------------------- statements

@@ -191,11 +191,14 @@ std::vector<int64_t> Coords(hd_arc arc, int size)
 void CompareValues(Line *line, hd_expr expr, const hd_along &along, int size)
 {
     int64_t least = INT64_MAX, most = INT64_MIN, k = -1, turned = -1, x, y;
+    int64_t first = 0, alike = 0, n = 0;
     bool turns = true;
     Ranks in = RanksOf(line->arc, size);
 
     for (int64_t c : Coords(line->arc, size)) {
         ASSERT_TRUE(line->Own(expr, c, &x));
+        first = n == 0 ? x : first;
+        alike += n++ == alike && x == first;
         ASSERT_TRUE(hd_along_value(&along, c, &y));
         ASSERT_EQ(x, y) << "on " << c << " of " << size;
         least = std::min(least, x);
@@ -208,6 +211,7 @@ void CompareValues(Line *line, hd_expr expr, const hd_along &along, int size)
     hd_along_bounds(&along, &x, &y);
     EXPECT_EQ(x, least);
     EXPECT_EQ(y, most);
+    EXPECT_EQ(hd_along_alike(&along), alike);
     ASSERT_EQ(hd_along_turns(&along, size, &turned), turns);
     EXPECT_TRUE(!turns || turned == k);
 }
@@ -217,6 +221,7 @@ bool CompareRanks(const hd_along &from, const hd_along &to, int64_t value,
 {
     hd_arcs in, out;
     Ranks ranks(static_cast<size_t>(size)), others = ranks;
+    int64_t least = INT64_MAX, most = INT64_MIN, low, high;
 
     if (!hd_along_between(&from, &to, value, arc, size, &in, &out))
         return false;
@@ -231,12 +236,19 @@ bool CompareRanks(const hd_along &from, const hd_along &to, int64_t value,
     for (int64_t c = 0; c < size; c++) {
         bool known = hd_arc_has(arc, size, c);
         int64_t x = 0, y = 0;
-        bool is_in = known && hd_along_value(&from, c, &x) &&
-                     hd_along_value(&to, c, &y) && x <= value && value < y;
+        bool is_in =
+            known &&
+            hd_along_value(&from, c, &x) & hd_along_value(&to, c, &y) &&
+            x <= value && value < y;
 
         EXPECT_EQ(Has(ranks, c), is_in);
         EXPECT_EQ(Has(others, c), known && !is_in);
+        least = known ? std::min(least, y - x) : least;
+        most = known ? std::max(most, y - x) : most;
     }
+    hd_along_gap(&from, &to, &low, &high);
+    EXPECT_EQ(low, least);
+    EXPECT_EQ(high, most);
     return true;
 }
 

@@ -40,6 +40,15 @@ Verdict Prove(const std::string &text,
     return v;
 }
 
+std::string Put(std::string text, const std::string &what,
+                const std::string &by)
+{
+    for (size_t at = text.find(what); at != std::string::npos;
+         at = text.find(what, at + by.size()))
+        text.replace(at, what.size(), by);
+    return text;
+}
+
 // Each rank hands on what has come, to the last one.
 const std::string kChain =
     "in %x : f32[size tp @tp, 4] out %y : f32[size tp, 4] shared "
@@ -75,6 +84,22 @@ const std::string kCausal =
     "%o[tp], %l[tp] = attention %q[tp], %k[j mod 2], %k[j mod 2] accumulate "
     "causal tp * 2 - i * 2 } } join fork } join }";
 
+const std::string kPadded =
+    "in %x : f32[13@tp, 2] temp %p : f32[4, 2] temp %g : f32[4, 4, 2] shared "
+    "out %y : f32[13, 2] { "
+    "%p[min(tp * 4 + 4, 13) - tp * 4..4] = fill value 0 "
+    "%p[0..min(tp * 4 + 4, 13) - tp * 4] = copy %x[tp of 4] "
+    "%g = all_gather %p for i in 0..4 { "
+    "%y[i of 4] = copy %g[i, 0..min(i * 4 + 4, 13) - i * 4] } }";
+
+// Each rank keeps its own block of what all have.
+const std::string kAgain =
+    "temp %g : f32[18, 2] shared temp %h : f32[18, 2] out %y : f32[18@tp, 2] "
+    "{ %g = fill value 0 for i in 0..5 { "
+    "%g[i of 5] = broadcast %x[tp of 5] root i } fork for j in 0..5 { "
+    "on stream j mod 2 { %h[j of 5] = relu %g[j of 5] } } join "
+    "%y[tp of 5] = copy %h[tp of 5] }";
+
 TEST(OneList, WhatRanksIssueInPartIsProvenOnOneList)
 {
     const std::string programs[] = {
@@ -102,6 +127,11 @@ TEST(OneList, WhatRanksIssueInPartIsProvenOnOneList)
         "temp %z : f32[4] shared { group { if tp == 3 { send %x to 1 } "
         "if tp == 1 { %z = recv from 3 } } if tp == 1 { %y = copy %z } else { "
         "%y = copy %x } }",
+        // The last rank has less than the others, or none.
+        "mesh tp=4 streams 2 " + kPadded,
+        "mesh tp=5 streams 2 in %x : f32[18@tp, 2] " + kAgain,
+        "mesh tp=5 streams 2 in %x : f32[16@tp, 2] " +
+            Put(Put(kAgain, "18", "16"), "%y[tp", "if tp < 4 { %y[tp") + " }",
         // By two names, each on some ranks.
         "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[4] temp %q : f32[4] "
         "temp %p : f32[4] of %q { %q = copy %x if tp < 2 { %p = copy %x } "
@@ -111,6 +141,11 @@ TEST(OneList, WhatRanksIssueInPartIsProvenOnOneList)
         "{ %t = copy %x fork on stream 0 { if tp < 2 { %y = copy %t } } "
         "on stream 1 { if 1 < tp { %t = fill value 0 } } join "
         "if 1 < tp { %y = copy %t } }",
+        // Indices that do not turn.
+        "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[7, 4] "
+        "temp %e : event[8] { %y = fill value 0 fork on stream 0 { "
+        "%y[2 * tp] = copy %x %e[2 * tp + 1] = record } on stream 1 { "
+        "wait %e[2 * tp + 1] %y[6 - 2 * tp] = copy %x } join }",
     };
 
     for (const std::string &text : programs)
@@ -229,6 +264,16 @@ const Trap kTraps[] = {
      "on stream 0 { %o, %l = attention %q, %k, %k accumulate "
      "causal tp * 2000000000 } on stream 1 { if 1 < tp { %y = copy %o } } "
      "join if tp < 2 { %y = copy %o } }"},
+    // Nothing is beside what the last rank has.
+    {"HD0803", "mesh tp=4 streams 2 in %x : f32[13@tp, 2] temp %p : f32[4, 2] "
+               "out %g : f32[4, 4, 2] shared { "
+               "%p[0..min(tp * 4 + 4, 13) - tp * 4] = copy %x[tp of 4] "
+               "%g = all_gather %p }"},
+    // A block that is written on another stream, of each rank another one.
+    {"HD0801", "mesh tp=5 streams 2 in %x : f32[18, 2] temp %h : f32[18, 2] "
+               "out %y : f32[18@tp, 2] { fork on stream 0 { for j in 0..5 { "
+               "%h[j of 5] = copy %x[j of 5] } } on stream 1 { "
+               "%y[tp of 5] = copy %h[tp of 5] } join }"},
     // Of five blocks the fourth one is not the last.
     {"HD0707", "mesh tp=5 streams 2 in %x : f32[16, 2] "
                "out %y : f32[16@tp, 2] { if tp < 3 { "
@@ -244,6 +289,8 @@ const Trap kTraps[] = {
      "{ %t = copy %x fork on stream 0 { if tp < 3 { %y = copy %t } } "
      "on stream 1 { if 1 < tp { %t = fill value 0 } } join "
      "if 2 < tp { %y = copy %t } }"},
+    {"HD0601", "mesh tp=4 streams 2 in %x : f32[4] out %y : f32[6, 4] { "
+               "%y = fill value 0 %y[2 * tp] = copy %x }"},
     // Of one block, of which a bound is no other on any rank.
     {"HD0601", "mesh tp=3 in %x : f32[3] out %y : f32[3] { "
                "%y[tp of 1] = copy %x }"},
