@@ -362,7 +362,7 @@ static void add_dim(const builder *b, const hd_node *node, int d, int64_t rank,
     int64_t block = -1, n = hd_part_extent(frame, part, d);
 
     if (!uneven && !hd_view_has_sized(&node->op->view[part->view], d)) {
-        out->elements *= n;
+        out->elements *= hd_part_length(frame, part, d);
         return;
     }
     if (own)

@@ -11,6 +11,15 @@
 
 #include "base/array.h"
 
+static int64_t elements_of(const hd_part_frame *frame, const hd_part *part)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < frame->ndims; d++)
+        n *= hd_part_length(frame, part, d);
+    return n;
+}
+
 // Of the smaller side of a gather or scatter. What it is counted by, which may
 // be less, is not moved.
 static int64_t piece_elements(const hd_graph *g, const hd_node *node)
@@ -20,8 +29,7 @@ static int64_t piece_elements(const hd_graph *g, const hd_node *node)
 
     for (int64_t i = node->part; i < node[1].part; i++) {
         const hd_part *part = &g->part[i];
-        hd_span span = hd_part_span(&g->frame[part->buffer], part);
-        int64_t n = hd_span_elements(&span);
+        int64_t n = elements_of(&g->frame[part->buffer], part);
 
         least = n < least && (int)part->view != counts ? n : least;
     }

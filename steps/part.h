@@ -74,6 +74,17 @@ static inline int64_t hd_part_extent(const hd_part_frame *frame,
     return (part->kept >> d & 1) != 0 ? frame->extent[d] : 1;
 }
 
+// How many of them there are on some rank, where blocks that turn count as
+// full and all of them as many.
+static inline int64_t hd_part_length(const hd_part_frame *frame,
+                                     const hd_part *part, int d)
+{
+    int64_t n = hd_part_extent(frame, part, d);
+    int64_t most = hd_dim_local(frame->buffer->type.dim[d]);
+
+    return n < most ? n : most;
+}
+
 // The first index that the part has of a dimension.
 static inline int64_t hd_part_index(const hd_part_frame *frame,
                                     const hd_part *part, int d)

@@ -264,6 +264,15 @@ const Trap kTraps[] = {
      "on stream 0 { %o, %l = attention %q, %k, %k accumulate "
      "causal tp * 2000000000 } on stream 1 { if 1 < tp { %y = copy %o } } "
      "join if tp < 2 { %y = copy %o } }"},
+    // Rows of three columns, which count as four blocks.
+    {"HD0702", "mesh tp=4 inout %y : f32[12, 3] shared "
+               "temp %w : f32[12, 3] shared { %w[:, tp of 4] = fill value 1 "
+               "group { send %y[0 of 3] to (tp + 3) mod 4 "
+               "%w[1 of 4] = recv from (tp + 1) mod 4 } }"},
+    {"HD0704", "mesh tp=4, dp=2 inout %y : f32[12, 3] shared "
+               "temp %w : f32[12, 3] shared { %w[:, tp of 4] = fill value 1 "
+               "if dp == 0 { %y[0 of 3] = all_reduce@dp %y[0 of 3] } else { "
+               "%w[1 of 4] = all_reduce@dp %w[1 of 4] } }"},
     // Nothing is beside what the last rank has.
     {"HD0803", "mesh tp=4 streams 2 in %x : f32[13@tp, 2] temp %p : f32[4, 2] "
                "out %g : f32[4, 4, 2] shared { "
