@@ -123,9 +123,12 @@ typedef struct hd_driver {
     // From now on variant `variant` is these sizes, with which `module` is the
     // program and `steps` its steps: those of the binding, some of other
     // lengths. No run that is under way has the variant; both are there until
-    // the next call for it.
+    // the next call for it. `again`: an earlier run had these sizes, so that
+    // what takes long to make is worth it; `better`: it would be, and was not
+    // made.
     hd_status (*vary)(hd_device *device, int variant, const hd_module *module,
-                      const hd_steps *steps, hd_diag *diag);
+                      const hd_steps *steps, bool again, hd_diag *diag,
+                      bool *better);
     // Memory in which argument `i` is dense: runs may be given it otherwise
     // from now on. A call for one that has it does nothing.
     hd_status (*pack)(hd_device *device, size_t i, hd_diag *diag);

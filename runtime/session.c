@@ -41,6 +41,8 @@ typedef struct variant {
     hd_module module;
     hd_steps steps; // owned
     uint64_t used;  // the last run that had it; 0 if none is here
+    bool better;    // it is made again where its sizes come back
+    bool past;      // it was: its sizes are another one's
 } variant;
 
 struct hd_session {
@@ -356,48 +358,65 @@ static bool has_sizes(const variant *v, const int64_t *sizes)
     for (int i = 0; i < v->module.nsizes; i++)
         if (v->module.size[i].now != sizes[i])
             return false;
-    return v->used > 0;
+    return v->used > 0 && !v->past;
 }
 
-// The one that has these sizes or, if none has, was used the longest ago: there
-// are more than runs under way, so that none of these has it.
+// The one that has these sizes; -1 if none has.
 static int find_variant(const hd_session *session, const int64_t *sizes)
+{
+    for (int i = 0; i < HD_VARIANTS; i++)
+        if (has_sizes(&session->variant[i], sizes))
+            return i;
+    return -1;
+}
+
+// The one that was used the longest ago: there are more than runs under way, so
+// that none of these has it.
+static int find_oldest(const hd_session *session)
 {
     int oldest = 0;
 
-    for (int i = 0; i < HD_VARIANTS; i++) {
-        const variant *v = &session->variant[i];
-
-        if (has_sizes(v, sizes))
-            return i;
-        if (v->used < session->variant[oldest].used)
+    for (int i = 0; i < HD_VARIANTS; i++)
+        if (session->variant[i].used < session->variant[oldest].used)
             oldest = i;
-    }
     return oldest;
+}
+
+// A run that is under way may have a variant that is made again, so it is
+// another one that is.
+static hd_status make_variant(hd_session *session, const int64_t *sizes,
+                              bool again, hd_diag *diag, int *out)
+{
+    variant *v;
+
+    *out = find_oldest(session);
+    v = &session->variant[*out];
+    v->used = 0;
+    v->past = false;
+    hd_steps_free(&v->steps);
+    v->steps = (hd_steps){0};
+    v->module = hd_module_sized(&session->full, sizes);
+    HD_TRY(hd_steps_collect(&v->module, hd_group_rank(session->binding.group),
+                            diag, &v->steps));
+    return session->driver->vary(session->device, *out, &v->module, &v->steps,
+                                 again, diag, &v->better);
 }
 
 static hd_status take_sizes(hd_session *session, const int64_t *sizes,
                             hd_diag *diag, int *out)
 {
-    variant *v;
+    bool again;
 
     *out = -1;
     if (session->variant == NULL)
         return HD_OK;
     *out = find_variant(session, sizes);
-    v = &session->variant[*out];
-    if (!has_sizes(v, sizes)) {
-        v->used = 0;
-        hd_steps_free(&v->steps);
-        v->steps = (hd_steps){0};
-        v->module = hd_module_sized(&session->full, sizes);
-        HD_TRY(hd_steps_collect(&v->module,
-                                hd_group_rank(session->binding.group), diag,
-                                &v->steps));
-        HD_TRY(session->driver->vary(session->device, *out, &v->module,
-                                     &v->steps, diag));
-    }
-    v->used = session->runs + 1;
+    again = *out >= 0 && session->variant[*out].better;
+    if (again)
+        session->variant[*out].past = true;
+    if (*out < 0 || again)
+        HD_TRY(make_variant(session, sizes, again, diag, out));
+    session->variant[*out].used = session->runs + 1;
     return HD_OK;
 }
 

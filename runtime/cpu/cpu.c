@@ -195,9 +195,11 @@ static void take_arguments(hd_device *device, void *const *arguments,
 
 static hd_status cpu_vary(hd_device *device, int variant,
                           const hd_module *module, const hd_steps *steps,
-                          hd_diag *diag)
+                          bool again, hd_diag *diag, bool *better)
 {
+    (void)again;
     (void)diag;
+    *better = false;
     device->variant[variant].module = module;
     device->variant[variant].steps = steps;
     device->variant[variant].sizes = ++device->varied;

@@ -35,7 +35,8 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
 // slots are as they told them.
 hd_status hd_cuda_find_roots(hd_device *device, hd_diag *diag);
 hd_status hd_cuda_vary(hd_device *device, int variant, const hd_module *module,
-                       const hd_steps *steps, hd_diag *diag);
+                       const hd_steps *steps, bool again, hd_diag *diag,
+                       bool *better);
 
 // ------------------------------------------------- cuda/home.c
 

@@ -85,24 +85,28 @@ hd_status hd_cuda_find_roots(hd_device *device, hd_diag *diag)
 }
 
 static hd_status vary(hd_device *device, int variant, const hd_module *module,
-                      const hd_steps *steps, hd_diag *diag)
+                      const hd_steps *steps, bool again, hd_diag *diag,
+                      bool *better)
 {
     HD_TRY(find_all(device, module, false, diag));
     if (device->variant[variant] != NULL)
         hd_cuda_runs_forget(device, device->variant[variant]);
-    return hd_cuda_plan_vary(device, variant, module, steps, diag);
+    HD_TRY(hd_cuda_plan_vary(device, variant, module, steps, again, diag));
+    *better = device->variant[variant]->better;
+    return HD_OK;
 }
 
 // Peers wait for the run that this rank does not get to.
 hd_status hd_cuda_vary(hd_device *device, int variant, const hd_module *module,
-                       const hd_steps *steps, hd_diag *diag)
+                       const hd_steps *steps, bool again, hd_diag *diag,
+                       bool *better)
 {
     char text[HD_GROUP_TEXT];
     int mode;
     hd_status status = hd_cuda_enter(device, diag, &mode);
 
     if (status == HD_OK) {
-        status = vary(device, variant, module, steps, diag);
+        status = vary(device, variant, module, steps, again, diag, better);
         hd_cuda_leave(device, mode);
     }
     if (status != HD_OK) {

@@ -1616,10 +1616,13 @@ hd_status NullPrepare(hd_device *, hd_diag *)
     asked->append("p");
     return HD_OK;
 }
-hd_status NullVary(hd_device *, int, const hd_module *, const hd_steps *,
-                   hd_diag *)
+std::vector<int> varied; // in turns
+hd_status NullVary(hd_device *, int variant, const hd_module *,
+                   const hd_steps *, bool again, hd_diag *, bool *better)
 {
-    asked->append("v");
+    varied.push_back(variant);
+    asked->append(again ? "V" : "v");
+    *better = !again;
     return HD_OK;
 }
 hd_status NullPack(hd_device *, size_t, hd_diag *)
@@ -1707,6 +1710,53 @@ TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
         return HD_OK;
     });
     EXPECT_EQ(text, "apsrrf.");
+}
+
+// What is better made for sizes that come back is made again once, elsewhere: a
+// run that is under way may have what was made for the first one.
+TEST(Session, MakesAgainWhatIsBetterForSizesThatComeBack)
+{
+    std::string text;
+
+    asked = &text;
+    Threads(1, [](hd_group *group) {
+        hd_session_options options = hd_session_defaults();
+        hd_run_options with = HD_EMPTY(hd_run_options);
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        float x[64], y[64];
+        void *arguments[] = {x, y};
+
+        EXPECT_EQ(Parse("heddle 2 host program t param m in 1..64 "
+                        "in %x : f32[m] out %y : f32[m] { %y = copy %x }",
+                        nullptr, &module),
+                  HD_OK);
+        EXPECT_EQ(hd_session_open(group, module, &options, &kNullDriver,
+                                  nullptr, &session),
+                  HD_OK);
+        varied.clear();
+        // Then more than are remembered, so that 5 is new again.
+        std::vector<int64_t> sizes = {5, 5, 5, 7, 5, 7};
+        for (int64_t m = 8; m < 8 + HD_VARIANTS; m++)
+            sizes.push_back(m);
+        sizes.push_back(5);
+        for (int64_t &m : sizes) {
+            with.sizes = &m;
+            with.nsizes = 1;
+            EXPECT_EQ(hd_session_run(session, arguments, 2, &with, nullptr),
+                      HD_OK);
+        }
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return HD_OK;
+    });
+    std::string many;
+    for (int i = 0; i <= HD_VARIANTS; i++)
+        many += "vr";
+    EXPECT_EQ(text, "apsvrVrrvrrVr" + many + "f.");
+    ASSERT_EQ(varied.size(), size_t{4 + HD_VARIANTS + 1});
+    EXPECT_NE(varied[1], varied[0]);
+    EXPECT_NE(varied[3], varied[2]);
 }
 
 // Sessions one after another, the runs of which have fewer rows than there is

@@ -106,6 +106,8 @@ struct hd_cuda_plan {
     const hd_module *module;    // borrowed, with the sizes of now
     const hd_steps *steps;      // borrowed
     int64_t size[HD_MAX_SIZES]; // of runs, by size of the module
+    bool again;                 // an earlier run had these sizes
+    bool better;                // steps of it would be a library's if one had
     // Owned, by step: the first of its commands, or of its group's at the first
     // step; at the end, the first after them all. Commands ahead and behind
     // are a run's own.

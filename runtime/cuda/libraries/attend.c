@@ -857,6 +857,8 @@ static hd_status try_cudnn(hd_cuda_plan *plan, int stream, const hd_step *step,
     *out = (attempt){.choice = EITHER};
     HD_TRY(read_choice(diag, &out->choice));
     HD_TRY(open_attends(plan->device, diag));
+    // It is to do all of it at once, or the same in each run.
+    plan->again |= out->choice == CUDNN || plan->device->binding.deterministic;
     out->reason = out->choice == GENERATED ? "HEDDLE_ATTENTION is generated"
                                            : object(step);
     if (out->reason == NULL)

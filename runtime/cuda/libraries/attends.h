@@ -17,9 +17,8 @@ void hd_cuda_dnn_close(hd_device *device);
 // The plan for the shape: made, found on disk, or that of an earlier step.
 // `known` is -1 if cuDNN does not take it, and `reason`, which lasts as long as
 // the session, says why.
-hd_status hd_cuda_dnn_find(const hd_cuda_plan *plan,
-                           const hd_cuda_attention *shape, hd_diag *diag,
-                           int *known, const char **reason);
+hd_status hd_cuda_dnn_find(hd_cuda_plan *plan, const hd_cuda_attention *shape,
+                           hd_diag *diag, int *known, const char **reason);
 // No less than a byte: a session that calls a library has rooms.
 size_t hd_cuda_dnn_workspace(const hd_device *device, int known);
 hd_status hd_cuda_dnn_issue(const hd_cuda_plan *plan,

@@ -14,6 +14,7 @@
 
 #define CONFIGS 8 // ways of a shape that are tried
 #define REASON 160
+#define MOST_KNOWN 256 // shapes of a session whose runs are given sizes
 #define JSON_MOST ((int64_t)16 << 20) // bytes
 
 // What is known of a shape.
@@ -347,21 +348,23 @@ static int find_known(const hd_cuda_dnn *dnn, const hd_cuda_attention *shape)
     return i < dnn->n ? i : -1;
 }
 
-// Of a variant, which is made between runs, none is made: that takes as long as
-// a compilation, and to load what it makes may wait for streams that wait for
-// peers.
-hd_status hd_cuda_dnn_find(const hd_cuda_plan *plan,
-                           const hd_cuda_attention *shape, hd_diag *diag,
-                           int *out, const char **reason)
+// For sizes that no earlier run had none is made: that takes as long as a
+// compilation, which sizes that never come back are not worth.
+hd_status hd_cuda_dnn_find(hd_cuda_plan *plan, const hd_cuda_attention *shape,
+                           hd_diag *diag, int *out, const char **reason)
 {
     hd_device *device = plan->device;
     hd_cuda_dnn *dnn = device->dnn;
     int found = find_known(dnn, shape);
 
     *out = -1;
-    if (found < 0 && plan != device->whole) {
-        *reason = "the sizes of the run are not those that the session was "
-                  "made with";
+    if (found < 0 && plan != device->whole && !plan->again) {
+        plan->better = dnn->n < MOST_KNOWN;
+        *reason = "the sizes of the run are new";
+        return HD_OK;
+    }
+    if (found < 0 && plan != device->whole && dnn->n >= MOST_KNOWN) {
+        *reason = "the session has as many plans as it may";
         return HD_OK;
     }
     if (found < 0) {

@@ -10,9 +10,10 @@
 // That of the binding's steps, and all that a session's plans have in common.
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag);
 // These steps, at the sizes of `module`, in place of what the variant was.
+// `again`: an earlier run had these sizes.
 hd_status hd_cuda_plan_vary(hd_device *device, int variant,
                             const hd_module *module, const hd_steps *steps,
-                            hd_diag *diag);
+                            bool again, hd_diag *diag);
 void hd_cuda_plans_free(hd_device *device);
 
 // -------------------------------------------- cuda/plan/sums.c

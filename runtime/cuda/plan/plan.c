@@ -466,7 +466,7 @@ static void free_plan(hd_device *device, hd_cuda_plan *plan)
 
 hd_status hd_cuda_plan_vary(hd_device *device, int variant,
                             const hd_module *module, const hd_steps *steps,
-                            hd_diag *diag)
+                            bool again, hd_diag *diag)
 {
     hd_cuda_plan **plan = &device->variant[variant];
 
@@ -474,6 +474,7 @@ hd_status hd_cuda_plan_vary(hd_device *device, int variant,
     *plan = new_plan(device, module, steps);
     if (*plan == NULL)
         return hd_cuda_no_room(device, diag);
+    (*plan)->again = again;
     HD_TRY(make(*plan, diag));
     assert((*plan)->nwaits == device->waits.n); // its steps are the same
     HD_TRY(finish(*plan, diag));
