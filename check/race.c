@@ -110,6 +110,7 @@ typedef struct scan {
     hd_status status;
     // Of the access that is being compared.
     int64_t step;
+    bool rewrites; // the step writes to a buffer that it reads
     const hd_part *part;
     const int32_t *clock;
 } scan;
@@ -748,9 +749,9 @@ static void compare_reader(scan *s, int64_t at)
         compare(s, s->read[at]);
 }
 
-static void read_cells(void *context, int64_t low, int64_t high)
+// What the step has written since keeps nothing of that.
+static void note_read(scan *s, int64_t low, int64_t high)
 {
-    scan *s = context;
     const hd_node *node = node_of(s, s->step);
     bool loose =
         s->loose[s->step < s->steps ? s->step : s->step - s->steps] >= 0;
@@ -758,14 +759,33 @@ static void read_cells(void *context, int64_t low, int64_t high)
     for (int64_t i = low; i < high; i++) {
         cell *c = &s->cell[i];
 
-        compare_other(s, c->write);
-        compare_older(s, c, false);
-        check_value(s, c, i);
+        if (c->write == s->step + 1)
+            continue;
         if (loose)
             add_loose_read(s, c);
         else
             add_reader(s, i * s->graph->nstreams + node->stream);
     }
+}
+
+static void note_cells(void *context, int64_t low, int64_t high)
+{
+    note_read(context, low, high);
+}
+
+static void read_cells(void *context, int64_t low, int64_t high)
+{
+    scan *s = context;
+
+    for (int64_t i = low; i < high; i++) {
+        cell *c = &s->cell[i];
+
+        compare_other(s, c->write);
+        compare_older(s, c, false);
+        check_value(s, c, i);
+    }
+    if (!s->rewrites)
+        note_read(s, low, high);
 }
 
 static void write_cells(void *context, int64_t low, int64_t high)
@@ -795,14 +815,45 @@ static void write_cells(void *context, int64_t low, int64_t high)
     }
 }
 
-static void visit_parts(scan *s, const hd_node *node, bool writes)
+static void visit_parts(scan *s, const hd_node *node, bool writes,
+                        hd_run_fn *fn)
 {
     for (int64_t i = node->part; i < node[1].part; i++) {
         s->part = &s->graph->part[i];
         if (writes ? hd_part_writes(s->part) : hd_part_reads(s->part))
-            hd_cells_each(&s->cells, s->part, writes ? write_cells : read_cells,
-                          s);
+            hd_cells_each(&s->cells, s->part, fn, s);
     }
+}
+
+static uint64_t bit_of_root(const scan *s, const hd_part *part)
+{
+    return (uint64_t)1 << s->graph->frame[part->buffer].root % 64;
+}
+
+// Whether the step writes to a buffer that it reads.
+static bool rewrites(const scan *s, const hd_node *node)
+{
+    uint64_t all = 0; // some bits of the roots that it reads
+
+    for (int64_t i = node->part; i < node[1].part; i++)
+        if (hd_part_reads(&s->graph->part[i]))
+            all |= bit_of_root(s, &s->graph->part[i]);
+    for (int64_t i = node->part; i < node[1].part; i++)
+        if (hd_part_writes(&s->graph->part[i]) &&
+            (all & bit_of_root(s, &s->graph->part[i])) != 0)
+            return true;
+    return false;
+}
+
+// What it reads is noted behind what it writes: the reads of others in its
+// group are to be compared with that, too.
+static void visit_step(scan *s, const hd_node *node)
+{
+    s->rewrites = rewrites(s, node);
+    visit_parts(s, node, false, read_cells);
+    visit_parts(s, node, true, write_cells);
+    if (s->rewrites)
+        visit_parts(s, node, false, note_cells);
 }
 
 // In the second run, so that there is something on the caller's stream that
@@ -874,8 +925,7 @@ static void visit(void *context, int64_t step, const int32_t *clock)
         return;
     if (node->stream > 0)
         check_begin(s, node);
-    visit_parts(s, node, false);
-    visit_parts(s, node, true);
+    visit_step(s, node);
 }
 
 // ---------------------------------------------------------------- outputs
