@@ -236,10 +236,8 @@ bool CompareRanks(const hd_along &from, const hd_along &to, int64_t value,
     for (int64_t c = 0; c < size; c++) {
         bool known = hd_arc_has(arc, size, c);
         int64_t x = 0, y = 0;
-        bool is_in =
-            known &&
-            hd_along_value(&from, c, &x) & hd_along_value(&to, c, &y) &&
-            x <= value && value < y;
+        bool is_in = known && hd_along_value(&from, c, &x) &&
+                     hd_along_value(&to, c, &y) && x <= value && value < y;
 
         EXPECT_EQ(Has(ranks, c), is_in);
         EXPECT_EQ(Has(others, c), known && !is_in);
