@@ -626,6 +626,10 @@ static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
     hd_step slab = *step;
 
     slab.span = span;
+    if (slabs.folded >= 0 && slabs.n == 0) { // of nothing there is a sum, too
+        compute_whole(scratch, step, base);
+        return;
+    }
     for (int64_t i = 0; i < slabs.n; i++) {
         int64_t n =
             hd_miscount_clamp(&scratch->miscount, i,
