@@ -41,11 +41,12 @@ BUILDS = ("plain", "asan", "tsan")
 # at length; and the tests of heddle.torch (python/tests/with_torch/run.py).
 THIRDS = ("oracles", "packages", "pages")
 TORCH = {"oracles": ("cuda", "killed"), "packages": ("4",), "pages": ("2",)}
-# The programs of tests with AddressSanitizer, by the half that a draw is of: those
-# on the stand-ins for CUDA, and the others. Each of an own length to build.
-HALVES = {
+# What is built with AddressSanitizer, by the part that a draw is of: tests/cuda, the
+# suites of tests/device on the stand-ins for CUDA, or the others.
+PARTS = {
     "cpu": ("unit_tests", "fault_tests", "device_tests", "readme_embed"),
-    "fake": ("fake_tests", "cuda_tests", "device_tests"),
+    "cuda": ("fake_tests", "cuda_tests"),
+    "fake": ("device_tests",),
 }
 
 # The suites of tests/device on the stand-ins for CUDA: the tests fake.SET.*
@@ -66,32 +67,34 @@ def third_of(draw):
     return THIRDS[draw % len(THIRDS)]
 
 
-def half_of(draw):
+def part_of(draw):
     """Of those with AddressSanitizer."""
-    return tuple(HALVES)[(draw - draw // 4) % 2]
+    return tuple(PARTS)[(draw - draw // 4 - 1) % len(PARTS)]
 
 
 @functools.cache
-def draws_of(build, half):
-    """Those that build a half, which only one with AddressSanitizer does not."""
+def draws_of(build, part):
+    """Those that build a part, which only one with AddressSanitizer does not."""
     return [draw for draw in range(DRAWS) if build in builds_of(draw)
-            and (build != "asan" or half_of(draw) == half)]
+            and (build != "asan" or part_of(draw) == part)]
 
 
 def sets_of(draw, build):
-    """Two with AddressSanitizer, one with ThreadSanitizer."""
-    if build == "asan" and half_of(draw) == "fake":
-        at = draws_of(build, "fake").index(draw)
-        return [SETS[(at + i) % len(SETS)] for i in range(2)]
-    return SETS[draw // 4 :: 5] if build == "tsan" else ()
+    """Three with AddressSanitizer, one or two with ThreadSanitizer."""
+    if build == "tsan":
+        return SETS[draw // 4 :: 5]
+    if build != "asan" or part_of(draw) != "fake":
+        return ()
+    at = draws_of(build, "fake").index(draw)
+    return [SETS[(3 * at + i) % len(SETS)] for i in range(3)]
 
 
 def ways_of(draw, build):
-    """Three with AddressSanitizer, two with ThreadSanitizer."""
-    if build == "asan" and half_of(draw) != "fake":
+    """Five with AddressSanitizer, two with ThreadSanitizer."""
+    if build == "asan" and part_of(draw) != "cuda":
         return ()
-    many = 3 if build == "asan" else 2
-    at = draws_of(build, "fake").index(draw)
+    many = 5 if build == "asan" else 2
+    at = draws_of(build, "cuda").index(draw)
     return [WAYS[(many * at + i) % len(WAYS)] for i in range(many)]
 
 
@@ -217,7 +220,9 @@ def falls(name, draws, draw, many):
 def runs(test, draw, build):
     """Whether draw `draw` has the test in `build`, should it be there."""
     when = test["row"][1][BUILDS.index(build)]
-    draws = draws_of(build, "fake" if test["label"] == "fake" else "cpu")
+    part = "cpu" if test["label"] != "fake" else \
+        "fake" if test["name"].startswith("fake.") else "cuda"
+    draws = draws_of(build, part)
     if draw not in draws:
         return False
     if when in THIRDS:
@@ -299,14 +304,14 @@ def main():
         print(*builds_of(draw))
     elif what == "say" and len(arguments) == 1:
         build = builds_of(draw)[1]
-        some = [third_of(draw), build] + [half_of(draw)] * (build == "asan")
-        if draw in draws_of(build, "fake"):
-            some += [f"sets {' '.join(sets_of(draw, build))}", f"ways {' '.join(ways_of(draw, build))}"]
+        some = [third_of(draw), build] + [part_of(draw)] * (build == "asan")
+        for what, names in (("sets", sets_of(draw, build)), ("ways", ways_of(draw, build))):
+            some += [f"{what} {' '.join(names)}"] * bool(names)
         print(f"draw {draw} of {DRAWS}: {', '.join(some)}")
     elif what == "options" and len(arguments) == 2:
         print(*options(draw, arguments[1]))
     elif what == "targets" and len(arguments) == 2:
-        print(*(HALVES[half_of(draw)] if arguments[1] == "asan" else ()))
+        print(*(PARTS[part_of(draw)] if arguments[1] == "asan" else ()))
     elif what == "torch" and len(arguments) == 1:
         print(*TORCH[third_of(draw)])
     elif what == "list" and len(arguments) == 2:

@@ -6,7 +6,7 @@
 #                            clang if it is installed, without what is optional
 #   tools/test.sh --ci       each where it shows most, many in turn: the command,
 #                            and packages, oracles or pages, optimised (the preset
-#                            plain); half of the library under AddressSanitizer and
+#                            plain); a third of what is tested under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer with clang and each fuzz
 #                            target for 2 seconds, or one time in four what has
 #                            threads under ThreadSanitizer; the pages as a site,
