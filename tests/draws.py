@@ -291,15 +291,14 @@ def check(folder):
 
 
 def options(draw, build):
-    """What of a build is not needed is not built."""
-    if build == "plain" and third_of(draw) != ORACLES:
-        return ["-DHEDDLE_ORACLES=OFF"]
-    return []
+    """What of a build is not needed is not built; an earlier draw's stays in its folder."""
+    oracles = "ON" if third_of(draw) == ORACLES else "OFF"
+    return [f"-DHEDDLE_ORACLES={oracles}"] if build == "plain" else []
 
 
 def main():
     what, *arguments = sys.argv[1:] or [""]
-    draw = int(arguments[0]) % DRAWS if arguments and arguments[0].isdigit() else 0
+    draw = int(arguments[0]) % DRAWS if arguments and what != "check" else 0
     if what == "builds" and len(arguments) == 1:
         print(*builds_of(draw))
     elif what == "say" and len(arguments) == 1:

@@ -6,11 +6,11 @@
 #                            clang if it is installed, without what is optional
 #   tools/test.sh --ci       each where it shows most, many in turn: the command,
 #                            and packages, oracles or pages, optimised (the preset
-#                            plain); a third of what is tested under AddressSanitizer and
-#                            UndefinedBehaviorSanitizer with clang and each fuzz
-#                            target for 2 seconds, or one time in four what has
-#                            threads under ThreadSanitizer; the pages as a site,
-#                            and some of heddle.torch with PyTorch in an
+#                            plain); a third of the tests under AddressSanitizer
+#                            and UndefinedBehaviorSanitizer with clang and each
+#                            fuzz target for 2 seconds, or one time in four what
+#                            has threads under ThreadSanitizer; the pages as a
+#                            site, and some of heddle.torch with PyTorch in an
 #                            environment of its own
 #     --draw K               what is run in turn is that of draw K, not that of
 #                            the number of the commit: see tests/draws.py
@@ -108,13 +108,14 @@ follow() {
 
 # Builds targets of a preset, all if none is named; of --ci those of the draw.
 build() {
-    local preset=$1 options=
+    local preset=$1 options= targets
     local log=build/$preset.log
     shift
     if [ -n "$draw" ]; then
-        options=$(python3 tests/draws.py options "$draw" "$preset")
-        # shellcheck disable=SC2046
-        set -- $(python3 tests/draws.py targets "$draw" "$preset")
+        options=$(python3 tests/draws.py options "$draw" "$preset") || return 1
+        targets=$(python3 tests/draws.py targets "$draw" "$preset") || return 1
+        # shellcheck disable=SC2086
+        set -- $targets
     fi
     # shellcheck disable=SC2086
     quietly cmake --preset "$preset" -DHEDDLE_FAKE_KERNELS="$root/build/kernels" $options
@@ -179,10 +180,11 @@ search() {
 site_and_torch() {
     echo "site: its pages and links"
     may_skip quietly tools/site.sh build/plain/tools/heddle || return 1
-    echo "torch: 5 peers are killed"
-    # shellcheck disable=SC2046
-    may_skip python3 python/tests/with_torch/run.py . build/plain build/torch 5 \
-        $(python3 tests/draws.py torch "$draw")
+    local some
+    some=$(python3 tests/draws.py torch "$draw") || return 1
+    echo "torch: $some, where 5 peers are killed"
+    # shellcheck disable=SC2086
+    may_skip python3 python/tests/with_torch/run.py . build/plain build/torch 5 $some
 }
 
 # The tests of a preset: those that are drawn, or all.

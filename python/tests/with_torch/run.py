@@ -3,8 +3,10 @@
 usage: run.py ROOT BUILD WORK [--environment | KILLS [TEST..]]
 
 The wheel has the library and the command of BUILD. KILLS is how many peers are
-killed, 20 unless it is given; TEST is one of 2, 4, cuda and killed, all if none is named. An environment that is in WORK already is used as it
-is, with the wheel made anew; --environment makes that and no more. Where no package registry is reached, exit code 77.
+killed, 20 unless it is given; TEST is one of 2, 4, cuda and killed, all if none is
+named. An environment that is in WORK already is used as it is, with the wheel made
+anew; --environment makes that and no more. Where no package registry is reached,
+exit code 77.
 
 PyTorch's wheel for Linux is linked against CUDA's libraries, 4 GB that the cpu has
 no use for. So it is installed without them, and beside its own libraries go stand-ins
@@ -24,6 +26,7 @@ NEEDED = ["filelock", "typing-extensions>=4.13", "sympy>=1.13.3", "networkx", "j
 NO_DEVICE = 100  # cudaErrorNoDevice, CUDA_ERROR_NO_DEVICE
 UNVERSIONED = "libcufile.so.0"  # which gets all symbols without a version
 SKIPPED = 77
+TESTS = ("2", "4", "cuda", "killed")
 begin = time.monotonic()
 
 
@@ -109,6 +112,9 @@ def install_wheel(root, build, work):
 
 def main():
     root, build, work = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
+    some = sys.argv[5:] or TESTS
+    if not set(some) <= set(TESTS):
+        sys.exit(f"run.py: the tests are {', '.join(TESTS)}, not {' '.join(some)}")
     kills = sys.argv[4] if len(sys.argv) > 4 else "20"
     if not (work / "complete").exists():
         make_environment(work)
@@ -127,7 +133,6 @@ def main():
                   "operators"]),
         "killed": ("killed peers", [work / "bin/python", here / "killed.py", kills]),
     }
-    some = sys.argv[5:] or list(tests)
     for what, words in map(tests.__getitem__, some):
         code, said = run(*words, **more)
         failed += code != 0

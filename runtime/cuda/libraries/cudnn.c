@@ -349,7 +349,9 @@ static int find_known(const hd_cuda_dnn *dnn, const hd_cuda_attention *shape)
 }
 
 // For sizes that no earlier run had none is made: that takes as long as a
-// compilation, which sizes that never come back are not worth.
+// compilation, which sizes that never come back are not worth. To load it may
+// wait, as for a kernel that is new, for what has been issued in the context:
+// earlier runs, which have all that they need of this rank.
 hd_status hd_cuda_dnn_find(hd_cuda_plan *plan, const hd_cuda_attention *shape,
                            hd_diag *diag, int *out, const char **reason)
 {
