@@ -496,30 +496,95 @@ static hd_placement declared(const search *s, const hd_versions *versions,
     return at;
 }
 
-// A statement that is done as it stands: its first operand that ranks share
-// says how its results lie that no declaration places. It makes no parts.
+static bool is_counts(const hd_op *op, int i)
+{
+    return i == hd_op_key_view(op, HD_KEY_COUNTS) ||
+           i == hd_op_key_view(op, HD_KEY_COUNTS_OF_KEYS);
+}
+
+// Whether a statement that is done as it stands has a view where it lies: what
+// the text places, and counts and what has them, which lie alike.
+static bool stays(const search *s, const hd_op *op, int i)
+{
+    const hd_buffer *x = op->view[i].buffer;
+
+    return !hd_place_is_open(s->p, x) || is_counts(op, i) ||
+           (x->by != NULL && !hd_op_writes(op, i));
+}
+
+// Whether it needs operands where its cut has them.
+static bool needs_places(const hd_lines *lines)
+{
+    return lines->n > 0 && lines->op->code != HD_OP_SET;
+}
+
+// Whether it lies so where the statement is divided. Sums over ranks go
+// anywhere.
+static bool agree(const search *s, const hd_lines *lines, int axis,
+                  const hd_placement *at, const hd_placement *to)
+{
+    for (int i = 0; i < lines->op->nviews; i++)
+        if (stays(s, lines->op, i) && !is_counts(lines->op, i) &&
+            to[i].dim[axis] != HD_PLACED_PARTS &&
+            to[i].dim[axis] != at[i].dim[axis])
+            return false;
+    return true;
+}
+
+// Divides it along an axis as the first view that is over that, of those that
+// stay or of others.
+static bool divide_as(const search *s, const hd_lines *lines, int axis,
+                      const hd_placement *at, bool stay, hd_cut *cut)
+{
+    hd_placement to[HD_MAX_VIEWS];
+
+    for (int i = 0; i < lines->op->nviews; i++) {
+        int dim = at[i].dim[axis];
+        int line = dim >= 0 ? lines->at[i][dim] : NONE;
+
+        if (stays(s, lines->op, i) != stay || line == NONE ||
+            (line == lines->joined &&
+             hd_op_family(lines->op) == HD_FAMILY_PRODUCT))
+            continue;
+        cut->line[axis] = (int8_t)line;
+        if (hd_lines_divide(s->p->module, lines, *cut, to) &&
+            agree(s, lines, axis, at, to))
+            return true;
+        cut->line[axis] = NONE;
+    }
+    return false;
+}
+
+// A statement that is done as it stands: what stays says where the rest is, and
+// where none of that does what there is of it. It makes no parts.
 static hd_way stand(const search *s, const hd_versions *versions,
                     const hd_lines *lines)
 {
     const hd_op *op = lines->op;
     hd_way way = {.work = 0};
     hd_placement at[HD_MAX_VIEWS];
-    int by = op->ninputs > 0 ? op->noutputs : 0, first = by;
+    bool divides;
 
+    memset(&way.cut, NONE, sizeof way.cut);
     for (int i = 0; i < op->nviews; i++)
-        at[i] = hd_place_of_view(&op->view[i],
-                                 declared(s, versions, op->view[i].buffer));
-    for (int i = by + op->ninputs - 1; i >= by; i--)
-        if (!hd_placement_same(at[i], hd_placement_nowhere()))
-            first = i;
-    way.cut = hd_lines_cut(s->p->module, lines, first, at[first]);
-    if (!hd_lines_divide(s->p->module, lines, way.cut, way.at) ||
-        hd_placement_parts(way.at[0]) >= 0)
-        for (int i = 0; i < op->nviews; i++)
-            way.at[i] = hd_placement_nowhere();
-    for (int i = 0; i < op->nviews; i++)
-        if (!hd_place_is_open(s->p, op->view[i].buffer) || !hd_op_writes(op, i))
+        at[i] =
+            stays(s, op, i) || !hd_op_writes(op, i)
+                ? hd_place_of_view(&op->view[i],
+                                   declared(s, versions, op->view[i].buffer))
+                : hd_placement_nowhere();
+    for (int a = 0; a < s->p->module->naxes; a++)
+        if (!divide_as(s, lines, a, at, true, &way.cut))
+            divide_as(s, lines, a, at, false, &way.cut);
+    divides = hd_lines_divide(s->p->module, lines, way.cut, way.at);
+    for (int i = 0; i < op->nviews; i++) {
+        int parts = hd_placement_parts(way.at[i]);
+
+        if (stays(s, op, i) || !divides ||
+            (!hd_op_writes(op, i) && !needs_places(lines)))
             way.at[i] = at[i];
+        else if (parts >= 0)
+            way.at[i].dim[parts] = HD_PLACED_NOWHERE;
+    }
     return way;
 }
 

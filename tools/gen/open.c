@@ -61,28 +61,6 @@ static bool has_counts(const char *text, const line *l)
     return false;
 }
 
-// Whether a statement has it beside what has counts, or is on some ranks (%c0,
-// %s0): that is done as it stands, where its operands are declared.
-static bool stands(const char *text, const line *l)
-{
-    size_t length = strcspn(l->begin + 5, " :");
-
-    for (const char *at = strstr(text, "\n{\n"); at != NULL && *at != '\0';
-         at = past_line(at)) {
-        const char *end = past_line(at), *name = at;
-
-        if (!holds(at, end, "%c") && !holds(at, end, "%s"))
-            continue;
-        while ((name = strchr(name, '%')) != NULL && name < end) {
-            if (strncmp(name, l->begin + 5, length) == 0 &&
-                !(name[length] >= '0' && name[length] <= '9'))
-                return true;
-            name++;
-        }
-    }
-    return false;
-}
-
 // "[: @tp, :]"
 static void put_place(const line *l, FILE *to)
 {
@@ -165,7 +143,7 @@ char *open_declarations(char *text, bool dtypes, choices *choices)
         line l;
 
         if (read_line(text + at, &l) && !has_counts(text, &l) &&
-            !stands(text, &l) && draw_left(choices, dtypes, &what)) {
+            draw_left(choices, dtypes, &what)) {
             made = leave(text, &l, what);
             tried++;
             if (made != NULL && !is_program(made) &&
