@@ -578,7 +578,10 @@ static hd_way stand(const search *s, const hd_versions *versions,
     divides = hd_lines_divide(s->p->module, lines, way.cut, way.at);
     for (int i = 0; i < op->nviews; i++) {
         int parts = hd_placement_parts(way.at[i]);
+        bool open = hd_place_is_open(s->p, op->view[i].buffer);
 
+        if (!open && hd_view_ranks(s->p->module, &op->view[i]).some)
+            way.own |= 1u << i;
         if (stays(s, op, i) || !divides ||
             (!hd_op_writes(op, i) && !needs_places(lines)))
             way.at[i] = at[i];

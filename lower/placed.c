@@ -521,7 +521,6 @@ static void read_view(writer *w, int i)
 {
     const hd_view *view = &w->lines->op->view[i];
 
-    w->view[i] = *view;
     w->waits = waits_for(w, i);
     w->view[i].buffer =
         bring(w, view->buffer, hd_place_of_buffer(view, w->way->at[i]),
@@ -1793,9 +1792,11 @@ static void write_moves(writer *w)
         write_name(w);
         return;
     }
-    for (int i = 0; i < op->nviews; i++)
+    for (int i = 0; i < op->nviews; i++) {
+        w->view[i] = op->view[i];
         if (hd_way_brings(w->way, op, i))
             read_view(w, i);
+    }
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_writes(op, i)) {
             fold_before(w, op->view[i].buffer);

@@ -12,7 +12,7 @@ bool hd_way_merges(const hd_way *way, const hd_op *op)
 
 bool hd_way_brings(const hd_way *way, const hd_op *op, int i)
 {
-    return hd_op_reads(op, i) &&
+    return hd_op_reads(op, i) && (way->own >> i & 1) == 0 &&
            (!hd_op_writes(op, i) || hd_way_merges(way, op));
 }
 

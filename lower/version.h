@@ -21,6 +21,8 @@ typedef struct hd_way {
     bool apart;       // what it accumulates is made elsewhere, and added where
                       // its results are
     bool names;       // its result is another name of its operand's values
+    unsigned own; // views, as bits, of what one rank has of a dimension over
+                  // ranks, which does the statement
 } hd_way;
 
 // Where one version of a tensor is. All of one have the same values.
