@@ -138,7 +138,8 @@ static void count_busy(search *s)
             int64_t at = g->first[rank] + i;
             const hd_node *node = hd_graph_node(g, rank, i);
 
-            s->loose |= s->folded && node->async && is_busy(s, rank, i);
+            s->loose |= s->folded && node->async && !is_served(s, node) &&
+                        is_busy(s, rank, i);
             s->computes[at] = computes;
             computes += !is_issued(s, hd_graph_node(g, rank, g->order[at])) &&
                         is_busy(s, rank, g->order[at]);
@@ -702,11 +703,14 @@ hd_status hd_launch_check(const hd_graph *graph, unsigned serial, unsigned busy,
     return status;
 }
 
-hd_status hd_launch_look(const hd_graph *graph, unsigned busy, hd_diag *diag,
-                         bool *ends)
+hd_status hd_launch_look(const hd_graph *graph, unsigned serial, unsigned busy,
+                         hd_diag *diag, bool *ends)
 {
-    search s = {
-        .graph = graph, .folded = true, .hold.busy = busy, .diag = diag};
+    search s = {.graph = graph,
+                .serial = serial,
+                .folded = true,
+                .hold.busy = busy,
+                .diag = diag};
     hd_status status = look(&s);
 
     *ends = status == HD_OK && !s.loose;

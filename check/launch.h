@@ -16,8 +16,8 @@ hd_status hd_launch_check(const hd_graph *graph, unsigned serial, unsigned busy,
                           hd_diag *diag);
 // Of a rank that stands for all (hd_graph_fold): whether what it shows is
 // enough to know that nothing would be found of all ranks.
-hd_status hd_launch_look(const hd_graph *graph, unsigned busy, hd_diag *diag,
-                         bool *ends);
+hd_status hd_launch_look(const hd_graph *graph, unsigned serial, unsigned busy,
+                         hd_diag *diag, bool *ends);
 
 HD_END_DECLS
 

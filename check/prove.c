@@ -103,16 +103,8 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                : HD_OK;
 }
 
-static bool has_launches(const hd_graph *graph)
-{
-    for (int64_t i = 0; i < graph->first[graph->nranks]; i++)
-        if (graph->node[i].launch >= 0)
-            return true;
-    return false;
-}
-
 static hd_status look_for_deadlock(const hd_graph *graph, unsigned serial,
-                                   hd_diag *diag)
+                                   unsigned busy, hd_diag *diag)
 {
     hd_replay replay;
     bool over;
@@ -120,23 +112,22 @@ static hd_status look_for_deadlock(const hd_graph *graph, unsigned serial,
     HD_TRY(hd_replay_run(graph, serial, diag, &replay));
     over = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
+    if (over)
+        HD_TRY(hd_launch_look(graph, serial, busy, diag, &over));
     return over ? HD_OK : HD_ERROR_INVALID;
 }
 
 static hd_status look(const hd_graph *graph, unsigned serial, unsigned busy,
                       hd_diag *diag, bool *right)
 {
-    bool over = true, found;
+    bool found;
 
-    if (!hd_graph_is_matched(graph) || (serial != 0 && has_launches(graph)))
+    if (!hd_graph_is_matched(graph))
         return HD_ERROR_INVALID;
     HD_TRY(hd_nccl_check(graph, serial, diag));
-    HD_TRY(look_for_deadlock(graph, 0, diag));
+    HD_TRY(look_for_deadlock(graph, 0, busy & ~serial, diag));
     if (serial != 0)
-        HD_TRY(look_for_deadlock(graph, serial, diag));
-    HD_TRY(hd_launch_look(graph, busy, diag, &over));
-    if (!over)
-        return HD_ERROR_INVALID;
+        HD_TRY(look_for_deadlock(graph, serial, busy, diag));
     HD_TRY(hd_alias_check(graph, diag));
     HD_TRY(hd_race_look(graph, diag, &found));
     *right = !found;

@@ -43,9 +43,10 @@ void DrawOwn(std::mt19937_64 &random, const Job &job, int launches,
 }
 
 // The same transfers on both ranks or all, each somewhere, not in a launch of
-// others; a collective may be in one with a product.
-void Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
-            std::vector<Item> *items)
+// others; a collective may be in one with a product. Returns which item a
+// send or a recv is in.
+size_t Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
+              std::vector<Item> *items)
 {
     size_t at = random() % (items->size() + 1);
 
@@ -55,7 +56,7 @@ void Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
     if (at > 0 && (*items)[at - 1].kind == TRANSFERS &&
         (*items)[at - 1].launch == 0 && Below(random, 2) == 0) {
         (*items)[at - 1].members.push_back(t);
-        return;
+        return at - 1;
     }
     std::vector<Item> added = {
         {TRANSFERS, Below(random, job.nstreams), 0, {}, {t}}};
@@ -70,6 +71,7 @@ void Insert(std::mt19937_64 &random, const Job &job, const Transfer &t,
     }
     items->insert(items->begin() + static_cast<std::ptrdiff_t>(at),
                   added.begin(), added.end());
+    return at;
 }
 
 // Those of a program are alike, since each rank has them in an order of its
@@ -284,6 +286,16 @@ std::string TurnedText(const Job &one)
 
 // -------------------------------------------------------------------- verdict
 
+unsigned SerialOf(const Job &job)
+{
+    return job.nccl ? 1 : 0;
+}
+
+unsigned BusyOf(const Job &job)
+{
+    return job.busy || job.nccl ? 1 : 0;
+}
+
 // What the checker says; HANGS without launches, too, is `always`.
 Model::Verdict Judge(const Job &job, const std::string &text, bool *always)
 {
@@ -298,15 +310,16 @@ Model::Verdict Judge(const Job &job, const std::string &text, bool *always)
         return Model::TOO_LARGE;
     }
     EXPECT_EQ(hd_graph_match(&graph, p.diag), HD_OK) << p.Said() << text;
-    EXPECT_EQ(hd_replay_run(&graph, 0, p.diag, &replay), HD_OK);
+    EXPECT_EQ(hd_replay_run(&graph, SerialOf(job), p.diag, &replay), HD_OK);
     *always = !hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
     hd_status status =
         *always ? HD_ERROR_INVALID
-                : hd_launch_check(&graph, 0, job.busy ? 1 : 0, p.diag);
+                : hd_launch_check(&graph, SerialOf(job), BusyOf(job), p.diag);
     hd_graph_free(&graph);
     EXPECT_TRUE(*always || status == HD_OK ||
-                p.Said().find("HD0706") != std::string::npos)
+                p.Said().find(job.nccl ? "HD0708" : "HD0706") !=
+                    std::string::npos)
         << p.Said() << text;
     return status == HD_OK ? Model::ENDS : Model::HANGS;
 }
@@ -519,10 +532,11 @@ bool Shows(const Job &job, const std::string &text)
         return false;
     }
     EXPECT_TRUE(hd_graph_is_matched(&graph));
-    EXPECT_EQ(hd_replay_run(&graph, 0, p.diag, &replay), HD_OK);
+    EXPECT_EQ(hd_replay_run(&graph, SerialOf(job), p.diag, &replay), HD_OK);
     if (hd_schedule_is_over(&replay.schedule)) {
-        EXPECT_EQ(hd_launch_look(&graph, job.busy ? 1 : 0, p.diag, &ends),
-                  HD_OK);
+        EXPECT_EQ(
+            hd_launch_look(&graph, SerialOf(job), BusyOf(job), p.diag, &ends),
+            HD_OK);
     }
     hd_replay_free(&replay);
     hd_graph_free(&graph);
@@ -539,7 +553,8 @@ TEST(Launch, OneRankStandsForAll)
 
     for (uint64_t seed = first; seed < first + n; seed++) {
         std::mt19937_64 random(seed);
-        Job one = {2 + Below(random, 2), Below(random, 8) == 0, {{}}};
+        bool nccl = seed % 3 == 0;
+        Job one = {2 + Below(random, 2), Below(random, 8) == 0, {{}}, nccl};
         int transfers = Below(random, 4);
         const Transfer collective = DrawCollective(random);
 
@@ -551,15 +566,19 @@ TEST(Launch, OneRankStandsForAll)
                 Insert(random, one, collective, &one.ranks[0]);
                 continue;
             }
-            Insert(random, one, {by, -1, Below(random, 4) == 0 ? 0 : -1},
-                   &one.ranks[0]);
-            Insert(random, one, {-1, 3 - by}, &one.ranks[0]);
+            size_t at =
+                Insert(random, one, {by, -1, Below(random, 4) == 0 ? 0 : -1},
+                       &one.ranks[0]);
+            if (nccl) // of its own it would wait for a call that waits for it
+                one.ranks[0][at].members.push_back({-1, 3 - by});
+            else
+                Insert(random, one, {-1, 3 - by}, &one.ranks[0]);
         }
         Connect(random, &one.ranks[0]);
         one.ranks[0].insert(one.ranks[0].begin(), {FORK, 0});
         one.ranks[0].push_back({JOIN, 0});
 
-        Job job = {one.nstreams, one.busy, {}};
+        Job job = {one.nstreams, one.busy, {}, one.nccl};
         for (int rank = 0; rank < 3; rank++) {
             job.ranks.push_back(one.ranks[0]);
             for (Item &item : job.ranks[rank])
@@ -591,6 +610,7 @@ TEST(Launch, ARandomProgramIsRefusedIfSomeInterleavingHangs)
     for (uint64_t seed = first; seed < first + n; seed++) {
         std::mt19937_64 random(seed);
         Job job = Draw(random);
+        job.nccl = seed % 5 == 0;
         std::string text = TextOf(job);
         bool anyway;
         Model::Verdict said = Judge(job, text, &anyway);
@@ -601,8 +621,9 @@ TEST(Launch, ARandomProgramIsRefusedIfSomeInterleavingHangs)
             large++;
             continue;
         }
-        ASSERT_EQ(said, verdict) << "HEDDLE_TEST_SEED=" << seed << "\n"
-                                 << (job.busy ? "busy\n" : "") << text;
+        ASSERT_EQ(said, verdict)
+            << "HEDDLE_TEST_SEED=" << seed << "\n"
+            << (job.busy ? "busy\n" : "") << (job.nccl ? "nccl\n" : "") << text;
         (verdict == Model::HANGS ? hang : end)++;
     }
     std::printf("%d hang, of which %d do so without launches, %d end, %d were "

@@ -44,6 +44,11 @@ struct Job {
     int nstreams; // with the caller's
     bool busy;    // sends and recvs take processors, too
     std::vector<std::vector<Item>> ranks;
+    bool nccl = false; // transfers are calls of NCCL's (docs, Over NCCL)
+    bool IsBusy(const Transfer &t) const
+    {
+        return busy || nccl || t.IsBusy();
+    }
 };
 
 class Model
@@ -109,8 +114,15 @@ class Model
             if (item.kind == FORK)
                 forked = place + 1;
 
+            std::vector<const Transfer *> members;
             for (const Transfer &t : item.members)
-                parts_[rank].push_back({&item, item.stream, place, &t, {}});
+                members.push_back(&t);
+            if (job_.nccl) // its collectives are calls ahead of the others'
+                std::stable_partition(
+                    members.begin(), members.end(),
+                    [](const Transfer *t) { return t->IsCollective(); });
+            for (const Transfer *t : members)
+                parts_[rank].push_back({&item, item.stream, place, t, {}});
             streams[item.stream].push_back(&item);
         }
         streams_.push_back(streams);
@@ -189,8 +201,37 @@ class Model
             }
         for (const Part &p : parts_[rank])
             if (p.transfer->done == event)
-                return HasEnded(state, p);
+                return job_.nccl ? HasEnded(state, rank, *p.item)
+                                 : HasEnded(state, p);
         return false;
+    }
+
+    // But for what its stream does not wait for.
+    bool HasEnded(const std::string &state, int rank, const Item &item) const
+    {
+        return std::all_of(parts_[rank].begin(), parts_[rank].end(),
+                           [&](const Part &p) {
+                               return p.item != &item ||
+                                      (p.transfer->done >= 0 && !job_.nccl) ||
+                                      HasEnded(state, p);
+                           });
+    }
+
+    // A call of NCCL's begins when those issued ahead of it have ended.
+    bool MayCall(const std::string &state, int rank, size_t at) const
+    {
+        const Part &part = parts_[rank][at];
+
+        for (size_t i = 0; i < at; i++) {
+            const Part &ahead = parts_[rank][i];
+            bool same = ahead.item == part.item &&
+                        !ahead.transfer->IsCollective() &&
+                        !part.transfer->IsCollective();
+
+            if (!same && !HasEnded(state, ahead))
+                return false;
+        }
+        return true;
     }
 
     // Whether all work streams are past what was issued ahead of it.
@@ -220,11 +261,7 @@ class Model
                 item.events.begin(), item.events.end(),
                 [&](int e) { return IsRecorded(state, rank, e); });
         case TRANSFERS:
-            return std::all_of(
-                parts_[rank].begin(), parts_[rank].end(), [&](const Part &p) {
-                    return p.item != &item || p.transfer->done >= 0 ||
-                           HasEnded(state, p);
-                });
+            return HasEnded(state, rank, item);
         case JOIN:
             return HasJoined(state, rank, item);
         }
@@ -265,8 +302,10 @@ class Model
         const Part &part = parts_[rank][at];
         if (!HasCome(state, rank, part))
             return;
-        if ((job_.busy || part.item->launch > 0 || part.transfer->IsBusy()) &&
+        if ((job_.IsBusy(*part.transfer) || part.item->launch > 0) &&
             UnderWay(state, rank) != part.item->launch)
+            return;
+        if (job_.nccl && !MayCall(state, rank, at))
             return;
         std::string then = state;
         then[At(rank, job_.nstreams)]++;
