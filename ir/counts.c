@@ -74,33 +74,27 @@ void hd_module_add_counts(hd_module *module)
 hd_slabs hd_slabs_of(const hd_step *step)
 {
     hd_slabs slabs = {.step = step,
-                      .view = hd_op_key_view(step->op, HD_KEY_COUNTS)};
-
+                      .view = hd_op_key_view(step->op, HD_KEY_COUNTS),
+                      .counts = 1};
     const hd_span *counts = &step->span[slabs.view];
 
     hd_space_of_step(step, &slabs.space);
-    slabs.n = hd_span_elements(counts);
+    slabs.first = *counts;
     slabs.room = slabs.space.extent[slabs.space.counted];
     slabs.folded = hd_space_folded(&slabs.space, slabs.view);
-    slabs.counts = slabs.folded < 0 ? 1 : counts->extent[slabs.folded];
-    slabs.apart = slabs.folded < 0 ? 0 : counts->stride[slabs.folded];
+    if (slabs.folded >= 0) {
+        slabs.counts = counts->extent[slabs.folded];
+        slabs.apart = counts->stride[slabs.folded];
+        slabs.first.extent[slabs.folded] = 1;
+    }
+    slabs.n = hd_span_elements(&slabs.first);
     return slabs;
 }
 
 int64_t hd_slab_count(const hd_slabs *slabs, int64_t i)
 {
-    const hd_span *counts = &slabs->step->span[slabs->view];
-
-    return counts->offset + hd_span_offset(counts, 0, counts->ndims, i);
-}
-
-bool hd_slab_leads(const hd_slabs *slabs, int64_t i)
-{
-    const hd_span *counts = &slabs->step->span[slabs->view];
-
-    for (int own = counts->ndims - 1; own > slabs->folded; own--)
-        i /= counts->extent[own];
-    return slabs->folded < 0 || i % slabs->counts == 0;
+    return slabs->first.offset +
+           hd_span_offset(&slabs->first, 0, slabs->first.ndims, i);
 }
 
 // Of dimension `d` of the space indices [from, end) alone.
@@ -121,17 +115,17 @@ void hd_slab_spans(const hd_slabs *slabs, int64_t i, int64_t from, int64_t end,
                    hd_span out[HD_MAX_VIEWS])
 {
     const hd_space *space = &slabs->space;
-    const hd_span *counts = &slabs->step->span[slabs->view];
+    const hd_span *first = &slabs->first;
 
     memcpy(out, slabs->step->span,
            sizeof *out * (size_t)slabs->step->op->nviews);
-    for (int own = counts->ndims - 1; own >= 0; own--) {
-        int64_t at = i % counts->extent[own];
+    for (int own = first->ndims - 1; own >= 0; own--) {
+        int64_t at = i % first->extent[own];
 
         for (int d = 0; d < space->nparallel; d++)
             if (space->dim[slabs->view][d] == own)
                 narrow(slabs, d, at, at + 1, out);
-        i /= counts->extent[own];
+        i /= first->extent[own];
     }
     narrow(slabs, space->counted, from, end, out);
 }

@@ -21,25 +21,24 @@ void hd_op_add_counts(hd_module *module, hd_op *op);
 void hd_module_add_counts(hd_module *module);
 
 // A step with the key COUNTS, apart: each slab is of one count. Where a fold is
-// over a dimension that they have, each index of it has a count of its own: as
-// many slabs are of the same elements, and each of these is folded of the
-// indices that count it.
+// over a dimension that they have, each index of it has a count of its own: a
+// slab has these counts, and each of its elements is folded of the indices that
+// count it.
 typedef struct hd_slabs {
     const hd_step *step;
     int view; // the counts
     int64_t n;
     int64_t room;   // how many indices there are of the dimension
     int folded;     // the counts' dimension that is folded; -1: none is
-    int64_t counts; // how many it has: 1 if none is
+    int64_t counts; // of a slab: how many it has, perhaps none; 1 if none is
     int64_t apart;  // from one of these to the next
+    hd_span first;  // of each slab the first count
     hd_space space;
 } hd_slabs;
 
 hd_slabs hd_slabs_of(const hd_step *step);
-// Which element of the counts' buffer has the count of slab `i`.
+// Which element of the counts' buffer has the first count of slab `i`.
 int64_t hd_slab_count(const hd_slabs *slabs, int64_t i);
-// Whether it is the first one of those elements.
-bool hd_slab_leads(const hd_slabs *slabs, int64_t i);
 // The step's views of slab `i`, with indices [from, end) of the dimension, and
 // all of what is folded.
 void hd_slab_spans(const hd_slabs *slabs, int64_t i, int64_t from, int64_t end,

@@ -599,5 +599,8 @@ int *hd_module_count_views(const hd_module *module, hd_arena *scratch)
     int *uses = hd_new_array(scratch, int, module->nbuffers + 1);
 
     hd_block_each(&module->body, count_views, uses);
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->by != NULL && uses[hd_buffer_root(b)->id] > 0)
+            uses[hd_buffer_root(b->by)->id]++;
     return uses;
 }

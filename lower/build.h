@@ -139,7 +139,8 @@ void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
 hd_op_fn hd_build_past_ones;
 // Whether any of it is `on stream`.
 bool hd_stmt_has_stream(const hd_stmt *stmt);
-// How many views there are of each buffer, by its id.
+// How many views there are of each buffer, by its id, and declarations of what
+// it counts that have some.
 int *hd_module_count_views(const hd_module *module, hd_arena *scratch);
 
 HD_END_DECLS

@@ -153,9 +153,6 @@ bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
             if (s->op->view[i].buffer != buffer &&
                 hd_buffer_root(s->op->view[i].buffer) == root)
                 return false;
-    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
-        if (b->by != NULL && hd_buffer_root(b->by) == root)
-            return false; // they are read with what they count
     return root->role == HD_ROLE_TEMP &&
            hd_pipe_count_uses(p, NULL, root) == p->uses[root->id];
 }

@@ -1905,11 +1905,8 @@ static void drop_unused(const hd_placing *p)
     int *views = hd_module_count_views(p->module, p->scratch);
     bool *used = hd_new_array(p->scratch, bool, p->module->nbuffers + 1);
 
-    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next) {
-        used[b->id] |= views[b->id] > 0;
-        if (b->by != NULL && views[b->id] > 0)
-            used[b->by->id] = true;
-    }
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+        used[b->id] = views[b->id] > 0;
     hd_module_drop_temps(p->module, used);
 }
 

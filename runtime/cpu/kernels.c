@@ -617,6 +617,20 @@ static void reduce_slabs(const hd_slabs *slabs, int64_t i, void *const *base)
     }
 }
 
+// Of counts that slabs have several of, whether each fits, in their order.
+static void judge_counts(hd_cpu_scratch *scratch, const hd_slabs *slabs,
+                         const int32_t *counts)
+{
+    const hd_span *all = &slabs->step->span[slabs->view];
+    int64_t n = hd_span_elements(all);
+
+    for (int64_t i = 0; i < n; i++)
+        (void)hd_miscount_clamp(
+            &scratch->miscount, i,
+            counts[all->offset + hd_span_offset(all, 0, all->ndims, i)],
+            slabs->room);
+}
+
 static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
                           void *const *base)
 {
@@ -626,20 +640,17 @@ static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
     hd_step slab = *step;
 
     slab.span = span;
-    if (slabs.folded >= 0 && slabs.n == 0) { // of nothing there is a sum, too
-        compute_whole(scratch, step, base);
-        return;
-    }
+    if (slabs.folded >= 0)
+        judge_counts(scratch, &slabs, counts);
     for (int64_t i = 0; i < slabs.n; i++) {
-        int64_t n =
-            hd_miscount_clamp(&scratch->miscount, i,
-                              counts[hd_slab_count(&slabs, i)], slabs.room);
+        int64_t n;
 
         if (slabs.folded >= 0) {
-            if (hd_slab_leads(&slabs, i))
-                reduce_slabs(&slabs, i, base);
+            reduce_slabs(&slabs, i, base);
             continue;
         }
+        n = hd_miscount_clamp(&scratch->miscount, i,
+                              counts[hd_slab_count(&slabs, i)], slabs.room);
         clear_rest(&slabs, i, n, base);
         hd_slab_spans(&slabs, i, 0, n, span);
         compute_whole(scratch, &slab, base);

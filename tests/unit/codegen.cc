@@ -160,14 +160,16 @@ class Checked
         hd_slabs slabs = hd_slabs_of(&Step());
         int32_t *counts =
             static_cast<int32_t *>(buffers.At(Step().span[slabs.view]));
-        int64_t odd = int64_t(random()) % slabs.n;
-        for (int64_t i = 0; i < slabs.n; i++) {
+        int64_t all = slabs.n * slabs.counts;
+        int64_t odd = int64_t(random()) % all;
+        for (int64_t i = 0; i < all; i++) {
+            int64_t slab = i / slabs.counts, k = i % slabs.counts;
             int64_t n = int64_t(random()) % (slabs.room + 1);
 
-            Poison(buffers, slabs, i, n);
+            Poison(buffers, slabs, slab, n);
             if (i == odd && case_.counts == Counts::OneOff)
                 n = random() % 2 == 0 ? -1 : slabs.room + 1;
-            counts[hd_slab_count(&slabs, i)] = int32_t(n);
+            counts[hd_slab_count(&slabs, slab) + k * slabs.apart] = int32_t(n);
         }
     }
 
