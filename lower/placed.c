@@ -707,17 +707,19 @@ static hd_view bring_made(writer *w, int i, hd_view made)
 }
 
 // Rows that have met more keys are merged with those that are there, where they
-// were made.
+// were made; of keys in blocks in the dtype that these are joined in.
 static void merge_made(writer *w, const hd_view *made)
 {
     const hd_op *op = w->lines->op;
     hd_view views[HD_MAX_VIEWS] = {made[0]};
+    bool blocks = hd_op_key(op, HD_KEY_BLOCKS) != NULL;
     int n = op->noutputs;
 
     for (int i = 0; i < n; i++) {
         hd_type type = made[i].buffer->type;
 
-        type.dtype = w->lines->type[i].dtype;
+        if (!blocks)
+            type.dtype = w->lines->type[i].dtype;
         views[i] = whole(w, add_temp(w, op->view[i].buffer, &type));
         views[n + i] = w->view[i];
         views[2 * n + i] = made[i];
