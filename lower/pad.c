@@ -142,14 +142,21 @@ typedef struct padding {
     bool packs;
 } padding;
 
-// A block rather than all of a dimension.
-static int find_sized(const hd_view *piece)
+// One of several indices, of which a piece has one such dimension at most;
+// pieces of ranks; a block rather than all of a dimension.
+static int weigh_sized(const hd_view *piece, int d, int led)
+{
+    return 4 * (hd_view_room(piece, d) > 1) + 2 * (d == led) + varies(piece, d);
+}
+
+static int find_sized(const hd_view *piece, int led)
 {
     int found = NONE;
 
     for (int d = piece->buffer->type.ndims - 1; d >= 0; d--)
         if (hd_view_has_sized(piece, d) && !hd_view_picks(piece, d) &&
-            (found == NONE || varies(piece, d) || !varies(piece, found)))
+            (found == NONE ||
+             weigh_sized(piece, d, led) >= weigh_sized(piece, found, led)))
             found = d;
     return found;
 }
@@ -201,7 +208,7 @@ static padding add_padded(hd_build *b, const hd_op *op, int i)
     hd_type type = {.dtype = piece.buffer->type.dtype};
     int dim[HD_MAX_DIMS], n;
 
-    p.sized = find_sized(&piece);
+    p.sized = find_sized(&piece, p.led);
     n = order_dims(&p, &piece, dim);
     if (p.led != NONE && !has_blocks(&p))
         type.dim[type.ndims++] = hd_dim_whole(p.ranks);
