@@ -134,15 +134,28 @@ static hd_status look(const hd_graph *graph, unsigned serial, unsigned busy,
     return HD_OK;
 }
 
+// Where sends and recvs are not issued by as many ranks at once, each rank
+// along the axis has its own.
+static hd_status fold(const hd_module *module, const hd_symmetry *symmetry,
+                      hd_full *full, hd_diag *diag, hd_graph *graph)
+{
+    hd_status status = hd_graph_fold(module, symmetry, full, diag, graph);
+
+    if (status != HD_ERROR_INVALID || full->split < 0)
+        return status;
+    full->apart = true;
+    return hd_graph_fold(module, symmetry, full, diag, graph);
+}
+
 // What is found is not reported: it may not be wrong, as peers order, too, and
 // what is wrong is said of all ranks.
 static hd_status look_at_first(const hd_module *module,
-                               const hd_symmetry *symmetry, const hd_full *full,
+                               const hd_symmetry *symmetry, hd_full *full,
                                unsigned serial, unsigned busy, hd_diag *diag,
                                hd_graph *graph, bool *right)
 {
     bool muted = hd_diag_mute(diag, true);
-    hd_status status = hd_graph_fold(module, symmetry, full, diag, graph);
+    hd_status status = fold(module, symmetry, full, diag, graph);
 
     if (status == HD_OK) {
         status = look(graph, serial, busy, diag, right);
@@ -181,7 +194,7 @@ static hd_status warn_of_all(const hd_graph *first, const hd_full *full,
 }
 
 static hd_status prove_first(const hd_module *module,
-                             const hd_symmetry *symmetry, const hd_full *full,
+                             const hd_symmetry *symmetry, hd_full *full,
                              const hd_check_options *options, hd_diag *diag,
                              bool *right)
 {

@@ -53,7 +53,7 @@ typedef struct walker {
     hd_diag *diag;
     hd_step_fn *fn;    // NULL: steps are only counted, or `full_fn` takes them
     hd_step_fn *empty; // NULL: nobody asks what is not issued
-    hd_full_step_fn *full_fn;
+    hd_full_step_fn *full_fn, *full_empty;
     void *context;
     const hd_full *full; // NULL: the rank stands for itself
     split split;
@@ -850,11 +850,30 @@ static hd_status check_operands(const walker *w, const hd_op *op)
     return HD_OK;
 }
 
+// Whether none of the ranks has any of what it would send or receive, though
+// its block counts as full.
+static hd_status have_none(const walker *w, const hd_op *op, bool *none)
+{
+    const hd_view *view = &op->view[0];
+    int64_t least, most;
+
+    for (int d = 0; d < view->nindex && !*none; d++) {
+        if (!counts_as_full(w, view, d) ||
+            w->full->of[view->buffer->id].axes[d] != 1 << w->split.line.axis)
+            continue;
+        HD_TRY(count_along(w, hd_view_range(view, d), &least, &most));
+        *none = most <= 0;
+    }
+    return HD_OK;
+}
+
 static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
 {
     const hd_op *op = step->op;
 
     *empty = hd_op_is_batched(op) && is_all_empty(step);
+    if (is_split(w) && is_point(op))
+        HD_TRY(have_none(w, op, empty));
     if (*empty)
         return HD_OK;
     for (int i = 0; i < op->nviews; i++) {
@@ -926,16 +945,19 @@ static hd_status record_done(walker *w, const hd_step *send)
     return hand_over(w, &step, &w->split.arc, 1);
 }
 
-// What ranks have of a transfer that is not issued is compared by nobody but
+// What ranks have of a collective that is not issued is compared by nobody but
 // where it has a root.
 static hd_status skip_step(walker *w, const hd_step *step)
 {
     if (is_split(w) && w->split.arc.n < w->split.line.size &&
-        hd_op_is(step->op, HD_UNIT_TRANSFER) && !is_rooted_along(w, step->op))
+        hd_op_is(step->op, HD_UNIT_TRANSFER) && !is_point(step->op) &&
+        !is_rooted_along(w, step->op))
         return HD_ERROR_INVALID;
     w->nskipped++;
     if (w->empty != NULL && hd_op_is(step->op, HD_UNIT_TRANSFER))
         HD_TRY(w->empty(w->context, step, 1));
+    if (is_split(w) && is_point(step->op))
+        HD_TRY(w->full_empty(w->context, step, &w->split.arc, 1));
     return hd_op_key(step->op, HD_KEY_DONE) != NULL ? record_done(w, step)
                                                     : HD_OK;
 }
@@ -1338,9 +1360,10 @@ static hd_status keep_view_alike(const walker *w, const hd_view *view,
 static hd_status walk_alike(walker *w, const hd_op *op)
 {
     hd_arc outer = w->split.arc, left = outer;
+    bool apart = w->full->apart && is_point(op);
 
     while (left.n > 0) {
-        hd_arc arc = left;
+        hd_arc arc = apart ? hd_arc_of(left.first, 1) : left;
 
         for (int i = 0; i < op->nviews; i++)
             HD_TRY(keep_view_alike(w, &op->view[i], &arc));
@@ -1675,11 +1698,12 @@ hd_status hd_walk_as_written(const hd_module *module, int64_t rank,
 
 hd_status hd_walk_full(const hd_module *module, int64_t rank,
                        const hd_full *full, hd_diag *diag, hd_full_step_fn *fn,
-                       void *context)
+                       hd_full_step_fn *empty, void *context)
 {
     walker w = walker_of(module, rank, diag);
 
     w.full_fn = fn;
+    w.full_empty = empty;
     w.context = context;
     w.full = full;
     return walk_written(&w);

@@ -136,6 +136,7 @@ typedef struct hd_full {
     bool empty;              // a block may be, and what moves it is not issued
     int split;               // one of those axes, whose ranks issue some of the
                              // steps each; -1 if all do
+    bool apart; // and each rank along it has sends and recvs of its own
 } hd_full;
 
 // How many indices of a dimension each of those ranks has room for.
@@ -159,13 +160,13 @@ typedef hd_status hd_full_step_fn(void *context, const hd_step *steps,
 // E0609 is asked of all ranks. Along `split` all ranks are walked at once: each
 // step that some of them issue comes once, as it is when the first of those is
 // turned to `rank`, and each rank issues its own ones in the order in which
-// they come. The k-th send over a distance is the k-th of each of its ranks
-// that have the sends before it, and so are recvs; what is one collective there
-// has one number. HD_ERROR_INVALID, and nothing need be said, where that cannot
-// be told, or is too much.
+// they come. Sends over a distance are numbered as they come, and so are recvs,
+// of which some ranks issue each; what is one collective there has one number.
+// Transfers that are not issued go to `empty`. HD_ERROR_INVALID, and nothing
+// need be said, where that cannot be told, or is too much.
 hd_status hd_walk_full(const hd_module *module, int64_t rank,
                        const hd_full *full, hd_diag *diag, hd_full_step_fn *fn,
-                       void *context);
+                       hd_full_step_fn *empty, void *context);
 
 typedef struct hd_tally {
     int64_t steps;

@@ -15,6 +15,22 @@ typedef struct sent {
     int32_t step;
 } sent;
 
+// A send, or a recv, that some ranks of a line issue.
+typedef struct side {
+    int rank;     // of the graph
+    int32_t step; // -1: it moves nothing, and is not issued
+    uint64_t key; // as of a send
+    hd_arc arc;
+    bool met;
+    int64_t skip; // of the first one of its peer and axis: so many, from it on,
+                  // have met theirs
+} side;
+
+typedef struct sides {
+    side *of; // owned: sorted by rank and key
+    int64_t n, room;
+} sides;
+
 typedef struct builder {
     hd_graph *graph;
     hd_symmetry symmetry; // axes along which ranks are folded into one
@@ -29,6 +45,7 @@ typedef struct builder {
     sent *sent;               // owned: of all ranks, sorted within each
     int64_t nsent, sent_room;
     int64_t *first_sent; // owned: by rank
+    sides sends, recvs;
 } builder;
 
 // ------------------------------------------------------------------ steps
@@ -213,8 +230,27 @@ static void join_opened(const builder *b, hd_node *node)
         node->head = node[-1].head;
 }
 
+static hd_status add_side(builder *b, const hd_step *step, int32_t index,
+                          hd_arc arc)
+{
+    hd_move move = hd_op_move(step->op);
+    sides *all = move == HD_MOVE_SEND ? &b->sends : &b->recvs;
+
+    if (move != HD_MOVE_SEND && move != HD_MOVE_RECV)
+        return HD_OK;
+    HD_TRY(hd_grow((void **)&all->of, &all->room, all->n + 1, sizeof *all->of,
+                   b->diag));
+    all->of[all->n++] = (side){
+        .rank = b->rank,
+        .step = index,
+        .key = key_of(b->graph->module, step->peer, step->op->axis, step->seq),
+        .arc = arc};
+    return HD_OK;
+}
+
 // Forks and joins are for all streams of all ranks.
-static hd_status add_arcs(builder *b, const hd_arc *arc, int n)
+static hd_status add_arcs(builder *b, const hd_step *steps, const hd_arc *arc,
+                          int n)
 {
     hd_graph *g = b->graph;
 
@@ -231,6 +267,7 @@ static hd_status add_arcs(builder *b, const hd_arc *arc, int n)
         g->arc[node - g->node] = arc[i];
         if (arc[i].n < g->line)
             join_opened(b, node);
+        HD_TRY(add_side(b, &steps[i], (int32_t)steps[i].index, arc[i]));
     }
     return HD_OK;
 }
@@ -243,7 +280,17 @@ static hd_status take_full_steps(void *context, const hd_step *steps,
     if ((b->full->empty || arc != NULL) && records_twice(steps, n))
         return HD_ERROR_INVALID;
     HD_TRY(take_steps(context, steps, n));
-    return arc != NULL ? add_arcs(b, arc, n) : HD_OK;
+    return arc != NULL ? add_arcs(b, steps, arc, n) : HD_OK;
+}
+
+static hd_status take_empty(void *context, const hd_step *steps,
+                            const hd_arc *arc, int n)
+{
+    builder *b = context;
+
+    for (int i = 0; i < n; i++)
+        HD_TRY(add_side(b, &steps[i], -1, arc[i]));
+    return HD_OK;
 }
 
 static int compare_sent(const void *x, const void *y)
@@ -264,7 +311,7 @@ static hd_status walk_rank(builder *b)
     b->launch = 0;
     if (b->full != NULL)
         HD_TRY(hd_walk_full(g->module, g->number[b->rank], b->full, b->diag,
-                            take_full_steps, b));
+                            take_full_steps, take_empty, b));
     else
         HD_TRY(hd_walk(g->module, g->number[b->rank], b->diag, take_steps, b));
     g->first[b->rank + 1] = b->nnodes;
@@ -344,6 +391,27 @@ static int64_t turned_block(const hd_graph *g, const hd_full_dims *full, int d,
     return full->axes[d] != 0 ? block % full->n[d] : block;
 }
 
+// The coordinate of the only rank that issues a node, where that alone says
+// which block of the dimension it has; -1.
+static int64_t alone_at(const builder *b, const hd_node *node, hd_dim dim,
+                        const hd_full_dims *full, int d)
+{
+    const hd_graph *g = b->graph;
+    hd_arc arc = hd_graph_arc(g, node);
+
+    return g->line > 0 && arc.n == 1 && full->axes[d] == 1 << g->axis &&
+                   (!hd_dim_is_sharded(dim) || dim.mark == g->axis)
+               ? arc.first
+               : -1;
+}
+
+static int64_t length_of(int64_t extent, int64_t blocks, int64_t block)
+{
+    int64_t most = hd_block_size(extent, blocks), left = extent - block * most;
+
+    return left < 0 ? 0 : left < most ? left : most;
+}
+
 static void add_dim(const builder *b, const hd_node *node, int d, int64_t rank,
                     int64_t turned, moved *out)
 {
@@ -351,7 +419,8 @@ static void add_dim(const builder *b, const hd_node *node, int d, int64_t rank,
     const hd_part *part = &g->part[node->part];
     const hd_part_frame *frame = &g->frame[part->buffer];
     const hd_full_dims *full = &b->full->of[part->buffer];
-    const hd_range *range = hd_view_range(&node->op->view[part->view], d);
+    const hd_view *view = &node->op->view[part->view];
+    const hd_range *range = hd_view_range(view, d);
     hd_dim dim = frame->buffer->type.dim[d];
     bool own = hd_dim_is_sharded(dim);
     int64_t blocks = range != NULL ? range->blocks
@@ -360,18 +429,26 @@ static void add_dim(const builder *b, const hd_node *node, int d, int64_t rank,
     bool uneven = range != NULL && full->block[d] > 0 && blocks > 0 &&
                   dim.extent % blocks != 0;
     int64_t block = -1, n = hd_part_extent(frame, part, d);
+    int64_t alone = alone_at(b, node, dim, full, d);
 
-    if (!uneven && !hd_view_has_sized(&node->op->view[part->view], d)) {
+    if (!uneven && !hd_view_has_sized(view, d)) {
         out->elements *= hd_part_length(frame, part, d);
         return;
     }
     if (own)
-        block = hd_mesh_coord(g->module, turned, dim.mark);
+        block = alone >= 0 ? alone : hd_mesh_coord(g->module, turned, dim.mark);
     else if (range != NULL && n > 0)
-        block = turned_block(g, full, d, hd_part_index(frame, part, d) / n,
-                             rank, turned);
-    out->of[out->n++] = (terms){hd_dim_unmarked(dim), blocks, block,
-                                block >= 0 ? full->axes[d] : 0};
+        block =
+            alone >= 0
+                ? (hd_part_index(frame, part, d) / n + alone) % full->n[d]
+                : turned_block(g, full, d, hd_part_index(frame, part, d) / n,
+                               rank, turned);
+    if (alone >= 0 && block >= 0 && !hd_view_has_sized(view, d))
+        out->elements *= length_of(dim.extent, blocks, block);
+    else
+        out->of[out->n++] =
+            (terms){hd_dim_unmarked(dim), blocks, block,
+                    block >= 0 && alone < 0 ? full->axes[d] : 0};
 }
 
 // The rank of the graph turns into rank `turned` of the mesh.
@@ -409,20 +486,6 @@ static bool moves_as_much(const builder *b, const hd_node *send, int from,
     return x.n == y.n && x.elements == y.elements;
 }
 
-// Whether those that receive are those that the senders send to.
-static bool issue_alike(const builder *b, const hd_node *send,
-                        const hd_node *recv)
-{
-    const hd_graph *g = b->graph;
-    int axis = b->full != NULL ? b->full->split : -1;
-
-    return axis < 0 ||
-           hd_arc_equal(hd_graph_arc(g, recv),
-                        hd_arc_turn(hd_graph_arc(g, send), g->line,
-                                    hd_mesh_coord(g->module, send->peer, axis)),
-                        g->line);
-}
-
 // Both sides are turned to where the sender is a rank of the graph.
 static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
 {
@@ -436,9 +499,6 @@ static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
                                         (size_t)n, sizeof want, compare_sent)
                               : NULL;
 
-    if (found != NULL &&
-        !issue_alike(b, &g->node[g->first[from] + found->step], recv))
-        found = NULL;
     if (found != NULL && b->full != NULL &&
         !moves_as_much(b, &g->node[g->first[from] + found->step], from,
                        recv->peer, recv, rank))
@@ -448,20 +508,116 @@ static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
         g->node[g->first[from] + found->step].partner = step;
 }
 
-static void pair_transfers(const builder *b)
+static void pair_recvs(const builder *b)
+{
+    hd_graph *g = b->graph;
+
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
+            if (g->node[i].kind == HD_NODE_RECV)
+                pair_recv(b, rank, &g->node[i], (int32_t)(i - g->first[rank]));
+}
+
+static int compare_sides(const void *x, const void *y)
+{
+    const side *a = x, *b = y;
+
+    return a->rank != b->rank ? (a->rank > b->rank) - (a->rank < b->rank)
+                              : (a->key > b->key) - (a->key < b->key);
+}
+
+static bool is_with(const side *a, int rank, uint64_t key)
+{
+    return a->rank == rank && a->key >> 32 == key >> 32;
+}
+
+// The first send with this peer and axis, and past which there are no more.
+static side *find_sends(const sides *s, int rank, uint64_t key)
+{
+    side want = {.rank = rank, .key = key};
+    int64_t low = 0, past = s->n;
+
+    while (low < past) {
+        int64_t at = low + (past - low) / 2;
+
+        if (compare_sides(&s->of[at], &want) < 0)
+            low = at + 1;
+        else
+            past = at;
+    }
+    return &s->of[low];
+}
+
+// The first send of those that the recv's ranks receive from that has met none:
+// if it is just theirs, then it is for each of them the one of its number.
+static hd_status meet_recv(const builder *b, const side *recv)
+{
+    hd_graph *g = b->graph;
+    const hd_module *m = g->module;
+    int64_t naxes = m->naxes;
+    int64_t peer = (int64_t)(recv->key >> 32) / naxes;
+    int axis = (int)((int64_t)(recv->key >> 32) % naxes), from = b->place[peer];
+    int64_t to = hd_symmetry_turn(m, &b->symmetry, g->number[recv->rank], peer);
+    uint64_t key = key_of(m, (int)to, axis, 0);
+    const side *end = b->sends.of + b->sends.n;
+    side *first = find_sends(&b->sends, from, key), *s = first;
+    hd_arc senders =
+        hd_arc_turn(recv->arc, g->line, -hd_mesh_coord(m, to, g->axis));
+    hd_node *sends, *receives;
+
+    if (first < end)
+        for (s += first->skip; s < end && is_with(s, from, key) && s->met; s++)
+            first->skip++;
+    while (s < end && is_with(s, from, key) &&
+           (s->met || !hd_arc_meets(s->arc, senders, g->line)))
+        s++;
+    if (s == end || !is_with(s, from, key) ||
+        !hd_arc_equal(s->arc, senders, g->line) ||
+        (s->step < 0) != (recv->step < 0))
+        return HD_ERROR_INVALID;
+    s->met = true;
+    if (s->step < 0)
+        return HD_OK;
+    sends = &g->node[g->first[from] + s->step];
+    receives = &g->node[g->first[recv->rank] + recv->step];
+    sends->partner = recv->step;
+    receives->partner = s->step;
+    return moves_as_much(b, sends, from, peer, receives, recv->rank)
+               ? HD_OK
+               : HD_ERROR_INVALID;
+}
+
+static hd_status pair_sides(const builder *b)
+{
+    const sides *all[] = {&b->sends, &b->recvs};
+
+    for (int i = 0; i < 2; i++)
+        if (all[i]->n > 0)
+            qsort(all[i]->of, (size_t)all[i]->n, sizeof *all[i]->of,
+                  compare_sides);
+    for (int64_t i = 0; i < b->recvs.n; i++)
+        HD_TRY(meet_recv(b, &b->recvs.of[i]));
+    for (int64_t i = 0; i < b->sends.n; i++)
+        if (!b->sends.of[i].met)
+            return HD_ERROR_INVALID;
+    return HD_OK;
+}
+
+static hd_status pair_transfers(const builder *b)
 {
     hd_graph *g = b->graph;
 
     for (int64_t i = 0; i < b->nnodes; i++)
         if (g->node[i].kind == HD_NODE_SEND)
             g->node[i].partner = -1; // until its recv is there
-    for (int rank = 0; rank < g->nranks; rank++)
-        for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
-            if (g->node[i].kind == HD_NODE_RECV)
-                pair_recv(b, rank, &g->node[i], (int32_t)(i - g->first[rank]));
+    if (g->line > 0)
+        HD_TRY(pair_sides(b));
+    else
+        pair_recvs(b);
     for (int64_t i = 0; i < b->nnodes; i++)
         if (g->node[i].peer >= 0)
             g->node[i].peer = b->place[g->node[i].peer];
+    return HD_OK;
 }
 
 // Collectives of one line of the mesh are rendezvous base[axis, first rank] +
@@ -686,7 +842,7 @@ static hd_status build(builder *b)
         HD_TRY(walk_rank(b));
     g->node[b->nnodes] = (hd_node){.part = (int32_t)g->nparts};
     HD_TRY(order_streams(b));
-    pair_transfers(b);
+    HD_TRY(pair_transfers(b));
     return gather_collectives(b);
 }
 
@@ -702,6 +858,8 @@ static hd_status create(const hd_module *module, const hd_symmetry *symmetry,
 
     free(b.sent);
     free(b.first_sent);
+    free(b.sends.of);
+    free(b.recvs.of);
     free(b.place);
     if (status != HD_OK)
         hd_graph_free(&graph);

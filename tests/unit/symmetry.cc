@@ -598,6 +598,25 @@ const Trap kTraps[] = {
                "%x = all_reduce %x } else { %x = all_reduce %x max } }"},
     {"HD0705", "mesh tp=4 inout %x : f32[2] shared { "
                "if tp > 0 { %x = all_reduce %x } }"},
+    // Blocks that are other numbers on each rank, of which some are empty.
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 2] shared out %g : f32[5, 2] "
+               "shared { %g = fill value 1 group { "
+               "send %a[tp of 4] to (tp + 1) mod 4 "
+               "%g[(tp + 2) mod 4 of 4] = recv from (tp - 1) mod 4 } "
+               "%g[0] = fill value 1 }"},
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 2] shared out %g : f32[5, 2] "
+               "shared { %g = fill value 1 group { "
+               "send %a[tp of 4] to (tp + 1) mod 4 "
+               "send %g[tp of 4] to (tp + 1) mod 4 } group { "
+               "%g[(tp - 1) mod 4 of 4] = recv from (tp - 1) mod 4 "
+               "%g[tp of 4] = recv from (tp - 1) mod 4 } "
+               "%g[0] = fill value 1 }"},
+    {"HD0702", "mesh tp=4 in %a : f32[5@tp, 2] shared out %g : f32[5, 2] "
+               "shared { %g = fill value 1 group { "
+               "send %a[tp of 4] to (tp + 1) mod 4 "
+               "if tp > 0 { %g[(tp + 3) mod 4 of 4] = recv from (tp - 1) mod 4 "
+               "} else { %g[0 of 4] = recv from 3 } } "
+               "%g[0] = fill value 1 }"},
     // A collective leads to all ranks.
     {"HD0706", "mesh tp=4 inout %x : f32[2] shared { "
                "if tp > 0 { %x = recv from tp - 1 } %x = all_reduce %x "
@@ -649,6 +668,36 @@ TEST(Symmetry, TheFirstRankDoesNotHideWhatOthersShow)
             << trap.text;
         EXPECT_NE(p.Said().find(trap.code), std::string::npos)
             << trap.text << p.Said();
+    }
+}
+
+// Sends of blocks that turn meet recvs of blocks that are another number on
+// each rank, none of which the last one has.
+TEST(Symmetry, RanksOfOneListHaveTransfersOfTheirOwn)
+{
+    const char *const texts[] = {
+        "mesh tp=4 in %a : f32[5@tp, 2] shared temp %g : f32[5, 2] shared "
+        "out %y : f32[5, 2] { %g[tp of 4] = copy %a[tp of 4] for i in 0..3 { "
+        "group { send %a[tp of 4] to (tp + i + 1) mod 4 "
+        "%g[(tp - i - 1) mod 4 of 4] = recv from (tp - i - 1) mod 4 } } "
+        "for j in 0..5 { %y[j] = relu %g[j] } }",
+        "mesh tp=4 in %x : f32[8@tp, 4, 2] temp %t : f32[4, 8@tp, 2] shared "
+        "out %y : f32[8, 2] shared { "
+        "for i in 0..4 { %t[i, tp of 4] = copy %x[tp of 4, i] } "
+        "%y[tp of 4] = copy %t[tp, tp of 4] for i in 0..3 { "
+        "group { send %t[(tp + i + 1) mod 4, tp of 4] to (tp + i + 1) mod 4 "
+        "%y[(tp - i - 1) mod 4 of 4] = recv from (tp - i - 1) mod 4 } } }",
+    };
+
+    for (const char *text : texts) {
+        Program p(std::string("host program t ") + text);
+        hd_check_options options = hd_check_defaults();
+        bool first = false;
+
+        ASSERT_EQ(p.status, HD_OK) << text << p.Said();
+        EXPECT_EQ(hd_prove_first(p.module, &options, nullptr, &first), HD_OK);
+        EXPECT_TRUE(first) << text;
+        EXPECT_EQ(hd_prove_all(p.module, &options, p.diag), HD_OK) << p.Said();
     }
 }
 
