@@ -324,6 +324,31 @@ static tensor local_stream(tensor t)
     return t;
 }
 
+// A local dimension that the axis can shard; -1 if there is none.
+static int find_local(maker *m, const tensor *t, int axis)
+{
+    int first = pick(m, t->ndims);
+
+    for (int k = 0; k < t->ndims; k++) {
+        int d = (first + k) % t->ndims;
+
+        if (t->dim[d].mark == LOCAL && can_shard(m, t->dim[d], axis))
+            return d;
+    }
+    return -1;
+}
+
+// Other axes may shard other dimensions than those that are placed already.
+static void add_marks(maker *m, tensor *t)
+{
+    for (int axis = 0; axis < m->naxes; axis++) {
+        int at = once_in(m, 3) ? find_local(m, t, axis) : -1;
+
+        if (at >= 0 && !has_axis(t, axis))
+            t->dim[at].mark = axis;
+    }
+}
+
 static void draw_stream(maker *m, tensor *t)
 {
     dim *d;
@@ -1832,6 +1857,7 @@ static void stream_input(maker *m)
     t.dim[1 - at] = (dim){2 + pick(m, 4), STREAM, 0};
     if (once_in(m, 2))
         t.dim[2].extent = m->axis[axis]; // it may be sharded instead
+    add_marks(m, &t);
     if (fits(m, &t))
         go_on_from(m, add_input(m, &t));
 }
@@ -1976,20 +2002,6 @@ static void join_dim(maker *m, int x, tensor t, int d, op op)
     read_tensor(m, x);
     fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n", place_result(m, &t, true),
             ops[op].text, x, d);
-}
-
-// A local dimension that the axis can shard; -1 if there is none.
-static int find_local(maker *m, const tensor *t, int axis)
-{
-    int first = pick(m, t->ndims);
-
-    for (int k = 0; k < t->ndims; k++) {
-        int d = (first + k) % t->ndims;
-
-        if (t->dim[d].mark == LOCAL && can_shard(m, t->dim[d], axis))
-            return d;
-    }
-    return -1;
 }
 
 // A collective over the axis of a sharded dimension that leaves the stream
@@ -2373,6 +2385,8 @@ static tensor draw_slots(maker *m)
         t.dim[d].extent = 1 + pick(m, 7);
     append_dim(&t, (dim){1 + pick(m, 6), LOCAL, 0});
     append_dim(&t, (dim){1 + pick(m, 4), LOCAL, 0});
+    add_marks(m, &t);
+    t.dim[2].mark = LOCAL; // what is counted
     return t;
 }
 
@@ -2922,6 +2936,7 @@ static void make_partial(maker *m)
     append_dim(&t, rows);
     for (int n = 1 + pick(m, 3); n > 0; n--)
         append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
+    add_marks(m, &t);
     if (!fits(m, &t))
         return;
     if (once_in(m, 2))
