@@ -1811,6 +1811,36 @@ static void cut_streams(hd_module *m, hd_buffer *b, int64_t otherwise)
     }
 }
 
+// Whether the index that it picks of a dimension is one.
+static bool is_there(const parser *p, const hd_view *view, int dim)
+{
+    int64_t at;
+
+    if (!hd_expr_is_const(p->module, view->index[dim]))
+        return false;
+    at = hd_expr_value(p->module, view->index[dim]);
+    return at >= 0 && at < view->buffer->type.dim[dim].extent;
+}
+
+// A result that nothing declares is on the ranks that have another one.
+static void take_ranks(parser *p, const hd_op *op)
+{
+    hd_ranks ranks = {0};
+
+    for (int i = 0; i < op->noutputs && !ranks.some; i++) {
+        const hd_view *view = &op->view[i];
+        bool known = !view->buffer->shapeless;
+
+        for (int d = 0; d < view->nindex && known; d++)
+            known = !hd_view_picks(view, d) || is_there(p, view, d);
+        if (known)
+            ranks = hd_view_ranks(p->module, view);
+    }
+    for (int i = 0; i < op->noutputs; i++)
+        if (op->view[i].buffer->shapeless && !op->view[i].buffer->on.some)
+            op->view[i].buffer->on = ranks;
+}
+
 // What a statement says of its result in place of a declaration.
 static hd_status take_said(parser *p, hd_op *op, hd_said *said)
 {
@@ -1824,6 +1854,7 @@ static hd_status take_said(parser *p, hd_op *op, hd_said *said)
         return hd_error(p->diag, HD_E0311, op->loc,
                         "%s to another shape than %%%s is declared with",
                         hd_op_info_get(op->code)->text, made->name);
+    take_ranks(p, op);
     hd_infer(op, said);
     for (int i = 0; i < op->noutputs; i++)
         cut_streams(p->module, op->view[i].buffer, 0);

@@ -464,7 +464,7 @@ static void write_view(search *s, hd_versions *versions, const hd_lines *lines,
         v.at = s->p->base[x->id];
     else if (to->way->ends && !pieces)
         v.at = hd_place_of_buffer(view, to->way->end);
-    if (!hd_placement_same(made, v.at))
+    if ((to->way->own >> i & 1) == 0 && !hd_placement_same(made, v.at))
         move = hd_placement_move(s->p->module, &x->type, made, v.at, 0);
     count_move(to, &move);
     s->waits.view[i] =

@@ -648,6 +648,8 @@ static hd_view make_view(writer *w, int i)
     int64_t samples;
     hd_type type;
 
+    if ((w->way->own >> i & 1) != 0)
+        return made;
     if (is_open(w, x)) {
         type = hd_placement_type(w->module, &x->type, at);
         stream_along(w, i, &type, 0);
