@@ -466,7 +466,7 @@ static hd_status find_keepers(search *s, int64_t i)
 
 // Executes what is needed, of which launches come last: first those that are
 // needed to their end, then one after the other those of which a part is, as
-// these keep the processors.
+// these keep the processors; of them first where nothing else needs these.
 static hd_status execute_needed(search *s)
 {
     hd_schedule *schedule = &s->replay.schedule;
@@ -476,6 +476,10 @@ static hd_status execute_needed(search *s)
     do {
         s->hold.launches = HD_LAUNCHES_WHOLE;
         HD_TRY(hd_schedule_run(schedule));
+        s->hold.launches = HD_LAUNCHES_LAST;
+        HD_TRY(hd_schedule_run(schedule));
+        if (s->hold.launches == HD_LAUNCHES_WHOLE)
+            continue;
         s->hold.launches = HD_LAUNCHES_ONE;
         HD_TRY(hd_schedule_run(schedule));
     } while (s->hold.launches != HD_LAUNCHES_ONE);

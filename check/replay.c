@@ -63,8 +63,35 @@ static void begin_launch(const hd_replay *r, int rank, int64_t step)
         !hd_schedule_has_come(&r->schedule, rank, step))
         return;
     hold->under_way[rank] = node->launch;
-    if (hold->launches == HD_LAUNCHES_ONE)
+    if (hold->launches == HD_LAUNCHES_LAST || hold->launches == HD_LAUNCHES_ONE)
         hold->launches = HD_LAUNCHES_WHOLE;
+}
+
+// Whether the stream has still to begin what takes processors, beside a launch.
+static bool needs_processors(const hd_replay *r, int rank, int stream,
+                             int32_t launch)
+{
+    const hd_graph *g = r->schedule.graph;
+    int64_t at = (int64_t)rank * g->nstreams + stream;
+
+    for (int64_t i = r->schedule.cursor[at]; i < r->hold->limit[at]; i++) {
+        int64_t step = hd_graph_at(g, rank, stream, i);
+        int32_t own = hd_graph_node(g, rank, step)->launch;
+
+        if ((own >= 0 ? own != launch
+                      : hd_graph_is_busy(g, rank, step, r->hold->busy)) &&
+            !has(r, rank, step, HD_STEP_STARTED | HD_STEP_ENDED))
+            return true;
+    }
+    return false;
+}
+
+static bool is_last(const hd_replay *r, int rank, int32_t launch)
+{
+    for (int stream = 0; stream < r->schedule.graph->nstreams; stream++)
+        if (needs_processors(r, rank, stream, launch))
+            return false;
+    return true;
 }
 
 static bool may_launch(const hd_replay *r, int rank, int64_t step)
@@ -78,6 +105,8 @@ static bool may_launch(const hd_replay *r, int rank, int64_t step)
         node->launch == hold->under_way[rank] ||
         hold->launches == HD_LAUNCHES_ALL || hold->launches == HD_LAUNCHES_ONE)
         return true;
+    if (hold->launches == HD_LAUNCHES_LAST)
+        return is_last(r, rank, node->launch);
     last = hd_graph_node(g, rank, hd_graph_launched(g, rank, step));
     return hold->launches == HD_LAUNCHES_WHOLE &&
            (last->place + 1 < hold->limit[at] || last->place < hold->past[at]);

@@ -14,11 +14,13 @@
 HD_BEGIN_DECLS
 
 // Which launches may begin: any; none; those that are to go on to their end;
-// one more of any, and then those again.
+// one more of those that keep nothing from starting that is to, or of any, and
+// then those again.
 typedef enum hd_launches {
     HD_LAUNCHES_ALL,
     HD_LAUNCHES_NONE,
     HD_LAUNCHES_WHOLE,
+    HD_LAUNCHES_LAST,
     HD_LAUNCHES_ONE,
 } hd_launches;
 

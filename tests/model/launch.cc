@@ -510,6 +510,49 @@ TEST(Launch, OneThatIsUnderWayMayHaveLetTheOtherBegin)
     EXPECT_EQ(Judge(job, TextOf(job), &always), Model::ENDS);
 }
 
+// Rank 1's launch begins ahead of the one that it waits for, where rank 0 has
+// computed before it began its second launch, and rank 2 has not waited for
+// that: of both launches the first step is all that is needed.
+//
+//     rank 0   launch { gather }, launch { gather }  |  send, compute, send
+//     rank 1   launch { record }, gather  |  gather, recv, launch { wait }
+//     rank 2   gather, launch { gather }  |  recv
+TEST(Launch, OneOfWhichAPartIsNeededComesBehindWhatTakesProcessors)
+{
+    Transfer gather, to_1 = {1}, to_2 = {2}, from_0 = {-1, 0};
+    bool always;
+
+    gather.gathers = gather.quiet = true;
+    Job job = {2,
+               false,
+               {{{FORK, 0},
+                 {TRANSFERS, 0, 1, {}, {gather}},
+                 {COMPUTE, 0, 1},
+                 {TRANSFERS, 1, 0, {}, {to_2}},
+                 {TRANSFERS, 0, 2, {}, {gather}},
+                 {COMPUTE, 0, 2},
+                 {COMPUTE, 1},
+                 {TRANSFERS, 1, 0, {}, {to_1}},
+                 {JOIN, 0}},
+                {{FORK, 0},
+                 {TRANSFERS, 1, 0, {}, {gather}},
+                 {RECORD, 0, 1, {0}},
+                 {TRANSFERS, 1, 0, {}, {from_0}},
+                 {COMPUTE, 1, 2},
+                 {WAIT, 1, 2, {0}},
+                 {TRANSFERS, 0, 0, {}, {gather}},
+                 {JOIN, 0}},
+                {{FORK, 0},
+                 {TRANSFERS, 0, 0, {}, {gather}},
+                 {TRANSFERS, 0, 1, {}, {gather}},
+                 {COMPUTE, 0, 1},
+                 {TRANSFERS, 1, 0, {}, {from_0}},
+                 {JOIN, 0}}}};
+    EXPECT_EQ(Model(job).Explore(1000000), Model::HANGS);
+    EXPECT_EQ(Judge(job, TextOf(job), &always), Model::HANGS);
+    EXPECT_FALSE(always);
+}
+
 // Whether one rank shows that nothing hangs.
 bool Shows(const Job &job, const std::string &text)
 {
