@@ -286,8 +286,8 @@ int hd_view_lead(const hd_view *view);
 // its buffer is on, or the one whose index of a dimension over ranks it picks;
 // what it picks of a dimension in blocks of several is brought to all.
 hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view);
-// Whether a statement of a tensor program is done as it stands, where its
-// operands are declared: it has counts, names coordinates, or is of tensors
+// Whether a statement of a tensor program is done as it stands, where what is
+// declared of it is: it has counts, names coordinates, or is of tensors
 // that some ranks have.
 bool hd_op_stands(const hd_module *module, const hd_op *op);
 // How many dimensions the view keeps before its buffer's `dim`.
