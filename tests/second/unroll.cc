@@ -698,10 +698,13 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         if (stmt.Find(key))
             for (const View &view : stmt.Find(key)->view)
                 operands.push_back(Resolve(view).Folded());
-    for (const std::vector<View> &views : {stmt.operands, stmt.results})
-        for (const View &view : views)
-            for (const View &counts : CountsOf(view))
-                operands.push_back(Resolve(counts).Folded());
+    // Of the first view that has some.
+    std::vector<View> views = stmt.results, counts;
+    views.insert(views.end(), stmt.operands.begin(), stmt.operands.end());
+    for (size_t i = 0; i < views.size() && counts.empty(); i++)
+        counts = CountsOf(views[i]);
+    for (const View &by : counts)
+        operands.push_back(Resolve(by).Folded());
     for (const Piece &piece : to)
         results.push_back(piece.Folded());
     if (stmt.Find("aux"))
