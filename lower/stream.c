@@ -130,6 +130,9 @@ static bool plan_compute(const hd_op *op, int s, plan *p)
         p->dim[i] = !one  ? hd_view_kept_dim(&op->view[i], space.dim[i][along])
                     : cut ? WHOLE
                           : repeated_dim(op, i, s);
+        if (hd_op_writes(op, i) && p->dim[i] != WHOLE &&
+            hd_view_range(&op->view[i], p->dim[i]) != NULL)
+            return false; // as of the first result
     }
     return true;
 }
