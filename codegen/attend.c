@@ -4,6 +4,9 @@
 // of q and its mean, which may be long, do not. Of gradients some threads have
 // a row, and what all keys make of its dq, and the others a key, and what all
 // rows make of its dk and dv: nothing is added by two.
+//
+// Where operands are of 16 bits tensor cores do likewise with tiles of rows,
+// and of keys, from shared memory: kernels/attention_tiles.cu.
 #include "codegen/attend.h"
 
 #include <assert.h>
@@ -137,27 +140,191 @@ static void add_constants(hd_batch *k)
     hd_batch_number(k, "CAUSAL", step->causal, step->varies);
 }
 
+// ------------------------------------------------------------------ tiles
+
+enum {
+    TILE_THREADS = 128,
+    TILE_KEYS = 64,
+    WIDEST = 256,       // of D and Dv
+    NOTES_BYTES = 3200, // of kernels/scores.cu
+};
+
+static hd_dtype dtype_at(const hd_step *step, int view)
+{
+    return step->span[view].buffer->type.dtype;
+}
+
+static int64_t last_stride(const hd_span *span)
+{
+    return span->stride[span->ndims - 1];
+}
+
+static hd_length last_length(const hd_step *step, int view)
+{
+    return hd_length_of(step, view, step->span[view].ndims - 1);
+}
+
+// The second of the dimensions that are of no batch, behind heads: rows, or
+// keys; in every run.
+static hd_length lines_of(const hd_step *step, int view)
+{
+    return hd_length_of(
+        step, view, hd_op_batch(step->op, view, step->span[view].ndims) + 1);
+}
+
+static hd_length heads_of(const hd_step *step, int view)
+{
+    return hd_length_of(step, view,
+                        hd_op_batch(step->op, view, step->span[view].ndims));
+}
+
+static bool fits_tiles(const hd_length length)
+{
+    return !length.sized && length.room > 0 && length.room <= WIDEST;
+}
+
+// q, and behind it k and v, are what tensor cores multiply, and their lines are
+// contiguous; of a gradient that of o, which is converted, has these, too.
+static bool has_tiles(const hd_step *step)
+{
+    int q = step->op->noutputs;
+    hd_dtype dtype = dtype_at(step, q);
+    bool fits =
+        (dtype == HD_DTYPE_BF16 || dtype == HD_DTYPE_F16) &&
+        lane_of(step) == HD_LANE_FLOAT && fits_tiles(last_length(step, q)) &&
+        fits_tiles(last_length(step, q + 2)) && heads_of(step, q + 1).room > 0;
+    int64_t lines = heads_of(step, q).room * lines_of(step, q).room;
+
+    for (int i = q; i < q + 3; i++)
+        fits &= dtype_at(step, i) == dtype && last_stride(&step->span[i]) == 1;
+    return fits && lines < INT32_MAX / 2 &&
+           lines_of(step, q + 1).room < INT32_MAX / 2;
+}
+
+// Whether all lines lie at multiples of 8 elements, wherever the view does.
+static bool has_vector_lines(const hd_step *step, int view)
+{
+    const hd_span *span = &step->span[view];
+    int64_t bits = 0;
+
+    for (int d = 0; d < span->ndims - 1; d++)
+        bits |= span->stride[d];
+    return bits % 8 == 0 && last_stride(span) == 1;
+}
+
+static void add_tiles(hd_batch *k)
+{
+    const hd_step *step = k->step;
+    int q = step->op->noutputs;
+    hd_dtype dtype = dtype_at(step, q);
+
+    hd_text_printf(&k->text, "#define IS_F16 %d\n", dtype == HD_DTYPE_F16);
+    for (int i = q; i < q + step->op->ninputs; i++)
+        hd_text_printf(&k->text, "#define VECTORS_%d %d\n#define CODES_%d %d\n",
+                       i, has_vector_lines(step, i), i,
+                       dtype_at(step, i) == dtype &&
+                           last_stride(&step->span[i]) == 1);
+}
+
+static int64_t cover(int64_t n, int64_t tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+// Bytes of so many lines of `width` elements in shared memory.
+static int64_t tile_bytes(int64_t lines, int64_t width)
+{
+    int64_t room = width <= 16 ? 16 : width <= 32 ? 32 : cover(width, 64) * 64;
+
+    return lines * room * 2;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Of a GPU that has none the text is the plain one, on as many threads.
+static hd_status finish_tiles(hd_batch *k, const unsigned char *tiles,
+                              const unsigned char *plain, int64_t blocks,
+                              int64_t shared, hd_text *out,
+                              hd_kernel_grid *grid)
+{
+    enum { MOST_BLOCKS = 1 << 24 };
+
+    hd_text_printf(&k->text,
+                   "#define SHARED %lld\n"
+                   "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n",
+                   (long long)shared);
+    add_tiles(k);
+    hd_prelude_add(&k->text, hd_mma_cu);
+    hd_prelude_add(&k->text, hd_scores_cu);
+    hd_prelude_add(&k->text, tiles);
+    hd_text_puts(&k->text, "#else\n");
+    hd_prelude_add(&k->text, plain);
+    HD_TRY(hd_batch_end(k, (const unsigned char *)"#endif\n", 0, out, grid));
+    grid->blocks = (unsigned)(blocks < 1             ? 1
+                              : blocks < MOST_BLOCKS ? blocks
+                                                     : MOST_BLOCKS);
+    grid->threads = TILE_THREADS;
+    grid->shared = (unsigned)shared;
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- attention
+
+// Lengths, counts and the scale; returns how long the batch is.
+static int64_t add_lengths(hd_batch *k)
+{
+    int q = k->step->op->noutputs;
+    int own = hd_op_batch(k->step->op, q, k->step->span[q].ndims);
+    int shared = hd_op_batch(k->step->op, q + 1, k->step->span[q + 1].ndims);
+    int64_t batch = hd_batch_begin(k);
+
+    hd_batch_length(k, "H", q, own);
+    hd_batch_length(k, "S", q, own + 1);
+    hd_batch_length(k, "HKV", q + 1, shared);
+    hd_batch_length(k, "N", q + 1, shared + 1);
+    hd_batch_counts(k);
+    add_scale(k);
+    return batch;
+}
+
+// What the step has now.
+static int64_t count_lines(const hd_step *step, int view)
+{
+    return heads_of(step, view).now * lines_of(step, view).now;
+}
+
+// Lines of one head of keys, in tiles.
+static int64_t count_tiles(const hd_step *step, int64_t tile)
+{
+    int q = step->op->noutputs;
+    int64_t shared = heads_of(step, q + 1).now;
+
+    return shared > 0 ? shared * cover(count_lines(step, q) / shared, tile) : 0;
+}
+
 static hd_status emit_attention(const hd_step *step, hd_text *out,
                                 hd_kernel_grid *grid)
 {
     hd_batch k = {.step = step};
-    const hd_span *q = &step->span[2];
-    int own = hd_op_batch(step->op, 2, q->ndims);
-    int shared = hd_op_batch(step->op, 3, step->span[3].ndims);
-    int64_t threads;
+    int64_t d = last_length(step, 2).room, w = last_length(step, 4).room;
+    int64_t lines = w <= 128 ? 128 : 64, batch;
 
     add_arithmetic(&k);
     add_conversions(&k);
     add_strides(&k);
     add_constants(&k);
-    threads = hd_batch_begin(&k);
-    threads *= hd_batch_length(&k, "H", 2, own);
-    threads *= hd_batch_length(&k, "S", 2, own + 1);
-    hd_batch_length(&k, "HKV", 3, shared);
-    hd_batch_length(&k, "N", 3, shared + 1);
-    hd_batch_counts(&k);
-    add_scale(&k);
-    return hd_batch_end(&k, hd_attention_cu, threads, out, grid);
+    batch = add_lengths(&k);
+    if (!has_tiles(step))
+        return hd_batch_end(&k, hd_attention_cu, batch * count_lines(step, 2),
+                            out, grid);
+    return finish_tiles(&k, hd_attention_tiles_cu, hd_attention_cu,
+                        batch * count_tiles(step, lines),
+                        NOTES_BYTES + tile_bytes(lines + TILE_KEYS, d) +
+                            tile_bytes(TILE_KEYS, w),
+                        out, grid);
 }
 
 static hd_status emit_merge(const hd_step *step, hd_text *out,
@@ -185,10 +352,9 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
                                      hd_kernel_grid *grid)
 {
     hd_batch k = {.step = step};
-    const hd_span *q = &step->span[3];
-    int own = hd_op_batch(step->op, 3, q->ndims);
-    int shared = hd_op_batch(step->op, 4, step->span[4].ndims);
-    int64_t batch, rows, keys;
+    int64_t d = last_length(step, 3).room, w = last_length(step, 5).room;
+    int64_t lines = d <= 128 && w <= 128 ? 128 : 64;
+    int64_t few = d + w <= 256 ? 64 : 32, passes = d + w <= 320 ? 1 : 2, batch;
 
     add_arithmetic(&k);
     add_conversions(&k);
@@ -197,15 +363,21 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     for (int i = 0; i < step->op->noutputs; i++)
         hd_text_printf(&k.text, "#define ADDS_%d %d\n", i,
                        hd_step_access(step, i) == HD_ACCESS_UPDATE);
-    batch = hd_batch_begin(&k);
-    rows = hd_batch_length(&k, "H", 3, own);
-    rows *= hd_batch_length(&k, "S", 3, own + 1);
-    keys = hd_batch_length(&k, "HKV", 4, shared);
-    keys *= hd_batch_length(&k, "N", 4, shared + 1);
-    hd_batch_counts(&k);
-    add_scale(&k);
-    return hd_batch_end(&k, hd_attention_grad_cu, batch * (rows + keys), out,
-                        grid);
+    batch = add_lengths(&k);
+    if (!has_tiles(step))
+        return hd_batch_end(
+            &k, hd_attention_grad_cu,
+            batch * (count_lines(step, 3) + count_lines(step, 4)), out, grid);
+    return finish_tiles(
+        &k, hd_attention_grad_tiles_cu, hd_attention_grad_cu,
+        batch * (count_tiles(step, lines) +
+                 passes * heads_of(step, 4).now *
+                     cover(lines_of(step, 4).now, TILE_KEYS)),
+        NOTES_BYTES +
+            most(tile_bytes(lines + 2 * 32, d) + tile_bytes(lines + 2 * 32, w),
+                 tile_bytes(TILE_KEYS + 2 * few, d) +
+                     tile_bytes(TILE_KEYS + 2 * few, w)),
+        out, grid);
 }
 
 // ------------------------------------------------------------------- join

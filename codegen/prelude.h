@@ -38,10 +38,11 @@ void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
 // types of one instance, between `#ifndef HD_TYPES` and `#endif`, is for
 // whoever emits it to say ahead of it.
 extern const unsigned char hd_types_cu[], hd_attend_cu[], hd_attention_cu[],
-    hd_attention_grad_cu[], hd_flags_cu[], hd_join_cu[], hd_meet_cu[],
-    hd_merge_cu[], hd_multiply_cu[], hd_prelude_cu[], hd_route_cu[],
-    hd_gate_cu[], hd_rows_cu[], hd_spread_cu[], hd_tiles_cu[], hd_top_k_cu[],
-    hd_wgmma_cu[], hd_words_cu[];
+    hd_attention_grad_cu[], hd_attention_grad_tiles_cu[],
+    hd_attention_tiles_cu[], hd_flags_cu[], hd_gate_cu[], hd_join_cu[],
+    hd_meet_cu[], hd_merge_cu[], hd_mma_cu[], hd_multiply_cu[], hd_prelude_cu[],
+    hd_route_cu[], hd_rows_cu[], hd_scores_cu[], hd_spread_cu[], hd_tiles_cu[],
+    hd_top_k_cu[], hd_wgmma_cu[], hd_words_cu[];
 void hd_prelude_add(hd_text *text, const unsigned char *cu);
 
 // Adds to `out` the text of a kernel of so many pointers and sizes: the types

@@ -721,6 +721,7 @@ hd_status hd_tiles_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
     add_all(&k);
     *grid = grid_of(&k);
     hd_prelude_add(&k.text, hd_tiles_cu);
+    hd_prelude_add(&k.text, hd_mma_cu);
     hd_prelude_add(&k.text, hd_multiply_cu);
     return hd_prelude_finish_grid(out, &k.text, grid);
 }
@@ -1064,6 +1065,7 @@ hd_status hd_tiles_emit_choice(const hd_tiles_row *row,
     hd_text_puts(&k.text, "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n");
     hd_prelude_add(&k.text, hd_wgmma_cu);
     hd_text_puts(&k.text, "#else\n");
+    hd_prelude_add(&k.text, hd_mma_cu);
     hd_prelude_add(&k.text, hd_multiply_cu);
     hd_text_puts(&k.text, "#endif\n");
     return hd_prelude_finish_grid(out, &k.text, grid);

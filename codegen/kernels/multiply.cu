@@ -4,6 +4,8 @@
 // a warp's. Elsewhere a thread has 4 by 4 elements of the tile.
 #ifndef HD_TYPES
 #include "codegen/kernels/tiles.cu"
+
+#include "codegen/kernels/mma.cu"
 #endif
 
 // Where the tile's first row, or column, begins.
@@ -32,11 +34,7 @@ static inline operands operands_of(const hd_kernel_args &args, const tile &t)
 #define WARP_M (TILE_M / 2)
 #define WARP_N (TILE_N / 2)
 // A line of a slice is along the depth if the operand is dense there, else
-// across it. Which 16 bytes of it stand where is turned by the line, so that
-// eight lines have eight places.
-#define AT(line, chunk, chunks) \
-    ((line) * (chunks)*16 +     \
-     (((chunk) ^ ((line) & ((chunks) < 8 ? (chunks)-1 : 7))) << 4))
+// across it.
 
 // `n` of 8 elements, the others 0.
 template <int VECTOR>
@@ -48,10 +46,7 @@ static inline void fetch_chunk(u32 to, const u16 *from, int n)
         const u16 *at = from + (some > 0 ? i : 0);
 
         if (VECTOR == 8)
-            asm volatile(
-                "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
-                "l"(at), "r"(some * 2)
-                : "memory");
+            fetch_sixteen(to, at, some * 2);
         else if (VECTOR > 1)
             asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(
                              to + i * 2),
@@ -120,22 +115,6 @@ static inline void fetch(const operands &o, const tile &t, u32 shared, int s,
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-static inline void read_along(u32 *out, u32 at)
-{
-    asm volatile(
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-        : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-        : "r"(at));
-}
-
-static inline void read_across(u32 *out, u32 at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, "
-                 "%3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(at));
-}
-
 // 16 rows by 16 of the depth, from `row` and `k` of the slice on.
 static inline void read_a(u32 *out, u32 slice, int row, int k)
 {
@@ -160,21 +139,6 @@ static inline void read_b(u32 *out, u32 slice, int column, int k)
     read_across(out, slice + AT(k + (lane_ & 15), column / 8 + (lane_ >> 4),
                                 TILE_N / 8));
 #endif
-}
-
-static inline void multiply_add(float *c, const u32 *a, const u32 *b)
-{
-#if IS_F16
-#define OF "f16.f16"
-#else
-#define OF "bf16.bf16"
-#endif
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." OF
-                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
-                 "%2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]),
-                   "r"(b[1]));
 }
 
 static inline void multiply_slice(float sum[WARP_M / 16][WARP_N / 8][4],
@@ -317,9 +281,7 @@ extern "C" __global__ void HD_THREADS(THREADS)
 
 #if THREADS == 128
     extern __shared__ __align__(128) unsigned char memory[];
-    asm("{ .reg .u64 at; cvta.to.shared.u64 at, %1; cvt.u32.u64 %0, at; }"
-        : "=r"(shared)
-        : "l"(memory));
+    shared = shared_address(memory);
 #endif
     check_counts(args, (i64)blockIdx.x * blockDim.x + threadIdx.x,
                  (i64)gridDim.x * blockDim.x); // tells of what does not fit
