@@ -1,5 +1,4 @@
-// Attention and the merge of two, of any strides: correct for every shape. A
-// thread has a row, and meets its keys some at a time.
+// Attention, its gradients and the merge of two: of any shape, strides and mask.
 #ifndef HD_CODEGEN_ATTEND_H
 #define HD_CODEGEN_ATTEND_H
 

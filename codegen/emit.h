@@ -9,8 +9,8 @@
 // args)`, whose one parameter is `struct { u64 at[pointers], size[sizes]; }` by
 // value, without `size` where there are none. Its threads are independent, but
 // for those of hd_emit_spread, hd_emit_rows, hd_emit_oneshot, hd_emit_twoshot,
-// hd_emit_words and hd_emit_join: they neither share memory nor wait for one
-// another.
+// hd_emit_words, hd_emit_join, and those for tensor cores: they neither share
+// memory nor wait for one another.
 //
 // The step of a program with sizes (codegen/length.h) has the same text at each
 // of their values; the grid, and `size` in it, are those of the step at hand.
