@@ -145,8 +145,9 @@ static void add_constants(hd_batch *k)
 enum {
     TILE_THREADS = 128,
     TILE_KEYS = 64,
-    WIDEST = 256,       // of D and Dv
-    NOTES_BYTES = 3200, // of kernels/scores.cu
+    WIDEST = 256,            // of D and Dv
+    NOTES_BYTES = 2176,      // of kernels/scores.cu
+    SHARED_BYTES = 99 << 10, // that a block of any of these GPUs may have
 };
 
 static hd_dtype dtype_at(const hd_step *step, int view)
@@ -231,12 +232,16 @@ static int64_t cover(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
-// Bytes of so many lines of `width` elements in shared memory.
+// Elements that a line of so many has room for in shared memory.
+static int64_t line_room(int64_t width)
+{
+    return width <= 16 ? 16 : width <= 32 ? 32 : cover(width, 64) * 64;
+}
+
+// Bytes of so many lines.
 static int64_t tile_bytes(int64_t lines, int64_t width)
 {
-    int64_t room = width <= 16 ? 16 : width <= 32 ? 32 : cover(width, 64) * 64;
-
-    return lines * room * 2;
+    return lines * line_room(width) * 2;
 }
 
 static int64_t most(int64_t a, int64_t b)
@@ -252,6 +257,7 @@ static hd_status finish_tiles(hd_batch *k, const unsigned char *tiles,
 {
     enum { MOST_BLOCKS = 1 << 24 };
 
+    assert(shared <= SHARED_BYTES);
     hd_text_printf(&k->text,
                    "#define SHARED %lld\n"
                    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n",
@@ -310,7 +316,7 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
 {
     hd_batch k = {.step = step};
     int64_t d = last_length(step, 2).room, w = last_length(step, 4).room;
-    int64_t lines = w <= 128 ? 128 : 64, batch;
+    int64_t lines = d <= 192 && w <= 128 ? 128 : 64, batch;
 
     add_arithmetic(&k);
     add_conversions(&k);
@@ -354,7 +360,8 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
     hd_batch k = {.step = step};
     int64_t d = last_length(step, 3).room, w = last_length(step, 5).room;
     int64_t lines = d <= 128 && w <= 128 ? 128 : 64;
-    int64_t few = d + w <= 256 ? 64 : 32, passes = d + w <= 320 ? 1 : 2, batch;
+    int64_t room = line_room(d) + line_room(w), keys = room <= 384 ? 32 : 16;
+    int64_t few = room <= 256 ? 64 : keys, passes = d + w <= 320 ? 1 : 2, batch;
 
     add_arithmetic(&k);
     add_conversions(&k);
@@ -373,10 +380,7 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
         batch * (count_tiles(step, lines) +
                  passes * heads_of(step, 4).now *
                      cover(lines_of(step, 4).now, TILE_KEYS)),
-        NOTES_BYTES +
-            most(tile_bytes(lines + 2 * 32, d) + tile_bytes(lines + 2 * 32, w),
-                 tile_bytes(TILE_KEYS + 2 * few, d) +
-                     tile_bytes(TILE_KEYS + 2 * few, w)),
+        NOTES_BYTES + most(lines + 2 * keys, TILE_KEYS + 2 * few) * room * 2,
         out, grid);
 }
 

@@ -1,4 +1,5 @@
-// Attention, its gradients and the merge of two: of any shape, strides and mask.
+// Attention, its gradients and the merge of two: of any shape, strides and
+// mask.
 #ifndef HD_CODEGEN_ATTEND_H
 #define HD_CODEGEN_ATTEND_H
 

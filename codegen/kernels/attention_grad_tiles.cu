@@ -17,17 +17,18 @@
 typedef struct hd_kernel_args {
     u64 at[9];
 } hd_kernel_args;
-#define SHARED 69248
+#define SHARED 68224
 #endif
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 enum {
     EACH = D <= 128 && W <= 128 ? 2 : 1, // 16 lines of a warp
     LINES = 64 * EACH,
-    KEYS = 32, // at once
+    WIDTH = LINE(D) + LINE(W),
+    KEYS = WIDTH <= 384 ? 32 : 16, // at once
     ALL_KEYS = 64,
-    FEW = D + W <= 256 ? 64 : 32,  // lines at once
-    PASSES = D + W <= 320 ? 1 : 2, // dk and dv apart
+    FEW = WIDTH <= 256 ? 64 : KEYS, // lines at once
+    PASSES = D + W <= 320 ? 1 : 2,  // dk and dv apart
     Q_BYTES = LINES * LINE(D) * 2,
     G_BYTES = LINES * LINE(W) * 2,
     K_BYTES = KEYS * LINE(D) * 2,
@@ -87,7 +88,7 @@ static inline bool find_deltas(notes *n, int slot, const O *o, const G *g,
 #pragma unroll
     for (int first = 0; first < COUNT; first += THREADS / 4) {
         const int line = first + (int)threadIdx.x / 4;
-        const bool is_there = top + line < end;
+        const bool is_there = line < COUNT && top + line < end;
         const i64 i = is_there ? top + line : top;
         const i64 head = i % GROUP, row = i / GROUP;
         const float lse = get_7(l[head * V7_H + row * V7_S]);
@@ -114,9 +115,9 @@ static inline bool find_deltas(notes *n, int slot, const O *o, const G *g,
         delta += __shfl_xor_sync(~0u, delta, 2);
         const bool saw = is_there && !sees_nothing(lse);
         blind |= is_there && !saw;
-        if (threadIdx.x % 4 == 0) {
-            n->lse[slot][line] = saw ? lse * LOG2E : -none();
-            n->delta[slot][line] = saw ? delta : 0;
+        if (line < COUNT && threadIdx.x % 4 == 0) {
+            n->lse[slot * FEW + line] = saw ? lse * LOG2E : -none();
+            n->delta[slot * FEW + line] = saw ? delta : 0;
         }
     }
     return blind;
@@ -129,7 +130,7 @@ static inline void clear_blind(u32 q, u32 g, const notes *n, int slot)
     const u32 zero[4] = {0, 0, 0, 0};
     const int line = threadIdx.x;
 
-    if (line < COUNT && n->lse[slot][line] == -none()) {
+    if (line < COUNT && n->lse[slot * FEW + line] == -none()) {
         for (int c = 0; c < PAD(D) / 8; c++)
             store_sixteen(q + AT(line, c, LINE(D) / 8), zero);
         for (int c = 0; c < PAD(W) / 8; c++)
@@ -257,7 +258,7 @@ static inline void make_dq(const hd_kernel_args &args, const work &w, i64 b,
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int line = warp * 16 * EACH + 16 * i + 8 * h + lane_ / 4;
-                const float lse = n->lse[0][line], delta = n->delta[0][line];
+                const float lse = n->lse[line], delta = n->delta[line];
                 const int from = n->from[line], past = n->past[line];
 #pragma unroll
                 for (int j = 0; j < KEYS / 8; j++)
@@ -377,16 +378,16 @@ static inline void make_dk_dv(const hd_kernel_args &args, const work &w, i64 b,
                     const int line = 8 * j + lane_ % 4 * 2 + e;
                     float *p = &x[0][j][2 * h + e];
 
-                    *p = power(*p * w.scale - n->lse[slot][line]);
+                    *p = power(*p * w.scale - n->lse[slot * FEW + line]);
                     if (masked && (at + line < from || at + line >= past))
                         *p = 0;
                     if (DK)
-                        up[0][j][2 * h + e] = *p == 0
-                                                  ? 0
-                                                  : *p *
-                                                        (up[0][j][2 * h + e] -
-                                                         n->delta[slot][line]) *
-                                                        w.natural;
+                        up[0][j][2 * h + e] =
+                            *p == 0 ? 0
+                                    : *p *
+                                          (up[0][j][2 * h + e] -
+                                           n->delta[slot * FEW + line]) *
+                                          w.natural;
                 }
         }
         if constexpr (DV) {

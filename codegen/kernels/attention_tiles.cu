@@ -13,12 +13,12 @@
 typedef struct hd_kernel_args {
     u64 at[5];
 } hd_kernel_args;
-#define SHARED 69248
+#define SHARED 68224
 #endif
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 enum {
-    EACH = W <= 128 ? 2 : 1, // 16 lines of a warp
+    EACH = D <= 192 && W <= 128 ? 2 : 1, // 16 lines of a warp
     LINES = 64 * EACH,
     KEYS = 64,
     Q_BYTES = LINES * LINE(D) * 2,

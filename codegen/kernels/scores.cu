@@ -35,9 +35,9 @@ typedef struct range {
 typedef struct notes {
     int from[128], past[128];
     range of[THREADS / 32], all;
-    float lse[2][128], delta[2][128];
+    float lse[128], delta[128]; // of a tile, or of two times some
 } notes;
-enum { NOTES = 3200, NO_LINE = -1 };
+enum { NOTES = 2176, NO_LINE = -1 };
 static_assert(sizeof(notes) <= NOTES && NOTES % 128 == 0, "tiles follow");
 
 static inline int lower(int x, int y)

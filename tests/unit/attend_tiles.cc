@@ -394,14 +394,15 @@ Form Drawn(std::mt19937 &random, const Kind &kind)
     text = ReplacedWord(text, "MASK", kind.mask);
     text = Replaced(text, "$", dtype);
     text = ReplacedWord(text, "L", random() % 2 == 0 ? "f32" : dtype);
-    form.text = Filled(text, {{'B', Among(random, {1, 2})},
-                              {'G', Among(random, {1, 2})},
-                              {'Q', Among(random, {1, 2, 3})},
-                              {'S', s},
-                              {'K', grouped ? s : k},
-                              {'D', Among(random, {3, 8, 16, 24, 40, 72})},
-                              {'W', Among(random, {5, 8, 16, 32, 48})},
-                              {'C', c}});
+    form.text =
+        Filled(text, {{'B', Among(random, {1, 2})},
+                      {'G', Among(random, {1, 2})},
+                      {'Q', Among(random, {1, 2, 3})},
+                      {'S', s},
+                      {'K', grouped ? s : k},
+                      {'D', Among(random, {3, 8, 16, 24, 72, 136, 200})},
+                      {'W', Among(random, {5, 8, 16, 48, 136, 200})},
+                      {'C', c}});
     form.counts["n"] = Counts(random, 6, s, grouped);
     form.counts["m"] = Counts(random, 6, k, false);
     if (masked)
