@@ -421,9 +421,12 @@ def part_of(tensor: Tensor, index: Any, dim: Dim) -> Tuple[str, Optional[Dim]]:
             return ":", dim
         if any(isinstance(bound, Expr) for bound in (index.start, index.stop)):
             return range_of(tensor, index, dim)
-        if not isinstance(dim.extent, int) or index.step not in (None, 1):
+        # Whether each run has as many of a size the library finds out.
+        counted = dim.extent if isinstance(dim.extent, int) else index.stop
+        from_end = not isinstance(counted, int) or min(counted, index.start or 0) < 0
+        if index.step not in (None, 1) or (from_end and counted is not dim.extent):
             refuse(f"{tensor!r}: a part is one index, or a range of a constant extent")
-        first, past, _ = index.indices(dim.extent)
+        first, past, _ = index.indices(counted)
         return f"{first}..{past}", Dim(past - first)
     if isinstance(index, Expr):
         return index.text, None

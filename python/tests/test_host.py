@@ -194,6 +194,8 @@ class Host(unittest.TestCase):
         chosen = [(files[i], ()) for i in RANDOM.choice(len(files), 80, replace=False)]
         # Which has a block, by its number, of a size that runs are given.
         chosen.append((ROOT / "tests/golden/against/partial_block.hd", ()))
+        # Which has a range of such a size.
+        chosen.append((ROOT / "tests/golden/sizes/picks.hd", ()))
         # Which has sizes in expressions.
         chosen.append((ROOT / "tests/golden/sizes/masks.hd", ()))
         chosen += [(file, ways[RANDOM.integers(len(ways))])
