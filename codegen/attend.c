@@ -259,9 +259,9 @@ static hd_status finish_tiles(hd_batch *k, const unsigned char *tiles,
 
     assert(shared <= SHARED_BYTES);
     hd_text_printf(&k->text,
-                   "#define SHARED %lld\n"
+                   "#define NOTES %d\n#define SHARED %lld\n"
                    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n",
-                   (long long)shared);
+                   NOTES_BYTES, (long long)shared);
     add_tiles(k);
     hd_prelude_add(&k->text, hd_mma_cu);
     hd_prelude_add(&k->text, hd_scores_cu);
@@ -326,6 +326,8 @@ static hd_status emit_attention(const hd_step *step, hd_text *out,
     if (!has_tiles(step))
         return hd_batch_end(&k, hd_attention_cu, batch * count_lines(step, 2),
                             out, grid);
+    hd_text_printf(&k.text, "#define EACH %lld\n#define KEYS %d\n",
+                   (long long)lines / 64, TILE_KEYS);
     return finish_tiles(&k, hd_attention_tiles_cu, hd_attention_cu,
                         batch * count_tiles(step, lines),
                         NOTES_BYTES + tile_bytes(lines + TILE_KEYS, d) +
@@ -375,6 +377,11 @@ static hd_status emit_attention_grad(const hd_step *step, hd_text *out,
         return hd_batch_end(
             &k, hd_attention_grad_cu,
             batch * (count_lines(step, 3) + count_lines(step, 4)), out, grid);
+    hd_text_printf(&k.text,
+                   "#define EACH %lld\n#define KEYS %lld\n#define FEW %lld\n"
+                   "#define ALL_KEYS %d\n#define PASSES %lld\n",
+                   (long long)lines / 64, (long long)keys, (long long)few,
+                   TILE_KEYS, (long long)passes);
     return finish_tiles(
         &k, hd_attention_grad_tiles_cu, hd_attention_grad_cu,
         batch * (count_tiles(step, lines) +

@@ -94,3 +94,33 @@ static inline lane share(lane lse, lane both)
 {
     return sees_nothing(lse) ? 0 : EXP(lse - both);
 }
+
+// From `from` to `past` the keys that a row sees, of `keys`; whether counts or
+// sequences leave it out.
+#define SEE_KEYS(row)                                                          \
+    i64 from = 0, past = keys;                                                 \
+    FIND_KEYS(row)                                                             \
+    const bool absent = (COUNTED && row >= rows) || (GROUPED && past == from); \
+    if (absent)                                                                \
+        past = from;                                                           \
+    if (MASKED) {                                                              \
+        const i64 end = row + CAUSAL + 1;                                      \
+        if (end < past)                                                        \
+            past = end;                                                        \
+        if (WINDOW > 0 && end - WINDOW > from)                                 \
+            from = end - WINDOW;                                               \
+    }
+
+// Likewise the rows that see a key.
+#define SEE_ROWS(key)                                                          \
+    i64 from = 0, past = rows;                                                 \
+    FIND_ROWS(key)                                                             \
+    const bool absent = (COUNTED && key >= keys) || (GROUPED && past == from); \
+    if (absent)                                                                \
+        past = from;                                                           \
+    if (MASKED) {                                                              \
+        if (key - CAUSAL > from)                                               \
+            from = key - CAUSAL;                                               \
+        if (WINDOW > 0 && key - CAUSAL + WINDOW < past)                        \
+            past = key - CAUSAL + WINDOW;                                      \
+    }

@@ -27,20 +27,9 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
         const i64 shared = head / (H / HKV);
         lane q[D_ROOM], mean[W_ROOM];
         lane most = none(), sum = 0;
-        i64 from = 0, past = keys;
-        FIND_KEYS(row)
-        if ((COUNTED && row >= rows) || (GROUPED && past == from)) {
-            if (UPDATES)
-                continue;
-            past = from;
-        }
-        if (MASKED) {
-            const i64 end = row + CAUSAL + 1;
-            if (end < past)
-                past = end;
-            if (WINDOW > 0 && end - WINDOW > from)
-                from = end - WINDOW;
-        }
+        SEE_KEYS(row)
+        if (UPDATES && absent)
+            continue;
         v0 += head * V0_H + row * V0_S;
         v1 += head * V1_H + row * V1_S;
         v2 += head * V2_H + row * V2_S;

@@ -65,19 +65,10 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             const auto *g = v8 + head * V8_H + row * V8_S;
             const lane lse = get_7(v7[head * V7_H + row * V7_S]);
             lane delta = 0;
-            i64 from = 0, past = keys;
-            FIND_KEYS(row)
-            if (UPDATES &&
-                ((COUNTED && row >= rows) || (GROUPED && past == from)))
+            SEE_KEYS(row)
+            if (UPDATES && absent)
                 continue;
-            if (MASKED) {
-                const i64 end = row + CAUSAL + 1;
-                if (end < past)
-                    past = end;
-                if (WINDOW > 0 && end - WINDOW > from)
-                    from = end - WINDOW;
-            }
-            if (sees_nothing(lse) || (COUNTED && row >= rows))
+            if (sees_nothing(lse))
                 past = from;
             v0 += head * V0_H + row * V0_S;
             for (int d = 0; d < W; d++)
@@ -107,19 +98,9 @@ extern "C" __global__ void HD_BOUNDS(4) hd_kernel(const hd_kernel_args args)
             const i64 key = (at - H * S) % N, shared = (at - H * S) / N;
             const auto *k = v4 + shared * V4_H + key * V4_S;
             const auto *v = v5 + shared * V5_H + key * V5_S;
-            i64 from = 0, past = rows;
-            FIND_ROWS(key)
-            if ((COUNTED && key >= keys) || (GROUPED && past == from)) {
-                if (UPDATES)
-                    continue;
-                past = from;
-            }
-            if (MASKED) {
-                if (key - CAUSAL > from)
-                    from = key - CAUSAL;
-                if (WINDOW > 0 && key - CAUSAL + WINDOW < past)
-                    past = key - CAUSAL + WINDOW;
-            }
+            SEE_ROWS(key)
+            if (UPDATES && absent)
+                continue;
             v1 += shared * V1_H + key * V1_S;
             v2 += shared * V2_H + key * V2_S;
             lane dk[D_ROOM];

@@ -18,17 +18,16 @@ typedef struct hd_kernel_args {
     u64 at[9];
 } hd_kernel_args;
 #define SHARED 68224
+#define EACH 2      // 16 lines of a warp
+#define KEYS 32     // at once
+#define FEW 64      // lines at once
+#define ALL_KEYS 64 // of a tile
+#define PASSES 1    // 2: dk and dv apart
 #endif
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 enum {
-    EACH = D <= 128 && W <= 128 ? 2 : 1, // 16 lines of a warp
     LINES = 64 * EACH,
-    WIDTH = LINE(D) + LINE(W),
-    KEYS = WIDTH <= 384 ? 32 : 16, // at once
-    ALL_KEYS = 64,
-    FEW = WIDTH <= 256 ? 64 : KEYS, // lines at once
-    PASSES = D + W <= 320 ? 1 : 2,  // dk and dv apart
     Q_BYTES = LINES * LINE(D) * 2,
     G_BYTES = LINES * LINE(W) * 2,
     K_BYTES = KEYS * LINE(D) * 2,
@@ -191,23 +190,13 @@ static inline void make_dq(const hd_kernel_args &args, const work &w, i64 b,
 
     find_ranges<LINES>(n, [&](int line, i64 *out_from, i64 *out_past) {
         const i64 row = (top + line) / GROUP;
-        i64 from = 0, past = keys;
-
         *out_from = *out_past = NO_LINE;
         if (top + line >= lines)
             return;
-        FIND_KEYS(row)
-        if (UPDATES && ((COUNTED && row >= rows) || (GROUPED && past == from)))
+        SEE_KEYS(row)
+        if (UPDATES && absent)
             return;
-        if (MASKED) {
-            const i64 end = row + CAUSAL + 1;
-            if (end < past)
-                past = end;
-            if (WINDOW > 0 && end - WINDOW > from)
-                from = end - WINDOW;
-        }
-        if ((COUNTED && row >= rows) ||
-            sees_nothing(get_7(v7[(top + line) % GROUP * V7_H + row * V7_S])))
+        if (sees_nothing(get_7(v7[(top + line) % GROUP * V7_H + row * V7_S])))
             past = from;
         *out_from = from;
         *out_past = past;
@@ -303,23 +292,12 @@ static inline void make_dk_dv(const hd_kernel_args &args, const work &w, i64 b,
 
     find_ranges<ALL_KEYS>(n, [&](int line, i64 *out_from, i64 *out_past) {
         const i64 key = top + line;
-        i64 from = 0, past = rows;
-
         *out_from = *out_past = NO_LINE;
         if (key >= N)
             return;
-        FIND_ROWS(key)
-        if ((COUNTED && key >= keys) || (GROUPED && past == from)) {
-            if (UPDATES)
-                return;
-            past = from;
-        }
-        if (MASKED) {
-            if (key - CAUSAL > from)
-                from = key - CAUSAL;
-            if (WINDOW > 0 && key - CAUSAL + WINDOW < past)
-                past = key - CAUSAL + WINDOW;
-        }
+        SEE_ROWS(key)
+        if (UPDATES && absent)
+            return;
         *out_from = from < rows ? from * GROUP : rows * GROUP;
         *out_past = past > 0 ? past * GROUP : 0;
     });

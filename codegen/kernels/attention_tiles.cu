@@ -14,13 +14,13 @@ typedef struct hd_kernel_args {
     u64 at[5];
 } hd_kernel_args;
 #define SHARED 68224
+#define EACH 2  // 16 lines of a warp
+#define KEYS 64 // at once
 #endif
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 enum {
-    EACH = D <= 192 && W <= 128 ? 2 : 1, // 16 lines of a warp
     LINES = 64 * EACH,
-    KEYS = 64,
     Q_BYTES = LINES * LINE(D) * 2,
     K_BYTES = KEYS * LINE(D) * 2,
     V_BYTES = KEYS * LINE(W) * 2,
@@ -125,24 +125,12 @@ extern "C" __global__ void HD_THREADS(THREADS)
         v4 += shared * V4_H;
         find_ranges<LINES>(n, [&](int line, i64 *out_from, i64 *out_past) {
             const i64 row = (top + line) / GROUP;
-            i64 from = 0, past = keys;
-
             *out_from = *out_past = NO_LINE;
             if (top + line >= lines)
                 return;
-            FIND_KEYS(row)
-            if ((COUNTED && row >= rows) || (GROUPED && past == from)) {
-                if (UPDATES)
-                    return;
-                past = from;
-            }
-            if (MASKED) {
-                const i64 end = row + CAUSAL + 1;
-                if (end < past)
-                    past = end;
-                if (WINDOW > 0 && end - WINDOW > from)
-                    from = end - WINDOW;
-            }
+            SEE_KEYS(row)
+            if (UPDATES && absent)
+                return;
             *out_from = from;
             *out_past = past;
         });
@@ -214,7 +202,7 @@ extern "C" __global__ void HD_THREADS(THREADS)
                 const i64 head = shared * GROUP + (top + line) % GROUP;
                 auto *o = v0 + head * V0_H + row * V0_S;
                 auto *l = v1 + head * V1_H + row * V1_S;
-                const bool is_there = from != NO_LINE || past != NO_LINE;
+                const bool is_there = from != NO_LINE;
                 const bool nothing = from >= past;
                 float sum = s.sum[i][h];
 

@@ -6,6 +6,7 @@
 #ifndef HD_TYPES
 #include "codegen/kernels/attend.cu"
 #define IS_F16 0
+#define NOTES 2176  // bytes ahead of tiles in shared memory
 #define VECTORS_2 1 // lines of a view lie at multiples of 8 elements
 #define VECTORS_3 1
 #define VECTORS_4 1
@@ -37,7 +38,7 @@ typedef struct notes {
     range of[THREADS / 32], all;
     float lse[128], delta[128]; // of a tile, or of two times some
 } notes;
-enum { NOTES = 2176, NO_LINE = -1 };
+enum { NO_LINE = -1 };
 static_assert(sizeof(notes) <= NOTES && NOTES % 128 == 0, "tiles follow");
 
 static inline int lower(int x, int y)
@@ -177,16 +178,16 @@ static inline void fetch_values(u32 to, i64 stride, bool vectors, Find find,
     }
 }
 
-// Clears those of KEYS keys from `at` on that no line of the tile sees, where
+// Clears those of COUNT keys from `at` on that no line of the tile sees, where
 // others between which they lie are seen.
-template <int LINES, int KEYS, int WIDE>
+template <int LINES, int COUNT, int WIDE>
 static inline void clear_unseen(u32 keys, const notes *n, int at)
 {
     const u32 none[4] = {0, 0, 0, 0};
     bool seen = false;
 
     __syncthreads();
-    if (threadIdx.x < KEYS) {
+    if (threadIdx.x < COUNT) {
         const int key = at + (int)threadIdx.x;
         for (int i = 0; i < LINES; i++)
             seen |= key >= n->from[i] && key < n->past[i];

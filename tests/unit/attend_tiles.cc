@@ -246,15 +246,10 @@ void Fill(const Steps &of, const Form &form, const Buffers &buffers)
 
 Addresses Arguments(const hd_step &of, const Buffers &buffers, int64_t *told)
 {
-    Addresses args = {};
-    int n = of.op->nviews;
+    Addresses args = Arguments(of, buffers);
 
-    for (int k = 0; k < n; k++)
-        args.at[k] = reinterpret_cast<uint64_t>(buffers.At(of.span[k])) +
-                     uint64_t(of.span[k].offset) *
-                         hd_dtype_size(of.span[k].buffer->type.dtype);
-    args.at[n] = reinterpret_cast<uint64_t>(told);
-    args.at[n + 1] = uint64_t(of.index);
+    args.at[of.op->nviews] = reinterpret_cast<uint64_t>(told);
+    args.at[of.op->nviews + 1] = uint64_t(of.index);
     return args;
 }
 

@@ -378,6 +378,18 @@ class Buffers
     }
 };
 
+// Where the step's views begin.
+inline Addresses Arguments(const hd_step &of, const Buffers &buffers)
+{
+    Addresses args = {};
+
+    for (int k = 0; k < of.op->nviews; k++)
+        args.at[k] = reinterpret_cast<uint64_t>(buffers.At(of.span[k])) +
+                     uint64_t(of.span[k].offset) *
+                         hd_dtype_size(of.span[k].buffer->type.dtype);
+    return args;
+}
+
 inline double At(hd_dtype dtype, const void *from, size_t i)
 {
     double value;

@@ -138,17 +138,6 @@ void Judge(const Step &step, const Buffers &buffers)
     }
 }
 
-Addresses Arguments(const hd_step &of, const Buffers &buffers)
-{
-    Addresses args = {};
-
-    for (int k = 0; k < of.op->nviews; k++)
-        args.at[k] = reinterpret_cast<uint64_t>(buffers.At(of.span[k])) +
-                     uint64_t(of.span[k].offset) *
-                         hd_dtype_size(of.span[k].buffer->type.dtype);
-    return args;
-}
-
 // In each of two blocks.
 hd_kernel_grid TwoWarps(hd_kernel_grid grid)
 {
